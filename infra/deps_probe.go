@@ -1,0 +1,21 @@
+package infra
+import (
+ _ "github.com/pressly/goose/v3"
+ _ "github.com/jackc/pgx/v5/stdlib"
+ _ "github.com/jackc/pgx/v5/pgxpool"
+ _ "github.com/danielgtaylor/huma/v2/adapters/humachi"
+ _ "github.com/twmb/franz-go/pkg/kadm"
+ _ "github.com/ThreeDotsLabs/watermill/pubsub/tests"
+ _ "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+ _ "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+ _ "github.com/Shopify/toxiproxy/v2"
+ _ "github.com/rogpeppe/go-internal/testscript"
+ _ "github.com/prometheus/client_golang/prometheus/promhttp"
+ _ "github.com/schollz/progressbar/v3"
+ _ "github.com/HdrHistogram/hdrhistogram-go"
+ _ "github.com/alecthomas/kong"
+ _ "pgregory.net/rapid"
+ _ "go.uber.org/goleak"
+ _ "golang.org/x/sync/errgroup"
+ _ "github.com/klauspost/compress/zstd"
+)
