@@ -1,0 +1,118 @@
+package domain
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Feature types, limit behaviours, reset periods and subscription states are the
+// words of the API.
+const (
+	FeatureBoolean = "BOOLEAN"
+	FeatureQuota   = "QUOTA"
+	FeatureMetered = "METERED"
+
+	LimitHard = "HARD"
+	LimitSoft = "SOFT"
+
+	ResetMonthly  = "MONTHLY"
+	ResetAnnually = "ANNUALLY"
+	ResetNever    = "NEVER"
+
+	OnIngestRecord  = "record"
+	OnIngestEnforce = "enforce"
+
+	SubscriptionActive    = "ACTIVE"
+	SubscriptionTrialing  = "TRIALING"
+	SubscriptionPastDue   = "PAST_DUE"
+	SubscriptionCancelled = "CANCELLED"
+	SubscriptionExpired   = "EXPIRED"
+
+	TenantActive    = "ACTIVE"
+	TenantSuspended = "SUSPENDED"
+)
+
+// Tenant is a customer of the service's user.
+type Tenant struct {
+	ID        uuid.UUID `json:"id"`
+	Name      string    `json:"name"`
+	Class     string    `json:"class"`  // small, medium or large
+	Status    string    `json:"status"` // ACTIVE or SUSPENDED
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// APIKey is all of a key but its secret. TenantID is Nil for operator keys.
+type APIKey struct {
+	ID        uuid.UUID  `json:"id"`
+	TenantID  uuid.UUID  `json:"tenantId"`
+	Name      string     `json:"name"`
+	Prefix    string     `json:"prefix"` // what may be shown: mp_live_ and the first characters
+	Mode      string     `json:"mode"`   // live, test or op
+	Scopes    []string   `json:"scopes"`
+	CreatedAt time.Time  `json:"createdAt"`
+	ExpiresAt *time.Time `json:"expiresAt"`
+	RevokedAt *time.Time `json:"revokedAt"`
+}
+
+// Usable reports whether the key may be used at a time.
+func (k *APIKey) Usable(now time.Time) bool {
+	return (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k.RevokedAt == nil || now.Before(*k.RevokedAt))
+}
+
+// Feature is something a tenant can use.
+type Feature struct {
+	LookupKey string `json:"lookupKey"`
+	Name      string `json:"name"`
+	Type      string `json:"type"`
+	Unit      string `json:"unit,omitempty"`
+}
+
+// Entitlement is what a plan grants of a feature. Limit nil means no limit.
+type Entitlement struct {
+	Feature       string `json:"feature"`
+	Limit         *int64 `json:"limit"`
+	LimitBehavior string `json:"limitBehavior,omitempty"`
+	ResetPeriod   string `json:"resetPeriod,omitempty"`
+	OnIngest      string `json:"onIngest,omitempty"`
+}
+
+// Plan is a named set of entitlements.
+type Plan struct {
+	Key          string        `json:"key"`
+	Name         string        `json:"name"`
+	Entitlements []Entitlement `json:"entitlements"`
+}
+
+// Grant is an entitlement as a subscription's snapshot keeps it: complete, so
+// that a verdict needs nothing else.
+type Grant struct {
+	Entitlement
+	Type string `json:"type"`
+	Unit string `json:"unit,omitempty"`
+}
+
+// Subscription is a tenant's plan with the snapshot taken of it.
+type Subscription struct {
+	ID           uuid.UUID `json:"id"`
+	TenantID     uuid.UUID `json:"tenantId"`
+	Plan         string    `json:"plan"`
+	Status       string    `json:"status"`
+	Entitlements []Grant   `json:"entitlements"`
+	CreatedAt    time.Time `json:"createdAt"`
+}
+
+// AcceptsUsage reports whether usage may be recorded for the subscription.
+func (s *Subscription) AcceptsUsage() bool {
+	return s != nil && (s.Status == SubscriptionActive || s.Status == SubscriptionTrialing)
+}
+
+// Grant finds what the snapshot holds of a feature, nil for nothing.
+func (s *Subscription) Grant(feature string) *Grant {
+	for i := range s.Entitlements {
+		if s.Entitlements[i].Feature == feature {
+			return &s.Entitlements[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Actor is who caused an event.
+type Actor struct {
+	Type string `json:"type"` // user, system, service or api_key
+	ID   string `json:"id"`
+}
+
+// Producer is the process that wrote an event.
+type Producer struct {
+	Service  string `json:"service"`
+	Instance string `json:"instance"`
+	Commit   string `json:"commit"`
+}
+
+// Metadata stands beside the payload and is no part of what was said.
+type Metadata struct {
+	RetentionClass string `json:"retentionClass"`
+	DataResidency  string `json:"dataResidency"`
+	OrderingKey    string `json:"orderingKey"`
+	Replay         string `json:"replay,omitempty"` // "offline": sent from a queue after an outage
+}
+
+// Envelope is an event as it lies in the log and travels the pipe.
+type Envelope struct {
+	EventID       uuid.UUID // UUIDv7, the server's own
+	Subject       Subject
+	TenantID      uuid.UUID // Platform where it belongs to no tenant
+	Position      Position
+	Previous      int64 // number of the event before it on the same topic and partition, 0 for none
+	Epoch         int32
+	CorrelationID uuid.UUID // the trace, Nil for none
+	CausationID   uuid.UUID // the event that caused it, Nil for none
+	Actor         Actor
+	Producer      Producer
+	OccurredAt    time.Time
+	RecordedAt    time.Time
+	DedupeKey     string
+	PayloadHash   []byte // one byte canonical version, 32 bytes SHA-256; nil where nothing is compared
+	Payload       json.RawMessage
+	Replay        string
+	// Withheld marks a record that stands in for one that could not be published:
+	// same position, no payload. Consumers pass it without a fold.
+	Withheld bool
+}
+
+// Counts is what an event adds to the counters of its partition's head row,
+// which are the terms of "accepted = aggregated + rejected + in flight + parked".
+type Counts struct{ Accepted, Validated, Rejected, Parked int64 }
+
+// Pending is an event that has been decided and waits for its place in the log.
+type Pending struct {
+	EventID       uuid.UUID // UUIDv7, made by the caller; tells "mine" from "another's" after an unknown commit
+	Subject       Subject
+	TenantID      uuid.UUID
+	DedupeKey     string
+	PayloadHash   []byte // as in Envelope
+	CorrelationID uuid.UUID
+	CausationID   uuid.UUID
+	Actor         Actor
+	OccurredAt    time.Time
+	Payload       json.RawMessage
+	Replay        string
+	Counts        Counts
+}

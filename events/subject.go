@@ -1,0 +1,106 @@
+// Package events is the frozen vocabulary of the event log: envelope, subjects,
+// topics, payloads, positions and their codecs. It knows nothing of databases,
+// brokers or rules, and imports the standard library and uuid only.
+package events
+
+import "fmt"
+
+// Subject is the number under which an event's type and version stand in the
+// log. Numbers are frozen: they are never reused and never renamed.
+type Subject int16
+
+// The subjects, in the order of their numbers.
+const (
+	UsageRecorded   Subject = 1 // a producer's usage event was accepted
+	UsageValidated  Subject = 2 // the validator said yes
+	UsageRejected   Subject = 3 // the validator said no
+	UsageConflicted Subject = 4 // a known eventId came with another payload
+	DuplicatesSeen  Subject = 5 // retries of known events, coalesced by tenant and second
+	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
+
+	PublishFailed     Subject = 10 // an event that alone could not be published is withheld
+	AggregationFailed Subject = 11 // the aggregator could not fold an event
+	Reaggregated      Subject = 12 // a validated event that failed goes to the aggregator again
+	RetryRequested    Subject = 13 // somebody asked for a dead letter to be retried
+	DeadLetterRetried Subject = 14 // the retry was appended (RETRYING)
+	DeadLetterClosed  Subject = 15 // a dead letter needs nothing more (RESOLVED or DISCARDED)
+	RetryRefused      Subject = 16 // a requested retry could not be done; says why
+
+	TenantCreated       Subject = 30
+	TenantChanged       Subject = 31
+	APIKeyCreated       Subject = 32
+	APIKeyRotated       Subject = 33
+	APIKeyRevoked       Subject = 34
+	FeatureDefined      Subject = 35
+	PlanDefined         Subject = 36
+	SubscriptionCreated Subject = 37
+	SubscriptionChanged Subject = 38
+)
+
+// SubjectInfo is a row of the registry.
+type SubjectInfo struct {
+	Subject   Subject
+	Type      string // meterplex.<context>.<aggregate>.<verb_past>
+	Version   int
+	Topic     Topic
+	Retention string // class: hot, warm or cold
+	Trigger   string // what makes the event come to be
+}
+
+// Name is the subject as it stands on the wire: type and version.
+func (i SubjectInfo) Name() string { return fmt.Sprintf("%s.v%d", i.Type, i.Version) }
+
+var registry = [...]SubjectInfo{
+	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "POST /usage/events accepts an event"},
+	{UsageValidated, "meterplex.usage.event.validated", 1, TopicUsageValidated, "cold", "the validator accepts a recorded event"},
+	{UsageRejected, "meterplex.usage.event.rejected", 1, TopicUsageDeadLetter, "cold", "the validator refuses a recorded event"},
+	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a known eventId is sent with another payload"},
+	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "known events are sent again; one for each tenant and second"},
+	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a dead letter of stage VALIDATION or PUBLISHING is retried"},
+	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that alone cannot be published"},
+	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "the aggregator cannot fold an event"},
+	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a dead letter of stage AGGREGATION is retried"},
+	{RetryRequested, "meterplex.dead_letters.dead_letter.retry_requested", 1, TopicCommands, "warm", "POST /dead-letters/{id}/retry"},
+	{DeadLetterRetried, "meterplex.dead_letters.dead_letter.retried", 1, TopicUsageDeadLetter, "cold", "the command router executes a retry"},
+	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeded, or a dead letter was discarded"},
+	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry"},
+	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants"},
+	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id}"},
+	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys, /operator-keys"},
+	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/api-keys/{keyId}/rotate"},
+	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/api-keys/{keyId}"},
+	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey}"},
+	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key}"},
+	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions"},
+	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid}"},
+}
+
+// Subjects lists the registry in the order of the numbers.
+func Subjects() []SubjectInfo { return registry[:] }
+
+// Info gives a subject's row; ok is false where there is none.
+func (s Subject) Info() (SubjectInfo, bool) {
+	for i := range registry {
+		if registry[i].Subject == s {
+			return registry[i], true
+		}
+	}
+	return SubjectInfo{}, false
+}
+
+// Topic is the topic that the subject's events are published to; 0 where the
+// subject is not registered.
+func (s Subject) Topic() Topic {
+	info, _ := s.Info()
+	return info.Topic
+}
+
+// SubjectOf finds the subject of a type and version.
+func SubjectOf(eventType string, version int) (Subject, bool) {
+	for i := range registry {
+		if registry[i].Type == eventType && registry[i].Version == version {
+			return registry[i].Subject, true
+		}
+	}
+	return 0, false
+}

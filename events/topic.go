@@ -1,0 +1,77 @@
+package events
+
+import "time"
+
+// Topic is the number of a topic in the log's rows and head rows. Numbers are
+// frozen; the head row keeps the last position of each in an array indexed by it.
+type Topic int16
+
+// The topics, in the order of their numbers.
+const (
+	TopicUsageRaw        Topic = 1
+	TopicUsageValidated  Topic = 2
+	TopicUsageDeadLetter Topic = 3
+	TopicUsageDuplicates Topic = 4
+	TopicCommands        Topic = 5
+	TopicCatalogue       Topic = 6
+	TopicBilling         Topic = 7
+	TopicNotifications   Topic = 8
+)
+
+// TopicCount is one more than the greatest topic number.
+const TopicCount = 9
+
+// TopicInfo is a row of the registry. Every topic has Partitions partitions, is
+// keyed by tenant id, keeps TopicRetention, and is written by the relay alone.
+type TopicInfo struct {
+	Topic    Topic
+	Name     string
+	Consumer string // our consumer group, "" where only outside readers listen
+	LowRate  bool   // read through watermill-kafka, one record at a time
+	Carries  string
+}
+
+// TopicRetention is how long the broker keeps records: the log refills what is gone.
+const TopicRetention = 7 * 24 * time.Hour
+
+// Consumer groups; also the names under which checkpoints are kept.
+const (
+	GroupValidator  = "meterplex-usage-validator"
+	GroupAggregator = "meterplex-usage-aggregator"
+	GroupDeadLetter = "meterplex-dead-letter-handler"
+	GroupCommands   = "meterplex-command-handler"
+	// GroupEntitlements reads the log itself, not a topic.
+	GroupEntitlements = "meterplex-entitlement-reads"
+)
+
+var topics = [...]TopicInfo{
+	{TopicUsageRaw, "usage.raw", GroupValidator, false, "recorded usage on its way to the validator"},
+	{TopicUsageValidated, "usage.validated", GroupAggregator, false, "validated usage on its way to the aggregates"},
+	{TopicUsageDeadLetter, "usage.dead-letter", GroupDeadLetter, false, "rejections, conflicts, failures and their fates"},
+	{TopicUsageDuplicates, "usage.duplicates", "", false, "coalesced retries, for monitoring"},
+	{TopicCommands, "meterplex.commands", GroupCommands, true, "commands that were answered 202"},
+	{TopicCatalogue, "meterplex.catalogue", "", false, "tenants, keys, features, plans, subscriptions"},
+	{TopicBilling, "meterplex.billing", "", false, "periods, adjustments, pushes"},
+	{TopicNotifications, "meterplex.notifications", "", false, "thresholds and deliveries"},
+}
+
+// Topics lists the registry in the order of the numbers.
+func Topics() []TopicInfo { return topics[:] }
+
+// Name is the topic's name on the broker, without the deployment's prefix.
+func (t Topic) Name() string {
+	if t < 1 || int(t) > len(topics) {
+		return ""
+	}
+	return topics[t-1].Name
+}
+
+// TopicOf finds a topic by its name.
+func TopicOf(name string) (Topic, bool) {
+	for i := range topics {
+		if topics[i].Name == name {
+			return topics[i].Topic, true
+		}
+	}
+	return 0, false
+}

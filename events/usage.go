@@ -1,0 +1,138 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Usage is the payload of UsageRecorded: the canonical JSON (RFC 8785) of what
+// the producer sent, verbatim. The struct reads it; it never writes it.
+type Usage struct {
+	EventID   string          `json:"eventId"`
+	Feature   string          `json:"feature"`
+	Amount    int64           `json:"amount"`
+	Timestamp time.Time       `json:"timestamp"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Type      string          `json:"type"`
+	Source    string          `json:"source,omitempty"`
+}
+
+// Retried is the payload of UsageRetried: a recorded event on its way to the
+// validator once more. The verdict is keyed by RawPosition, so it counts once.
+type Retried struct {
+	RawPosition  int64           `json:"rawPosition"` // number of the UsageRecorded event
+	DeadLetterID uuid.UUID       `json:"deadLetterId"`
+	Attempt      int             `json:"attempt"` // 1 for the first retry
+	Usage        json.RawMessage `json:"usage"`   // the recorded payload
+}
+
+// Validated is the payload of UsageValidated: what the aggregates add, and why.
+// Its subscription, feature type and period were decided by the validator; later
+// consumers look nothing up. validatedAt is the envelope's recordedAt.
+type Validated struct {
+	RawPosition             int64     `json:"rawPosition"`
+	EventID                 string    `json:"eventId"` // the producer's
+	Feature                 string    `json:"feature"`
+	Amount                  int64     `json:"amount"` // what is added
+	Count                   int64     `json:"count"`  // what is added to the event count
+	Timestamp               time.Time `json:"timestamp"`
+	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
+	FeatureType             string    `json:"featureType"`
+	PeriodKey               string    `json:"periodKey"`
+}
+
+// Rejected is the payload of UsageRejected.
+type Rejected struct {
+	RawPosition  int64     `json:"rawPosition"`
+	EventID      string    `json:"eventId"`
+	Feature      string    `json:"feature"`
+	Code         string    `json:"code"`
+	Reason       string    `json:"reason"`
+	DeadLetterID uuid.UUID `json:"deadLetterId"` // this event's own id, or that of the first rejection where it was retried
+	Attempt      int       `json:"attempt"`      // 0 for the first verdict
+}
+
+// Conflicted is the payload of UsageConflicted: both hashes, and the payload that lost.
+type Conflicted struct {
+	EventID      string          `json:"eventId"`
+	RawPosition  int64           `json:"rawPosition"`  // of the event that stays
+	FirstHash    string          `json:"firstHash"`    // hex SHA-256 of the payload that stays
+	ConflictHash string          `json:"conflictHash"` // hex SHA-256 of the payload that was refused
+	Payload      json.RawMessage `json:"payload"`      // the refused payload
+}
+
+// Duplicates is the payload of DuplicatesSeen.
+type Duplicates struct {
+	Count int64     `json:"count"`
+	From  time.Time `json:"from"` // the second that is summed up
+}
+
+// Stages of failure.
+const (
+	StageIngestion   = "INGESTION"
+	StagePublishing  = "PUBLISHING"
+	StageValidation  = "VALIDATION"
+	StageAggregation = "AGGREGATION"
+)
+
+// States of a dead letter.
+const (
+	StatusFailed    = "FAILED"
+	StatusRetrying  = "RETRYING"
+	StatusResolved  = "RESOLVED"
+	StatusDiscarded = "DISCARDED"
+)
+
+// Failed is the payload of PublishFailed and AggregationFailed: an event of the
+// log that is parked until somebody retries or discards it.
+type Failed struct {
+	SourcePosition int64           `json:"sourcePosition"` // the event that failed
+	SourceEventID  uuid.UUID       `json:"sourceEventId"`
+	SourceSubject  string          `json:"sourceSubject"`
+	Topic          string          `json:"topic"`
+	KafkaPartition int16           `json:"kafkaPartition"`
+	KafkaOffset    int64           `json:"kafkaOffset"` // -1 where it never got one
+	Stage          string          `json:"stage"`
+	Code           string          `json:"code"`
+	Reason         string          `json:"reason"`
+	DeadLetterID   uuid.UUID       `json:"deadLetterId"` // own id at first, that of the first failure after a retry
+	Attempt        int             `json:"attempt"`
+	Payload        json.RawMessage `json:"payload"` // of the event that failed
+}
+
+// Reaggregate is the payload of Reaggregated: a verdict on its way to the
+// aggregates once more.
+type Reaggregate struct {
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Attempt      int       `json:"attempt"`
+	Validated    Validated `json:"validated"`
+}
+
+// Retry is the payload of RetryRequested (a command).
+type Retry struct {
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Reason       string    `json:"reason,omitempty"`
+}
+
+// RetryDone is the payload of DeadLetterRetried.
+type RetryDone struct {
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Attempt      int       `json:"attempt"`
+	Position     Position  `json:"position"` // of the appended event
+}
+
+// Closed is the payload of DeadLetterClosed.
+type Closed struct {
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Status       string    `json:"status"` // RESOLVED or DISCARDED
+	Reason       string    `json:"reason,omitempty"`
+}
+
+// Refused is the payload of RetryRefused.
+type Refused struct {
+	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Code         string    `json:"code"`
+	Reason       string    `json:"reason"`
+}
