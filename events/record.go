@@ -1,0 +1,140 @@
+package events
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Record is one event as a broker carries it, or a place on the broker where no
+// event could be read.
+type Record struct {
+	Topic     Topic
+	Partition int16
+	Offset    int64 // -1 where the pipe has none
+	Key       []byte
+	Value     []byte // the envelope in JSON; empty for a withheld record
+	Headers   []Header
+}
+
+// Header is a record header.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Record headers of our own: what a consumer needs to place a record without
+// decoding its value. Numbers are decimal text.
+const (
+	HeaderSubject  = "mp-subject"  // type and version
+	HeaderPosition = "mp-position" // 17-4711
+	HeaderPrevious = "mp-previous" // number of the event before it on the topic
+	HeaderEpoch    = "mp-epoch"
+	HeaderEventID  = "mp-event-id"
+	HeaderTenant   = "mp-tenant"
+	HeaderWithheld = "mp-withheld" // "1": stands in for an event that could not be published
+	HeaderReplay   = "mp-replay"   // "1": republished for outside readers; our consumers skip it
+)
+
+// Header gives the value of a header, nil where it is not there.
+func (r *Record) Header(key string) []byte {
+	for i := range r.Headers {
+		if r.Headers[i].Key == key {
+			return r.Headers[i].Value
+		}
+	}
+	return nil
+}
+
+var errFrame = errors.New("events: not a frame of records")
+
+const frameMagic = 0xA7
+
+// AppendFrame appends the framed records to dst. A frame is the payload of a
+// Watermill message on the hot path: one message, one batch.
+func AppendFrame(dst []byte, records []Record) []byte {
+	dst = append(dst, frameMagic)
+	dst = binary.AppendUvarint(dst, uint64(len(records)))
+	for i := range records {
+		r := &records[i]
+		dst = binary.AppendUvarint(dst, uint64(r.Topic))
+		dst = binary.AppendUvarint(dst, uint64(r.Partition))
+		dst = binary.AppendVarint(dst, r.Offset)
+		dst = appendBytes(dst, r.Key)
+		dst = appendBytes(dst, r.Value)
+		dst = binary.AppendUvarint(dst, uint64(len(r.Headers)))
+		for _, h := range r.Headers {
+			dst = appendBytes(dst, []byte(h.Key))
+			dst = appendBytes(dst, h.Value)
+		}
+	}
+	return dst
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// ParseFrame opens a frame. The records share the frame's memory.
+func ParseFrame(frame []byte) ([]Record, error) {
+	if len(frame) == 0 || frame[0] != frameMagic {
+		return nil, errFrame
+	}
+	p := frameReader{rest: frame[1:]}
+	n := p.uint()
+	if n > uint64(len(frame)) {
+		return nil, errFrame
+	}
+	records := make([]Record, 0, n)
+	for range n {
+		r := Record{Topic: Topic(p.uint()), Partition: int16(p.uint()), Offset: p.int(), Key: p.bytes(), Value: p.bytes()}
+		headers := p.uint()
+		if headers > uint64(len(p.rest)) {
+			return nil, errFrame
+		}
+		r.Headers = make([]Header, 0, headers)
+		for range headers {
+			r.Headers = append(r.Headers, Header{string(p.bytes()), p.bytes()})
+		}
+		records = append(records, r)
+	}
+	if p.bad || len(p.rest) != 0 {
+		return nil, errFrame
+	}
+	return records, nil
+}
+
+type frameReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (p *frameReader) take(n int) {
+	if n <= 0 {
+		p.bad, p.rest = true, nil
+		return
+	}
+	p.rest = p.rest[n:]
+}
+
+func (p *frameReader) uint() uint64 {
+	v, n := binary.Uvarint(p.rest)
+	p.take(n)
+	return v
+}
+
+func (p *frameReader) int() int64 {
+	v, n := binary.Varint(p.rest)
+	p.take(n)
+	return v
+}
+
+func (p *frameReader) bytes() []byte {
+	n := p.uint()
+	if n > uint64(len(p.rest)) {
+		p.bad, p.rest = true, nil
+		return nil
+	}
+	b := p.rest[:n:n]
+	p.rest = p.rest[n:]
+	return b
+}
