@@ -1,0 +1,369 @@
+package domain
+
+import (
+	"mime"
+	"strconv"
+	"strings"
+)
+
+// maxSource bounds a CloudEvent's source: it is stored with each event.
+const maxSource = 1024
+
+// DecodeCloudEvent reads one CloudEvent 1.0 in structured mode
+// (application/cloudevents+json). The attributes id, source, type, time and
+// specversion are required; id is the eventId, subject, or type where there is
+// none, the feature, time the timestamp; data holds amount and, if there is any,
+// metadata. What an attribute that is none of these is called and says goes to
+// metadata.ce, as text, so that the same event is the same in each mode. Traces
+// and partition keys say how an event travelled and are no part of the payload.
+//
+// Faults are reported as by DecodeBatch; those of the envelope are
+// cloudevent_invalid and come before those of the usage in it.
+func DecodeCloudEvent(body []byte) ([]BatchItem, error) {
+	d, fault := newDecoder(body)
+	if fault != nil {
+		return nil, fault
+	}
+	if d.in.peek() != '{' {
+		d.in.fail("the body must be an object: one CloudEvent")
+		return nil, d.in.fault
+	}
+	return d.single((*decoder).readCloudEvent)
+}
+
+// DecodeCloudEventBatch reads an array of CloudEvents
+// (application/cloudevents-batch+json) as DecodeCloudEvent reads each.
+func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
+	d, fault := newDecoder(body)
+	if fault != nil {
+		return nil, fault
+	}
+	if d.in.peek() != '[' {
+		d.in.fail("the body must be an array of CloudEvents")
+		return nil, d.in.fault
+	}
+	count := d.readElements("/", (*decoder).readCloudEvent)
+	if d.in.fault != nil || !d.in.end() {
+		return nil, d.in.fault
+	}
+	if fault := countFault(count, ""); fault != nil {
+		return nil, fault
+	}
+	return d.items, nil
+}
+
+// single reads a body that is one event.
+func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
+	var item BatchItem
+	read(d, &item)
+	if d.in.fault != nil || !d.in.end() {
+		return nil, d.in.fault
+	}
+	return []BatchItem{item}, nil
+}
+
+// envelope is a CloudEvent's attributes and data before they are judged.
+type envelope struct {
+	form                                   form
+	specVersion, id, source, kind, subject text
+	time, contentType, schema              text
+	traceParent, traceState, partitionKey  text
+	extensions                             []attribute
+	data                                   []byte // raw JSON, nil where absent
+	base64                                 bool
+	fault                                  *Error // of an attribute
+}
+
+type attribute struct {
+	name  string
+	value []byte
+}
+
+// readCloudEvent reads one CloudEvent in JSON.
+func (d *decoder) readCloudEvent(item *BatchItem) {
+	if d.in.peek() != '{' {
+		d.in.value()
+		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object: one CloudEvent"}
+		return
+	}
+	e := envelope{form: formStructured}
+	base, ok := d.in.enter()
+	for ok {
+		name, more := d.in.member(base)
+		if !more {
+			break
+		}
+		start := d.in.pos
+		if ok = d.in.value(); ok {
+			e.assign(name, d.in.src[start:d.in.pos])
+		}
+	}
+	if d.in.fault == nil {
+		d.settleCloudEvent(item, &e)
+	}
+}
+
+// assign puts one member of a structured CloudEvent where it belongs. Null is the
+// same as absent (CloudEvents JSON format, section 2.2).
+func (e *envelope) assign(name, raw []byte) {
+	if raw[0] == 'n' {
+		return
+	}
+	switch string(name) {
+	case "data":
+		e.data = raw
+	case "data_base64":
+		e.base64 = true
+	default:
+		if known := e.known(string(name)); known != nil {
+			*known = textOf(raw)
+			return
+		}
+		e.extend(name, attributeText(raw))
+	}
+}
+
+// attributeText is the value of an extension attribute in the string form that
+// the CloudEvents type system gives it.
+func attributeText(raw []byte) text {
+	switch raw[0] {
+	case '"':
+		return textOf(raw)
+	case 't', 'f':
+		return text{sent: true, valid: true, chars: raw}
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 32)
+	return text{sent: true, valid: err == nil && strconv.FormatInt(n, 10) == string(raw), chars: raw}
+}
+
+func (e *envelope) extend(name []byte, value text) {
+	switch {
+	case !isAttributeName(name):
+		e.refuse(string(name), "is no name for an attribute; names are lower-case letters and digits")
+	case !value.valid || !isAttributeValue(value.chars):
+		e.refuse(string(name), "must be a string without control characters, a boolean or an integer of 32 bits")
+	default:
+		e.extensions = append(e.extensions, attribute{string(name), value.chars})
+	}
+}
+
+// known is where a named attribute is kept, nil for an extension.
+func (e *envelope) known(name string) *text {
+	switch name {
+	case "specversion":
+		return &e.specVersion
+	case "id":
+		return &e.id
+	case "source":
+		return &e.source
+	case "type":
+		return &e.kind
+	case "subject":
+		return &e.subject
+	case "time":
+		return &e.time
+	case "datacontenttype":
+		return &e.contentType
+	case "dataschema":
+		return &e.schema
+	case "traceparent":
+		return &e.traceParent
+	case "tracestate":
+		return &e.traceState
+	case "partitionkey":
+		return &e.partitionKey
+	}
+	return nil
+}
+
+func isAttributeName(name []byte) bool {
+	for _, c := range name {
+		if c-'a' > 'z'-'a' && c-'0' > 9 {
+			return false
+		}
+	}
+	return len(name) > 0
+}
+
+// isAttributeValue holds a value against CloudEvents 1.0, section 3.1 (String).
+func isAttributeValue(value []byte) bool {
+	for _, r := range string(value) {
+		control := r < ' ' || r >= 0x7F && r <= 0x9F
+		noncharacter := r >= 0xFDD0 && r <= 0xFDEF || r&0xFFFE == 0xFFFE
+		if control || noncharacter {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse keeps the first fault of an attribute.
+func (e *envelope) refuse(name, why string) {
+	if e.fault != nil {
+		return
+	}
+	e.fault = &Error{Code: "cloudevent_invalid", Message: "the attribute " + quote([]byte(name)) + " " + why}
+	if e.form == formStructured {
+		e.fault.Pointer = pointerTo([]byte(name))
+	}
+}
+
+// settleCloudEvent judges the envelope, then the usage in it. The order is: names
+// and values of extension attributes, data_base64, specversion, source, type, the
+// other attributes, data, and then that of settle.
+func (d *decoder) settleCloudEvent(item *BatchItem, e *envelope) {
+	in := e.draft()
+	if in.checkEventID() == nil {
+		item.EventID = string(in.eventID.chars)
+	}
+	if item.Err = e.check(&in); item.Err == nil {
+		item.Err = e.open(&in)
+	}
+	if item.Err == nil {
+		d.settle(item, &in)
+	}
+}
+
+func (e *envelope) draft() draft {
+	in := draft{form: e.form, eventID: e.id, timestamp: e.time, feature: e.subject, featureName: "subject"}
+	if !e.subject.sent {
+		in.feature, in.featureName = e.kind, "type"
+	}
+	in.source = string(e.source.chars)
+	if isTraceParent(e.traceParent.chars) {
+		in.traceParent = string(e.traceParent.chars)
+	}
+	return in
+}
+
+// check judges what is not usage.
+func (e *envelope) check(in *draft) *Error {
+	switch {
+	case e.fault != nil:
+		return e.fault
+	case e.base64:
+		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not taken; send data as a JSON object"}
+	case !e.specVersion.sent:
+		return in.missing("specversion")
+	case string(e.specVersion.chars) != "1.0":
+		return in.refuse("specversion", "cloudevent_invalid", `must be "1.0"`)
+	case !e.source.sent:
+		return in.missing("source")
+	case !e.source.valid || len(in.source) < 1 || len(in.source) > maxSource || !isPrintable(e.source.chars):
+		return in.refuse("source", "cloudevent_invalid", "must be a URI reference of 1 to 1024 printable ASCII characters without space")
+	case !e.kind.sent:
+		return in.missing("type")
+	case !e.kind.valid || len(e.kind.chars) == 0:
+		return in.refuse("type", "cloudevent_invalid", "must be a string that is not empty")
+	}
+	return e.checkOthers(in)
+}
+
+func (e *envelope) checkOthers(in *draft) *Error {
+	for _, name := range [...]string{"dataschema", "traceparent", "tracestate", "partitionkey"} {
+		if t := e.known(name); t.sent && !t.valid {
+			return in.refuse(name, "cloudevent_invalid", "must be a string")
+		}
+	}
+	if t := e.contentType; t.sent && (!t.valid || !isJSONType(string(t.chars))) {
+		return in.refuse("datacontenttype", "cloudevent_invalid", "must be a JSON media type such as application/json, in UTF-8")
+	}
+	return nil
+}
+
+func isJSONType(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
+		return false
+	}
+	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
+}
+
+// isTraceParent holds a value against W3C Trace Context, section 3.2.
+func isTraceParent(value []byte) bool {
+	if len(value) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") {
+		return false
+	}
+	for i, c := range value {
+		if dash := i == 2 || i == 35 || i == 52; dash != (c == '-') {
+			return false
+		} else if !dash && c-'0' > 9 && c-'a' > 'f'-'a' {
+			return false
+		}
+	}
+	return true
+}
+
+// open takes amount and metadata out of data, and puts the extension attributes
+// into metadata.
+func (e *envelope) open(in *draft) *Error {
+	if e.data == nil {
+		return &Error{Code: "member_missing", Pointer: in.parent(), Message: "data is missing; it is required and holds amount"}
+	}
+	if e.data[0] != '{' {
+		return &Error{Code: "cloudevent_invalid", Pointer: in.parent(), Message: "data must be an object that holds amount"}
+	}
+	eachMember(e.data, func(name, raw []byte) {
+		switch string(name) {
+		case "amount":
+			in.amount = raw
+		case "metadata":
+			in.metadata = raw
+		default:
+			if !in.unknown.sent {
+				in.unknown = text{sent: true, chars: name}
+			}
+		}
+	})
+	return e.extendMetadata(in)
+}
+
+// eachMember visits the members of an object that was already read once.
+func eachMember(object []byte, visit func(name, raw []byte)) {
+	in := scanner{src: object}
+	in.peek()
+	base, _ := in.enter()
+	for {
+		name, more := in.member(base)
+		if !more {
+			return
+		}
+		start := in.pos
+		if !in.value() {
+			return
+		}
+		visit(name, in.src[start:in.pos])
+	}
+}
+
+// extendMetadata writes the extension attributes into metadata as its member ce.
+// A CloudEvent may not send that member itself: what an intermediary added could
+// not be told from what the producer said.
+func (e *envelope) extendMetadata(in *draft) *Error {
+	rest := []byte("}")
+	if in.metadata != nil && in.metadata[0] == '{' {
+		taken, any := false, false
+		eachMember(in.metadata, func(name, _ []byte) { any, taken = true, taken || string(name) == "ce" })
+		if taken {
+			return in.refuse("metadata", "metadata_invalid", "must not have the member ce; extension attributes are kept there")
+		}
+		if rest = in.metadata[1:]; any {
+			rest = append([]byte(","), rest...)
+		}
+	} else if in.metadata != nil && in.metadata[0] != 'n' {
+		return nil // settle says that it is no object
+	}
+	if len(e.extensions) == 0 {
+		return nil
+	}
+	out := []byte(`{"ce":{`)
+	for i, a := range e.extensions {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(appendString(out, []byte(a.name)), ':')
+		out = appendString(out, a.value)
+	}
+	in.metadata = append(append(out, '}'), rest...)
+	return nil
+}

@@ -1,0 +1,258 @@
+package domain
+
+import "strconv"
+
+// MaxBatch is how many events one request may carry: enough to make a batch
+// cheap, few enough to be one transaction.
+const MaxBatch = 1000
+
+// BatchItem is one element of a batch: exactly one of Event and Err is set.
+type BatchItem struct {
+	Index   int
+	EventID string // "" where the element has no valid one
+	Event   *UsageEvent
+	Err     *Error
+}
+
+// DecodeBatch reads {"events":[…]}. The error, an *Error, is for what keeps the
+// elements from being found, and then no element is answered: malformed_json (see
+// StrictJSON; lone surrogates inside an element are that element's fault, though),
+// unknown_member, member_missing, events_invalid, batch_empty and
+// batch_too_large, in that order where there are several. All else is the verdict
+// of the one element, in its BatchItem; pointers start at the body.
+func DecodeBatch(body []byte) ([]BatchItem, error) {
+	d, fault := newDecoder(body)
+	if fault != nil {
+		return nil, fault
+	}
+	b := batch{found: missing}
+	d.readBatch(&b)
+	if fault := d.batchFault(&b); fault != nil {
+		return nil, fault
+	}
+	return d.items, nil
+}
+
+// DecodePayload reads what a UsageEvent's Payload holds, as it was stored.
+func DecodePayload(payload []byte) (*UsageEvent, error) {
+	d, fault := newDecoder(payload)
+	if fault != nil {
+		return nil, fault
+	}
+	d.stored = true
+	var item BatchItem
+	d.readUsage(&item)
+	if d.in.fault == nil {
+		d.in.end()
+	}
+	if d.in.fault != nil {
+		return nil, d.in.fault
+	}
+	return item.Event, asError(item.Err)
+}
+
+// decoder reads one body. What it makes lies in few pieces of memory: a batch is
+// stored, and forgotten, as a whole.
+type decoder struct {
+	in        scanner
+	stored    bool // the body is a Payload
+	items     []BatchItem
+	free      []UsageEvent
+	arena     []byte
+	canonical canonicalizer
+	feature   string
+}
+
+// guessedEvent is about the size of an event in a batch; a wrong guess costs
+// memory or a copy.
+const guessedEvent = 128
+
+func newDecoder(body []byte) (*decoder, *Error) {
+	in, fault := openDocument(body)
+	if fault != nil {
+		return nil, fault
+	}
+	return &decoder{in: in}, nil
+}
+
+// guess is how many events the rest of the body may hold.
+func (d *decoder) guess() int {
+	return min(1+(len(d.in.src)-d.in.pos)/guessedEvent, MaxBatch)
+}
+
+func (d *decoder) newEvent() *UsageEvent {
+	if len(d.free) == 0 {
+		d.free = make([]UsageEvent, d.guess())
+	}
+	event := &d.free[0]
+	d.free = d.free[1:]
+	return event
+}
+
+// room is the arena to append one payload to, with the variable parts having n
+// bytes.
+func (d *decoder) room(n int) []byte {
+	const fixed = 256 // the member names, amount, feature and time
+	if need := fixed + n; cap(d.arena)-len(d.arena) < need {
+		d.arena = make([]byte, 0, need+d.guess()*guessedEvent)
+	}
+	return d.arena
+}
+
+// intern spares an allocation where one feature follows itself.
+func (d *decoder) intern(feature []byte) string {
+	if d.feature != string(feature) {
+		d.feature = string(feature)
+	}
+	return d.feature
+}
+
+// batch is what was found around the elements.
+type batch struct {
+	unknown text
+	found   presence
+	count   int
+}
+
+type presence uint8
+
+const (
+	missing presence = iota
+	notArray
+	isArray
+)
+
+func (d *decoder) readBatch(b *batch) {
+	in := &d.in
+	if in.peek() != '{' {
+		in.fail(`the body must be an object: {"events":[…]}`)
+		return
+	}
+	base, _ := in.enter()
+	for {
+		name, more := in.member(base)
+		if !more {
+			break
+		}
+		switch {
+		case string(name) == "events" && in.peek() == '[':
+			b.found = isArray
+			b.count = d.readElements("/events/", (*decoder).readUsage)
+			continue
+		case string(name) == "events":
+			b.found = notArray
+		case !b.unknown.sent:
+			b.unknown = text{sent: true, chars: name}
+		}
+		in.value()
+	}
+	if in.fault == nil {
+		in.end()
+	}
+}
+
+func (d *decoder) batchFault(b *batch) *Error {
+	switch {
+	case d.in.fault != nil:
+		return d.in.fault
+	case b.unknown.sent:
+		return &Error{Code: "unknown_member", Pointer: pointerTo(b.unknown.chars),
+			Message: "the member " + quote(b.unknown.chars) + ` is not known here; the body has only "events"`}
+	case b.found == missing:
+		return &Error{Code: "member_missing", Pointer: "/events", Message: "events is missing; it is required"}
+	case b.found == notArray:
+		return &Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"}
+	}
+	return countFault(b.count, "/events")
+}
+
+func countFault(count int, pointer string) *Error {
+	switch {
+	case count == 0:
+		return &Error{Code: "batch_empty", Pointer: pointer, Message: "the batch has no events; send 1 to 1000"}
+	case count > MaxBatch:
+		return &Error{Code: "batch_too_large", Pointer: pointer,
+			Message: "the batch has " + strconv.Itoa(count) + " events; send at most 1000 at a time"}
+	}
+	return nil
+}
+
+// readElements reads the array peek has seen, each element by read, and answers
+// how many there are. Those past MaxBatch are passed only: the batch is refused,
+// but whether it is JSON comes first.
+func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) int {
+	if _, ok := d.in.enter(); !ok {
+		return 0
+	}
+	d.items = make([]BatchItem, 0, d.guess())
+	n := 0
+	for ; d.in.element(n); n++ {
+		if n >= MaxBatch {
+			if !d.in.value() {
+				break
+			}
+			continue
+		}
+		d.items = append(d.items, BatchItem{Index: n})
+		item := &d.items[n]
+		if read(d, item); d.in.fault != nil {
+			break
+		}
+		if item.Err != nil {
+			item.Err.Pointer = pointer + strconv.Itoa(n) + item.Err.Pointer
+		}
+	}
+	return n
+}
+
+// readUsage reads one element of events.
+func (d *decoder) readUsage(item *BatchItem) {
+	if d.in.peek() != '{' {
+		d.in.value()
+		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object"}
+		return
+	}
+	var in draft
+	base, ok := d.in.enter()
+	for ok {
+		name, more := d.in.member(base)
+		if !more {
+			break
+		}
+		start := d.in.pos
+		if ok = d.in.value(); ok {
+			d.assign(&in, name, d.in.src[start:d.in.pos])
+		}
+	}
+	if d.in.fault == nil {
+		d.settle(item, &in)
+	}
+}
+
+// assign puts one member of a plain event where it belongs.
+func (d *decoder) assign(in *draft, name, raw []byte) {
+	switch string(name) {
+	case "eventId":
+		in.eventID = textOf(raw)
+	case "feature":
+		in.feature = textOf(raw)
+	case "amount":
+		in.amount = raw
+	case "timestamp":
+		in.timestamp = textOf(raw)
+	case "metadata":
+		in.metadata = raw
+	case "type":
+		in.kind = textOf(raw)
+	case "correctionRef":
+		in.ref = textOf(raw)
+	default:
+		if source := textOf(raw); d.stored && string(name) == "source" && source.valid && len(source.chars) > 0 {
+			in.source = string(source.chars)
+			return
+		}
+		if !in.unknown.sent {
+			in.unknown = text{sent: true, chars: name}
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package domain
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"strconv"
+	"time"
+)
+
+// Limits of one usage event. They are part of the API.
+const (
+	// MaxEventID is how many characters an eventId may have.
+	MaxEventID = 255
+	// MaxFeature is how many characters the key of a feature may have.
+	MaxFeature = 64
+	// MaxAmount is the largest integer that every JSON reader keeps exactly: 2^53-1.
+	MaxAmount = 9007199254740991
+	// MaxMetadata bounds metadata in canonical form, in bytes.
+	MaxMetadata = 4096
+	// MaxMetadataLevels is how deep objects and arrays nest in metadata; the
+	// metadata object is level 1.
+	MaxMetadataLevels = 5
+)
+
+// TypeUsage is the type of an event that counts; it is the default.
+const TypeUsage = "usage"
+
+// UsageEvent is one decoded event whose shape is valid. Whether it may be counted
+// (time window, subscription, quota) is not decided here.
+type UsageEvent struct {
+	EventID   string
+	Feature   string
+	Amount    int64
+	Timestamp time.Time // UTC, microseconds
+	Metadata  []byte    // canonical JSON object; nil where absent, null or {}
+	Type      string    // "usage"
+	// CorrectionRef is the eventId a correction corrects; "" for usage.
+	CorrectionRef string
+	// Source is a CloudEvent's source, "" otherwise.
+	Source string
+	// TraceParent is a CloudEvent's traceparent where it is well formed. It says
+	// how the event came, not what it is, and is no part of Payload.
+	TraceParent string
+	// Payload is what the producer sent in the form of Canonical, with defaults
+	// filled in and the time in UTC. It is what is hashed and stored. Metadata is
+	// a part of it; neither may be written to.
+	Payload []byte
+	Hash    [sha256.Size]byte // SHA-256 of Payload
+}
+
+// draft is an event as it was sent, before any rule but JSON's was applied.
+type draft struct {
+	form        form
+	featureName string // the attribute the feature is taken from, in a CloudEvent
+
+	unknown                                text   // the first member nobody knows
+	eventID, feature, timestamp, kind, ref text   // kind is type, ref is correctionRef
+	amount, metadata                       []byte // raw JSON, nil where absent
+	source, traceParent                    string
+}
+
+// text is a member that should be a string.
+type text struct {
+	sent  bool   // the member is there
+	valid bool   // it is a string, without lone surrogates
+	chars []byte // unescaped
+}
+
+func textOf(raw []byte) text {
+	if raw[0] != '"' {
+		return text{sent: true}
+	}
+	raw = raw[1 : len(raw)-1]
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		chars, lone := unescape(raw)
+		return text{sent: true, valid: !lone, chars: chars}
+	}
+	return text{sent: true, valid: true, chars: raw}
+}
+
+// form is how the event was written; it gives the members their names and places
+// in what an error says.
+type form uint8
+
+const (
+	formPlain      form = iota // an element of events
+	formStructured             // a CloudEvent in JSON
+	formBinary                 // a CloudEvent in headers, with data as the body
+)
+
+// place is the name of a member in the producer's own words and its pointer.
+func (in *draft) place(member string) (name, pointer string) {
+	if in.form == formPlain {
+		return member, "/" + member
+	}
+	switch member {
+	case "amount", "metadata":
+		return "data." + member, in.parent() + "/" + member
+	case "eventId":
+		name = "id"
+	case "feature":
+		name = in.featureName
+	case "timestamp":
+		name = "time"
+	case "datacontenttype":
+		if in.form == formBinary {
+			return "Content-Type", ""
+		}
+		name = member
+	default:
+		name = member
+	}
+	if in.form == formBinary {
+		return "ce-" + name, "" // a header is not in the body
+	}
+	return name, "/" + name
+}
+
+// parent is the pointer of what amount and metadata are members of.
+func (in *draft) parent() string {
+	if in.form == formStructured {
+		return "/data"
+	}
+	return ""
+}
+
+func (in *draft) refuse(member, code, message string) *Error {
+	name, pointer := in.place(member)
+	return &Error{Code: code, Message: name + " " + message, Pointer: pointer}
+}
+
+func (in *draft) missing(member string) *Error {
+	return in.refuse(member, "member_missing", "is missing; it is required")
+}
+
+// settle applies the rules to a draft: item gets the event or the first fault, in
+// this order: unknown members, type, eventId, feature, amount, timestamp,
+// metadata, correctionRef; and for each "missing" before "invalid". The order is
+// the API's: what names the mistake best comes first (a misspelt member before
+// the one that is missing for it).
+func (d *decoder) settle(item *BatchItem, in *draft) {
+	idFault := in.checkEventID()
+	if idFault == nil {
+		item.EventID = string(in.eventID.chars)
+	}
+	switch {
+	case in.unknown.sent:
+		item.Err = &Error{Code: "unknown_member", Pointer: in.parent() + pointerTo(in.unknown.chars),
+			Message: "the member " + quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
+	case in.checkType() != nil:
+		item.Err = in.checkType()
+	case idFault != nil:
+		item.Err = idFault
+	default:
+		item.Event, item.Err = d.event(in, item.EventID)
+	}
+}
+
+func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
+	if fault := in.checkFeature(); fault != nil {
+		return nil, fault
+	}
+	amount, fault := in.readAmount()
+	if fault != nil {
+		return nil, fault
+	}
+	timestamp, fault := in.readTimestamp()
+	if fault != nil {
+		return nil, fault
+	}
+	event := d.newEvent()
+	*event = UsageEvent{
+		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Timestamp: timestamp,
+		Type: TypeUsage, Source: in.source, TraceParent: in.traceParent,
+	}
+	if fault := d.seal(event, in); fault != nil {
+		return nil, fault
+	}
+	if in.ref.sent {
+		return nil, in.refuse("correctionRef", "correction_ref_invalid", "is for corrections and retractions only; leave it out of usage")
+	}
+	return event, nil
+}
+
+func (in *draft) checkType() *Error {
+	if !in.kind.sent || in.kind.valid && string(in.kind.chars) == TypeUsage {
+		return nil
+	}
+	if kind := string(in.kind.chars); in.kind.valid && (kind == "correction" || kind == "retraction") {
+		return in.refuse("type", "type_not_supported", quote(in.kind.chars)+` is not taken yet; only "usage" is`)
+	}
+	return in.refuse("type", "type_invalid", `must be "usage", or be left out`)
+}
+
+func (in *draft) checkEventID() *Error {
+	id := in.eventID
+	switch {
+	case !id.sent:
+		return in.missing("eventId")
+	case !id.valid || len(id.chars) < 1 || len(id.chars) > MaxEventID || !isPrintable(id.chars):
+		return in.refuse("eventId", "event_id_invalid", "must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
+	}
+	return nil
+}
+
+func isPrintable(chars []byte) bool {
+	for _, c := range chars {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func (in *draft) checkFeature() *Error {
+	switch {
+	case !in.feature.sent:
+		return in.missing("feature")
+	case !in.feature.valid || !isFeatureKey(in.feature.chars):
+		return in.refuse("feature", "feature_invalid", "must be a string that matches ^[a-z][a-z0-9_.-]{0,63}$")
+	}
+	return nil
+}
+
+func isFeatureKey(chars []byte) bool {
+	if len(chars) < 1 || len(chars) > MaxFeature || chars[0]-'a' > 'z'-'a' {
+		return false
+	}
+	for _, c := range chars[1:] {
+		if c-'a' > 'z'-'a' && c-'0' > 9 && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// readAmount takes digits only: a fraction or an exponent, though it may be an
+// integer by value, says that the producer computes in floating point.
+func (in *draft) readAmount() (int64, *Error) {
+	if in.amount == nil {
+		return 0, in.missing("amount")
+	}
+	n := readDigits(in.amount)
+	if len(in.amount) > len("9007199254740991") || n < 1 || n > MaxAmount {
+		return 0, in.refuse("amount", "amount_invalid", "must be an integer from 1 to 9007199254740991, written in digits only")
+	}
+	return int64(n), nil
+}
+
+func (in *draft) readTimestamp() (time.Time, *Error) {
+	if !in.timestamp.sent {
+		return time.Time{}, in.missing("timestamp")
+	}
+	if !in.timestamp.valid {
+		return time.Time{}, in.refuse("timestamp", "timestamp_invalid", "must be a string, an RFC 3339 time such as 2026-05-01T12:00:00Z")
+	}
+	t, why := parseTime(in.timestamp.chars)
+	if why != "" {
+		fault := timeRefusal(in.timestamp.chars, why)
+		_, fault.Pointer = in.place("timestamp")
+		return time.Time{}, fault
+	}
+	return t, nil
+}
+
+// seal writes Payload and what follows from it. The members are written in the
+// order RFC 8785 wants.
+func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
+	out := d.room(len(in.eventID.chars) + len(in.metadata) + len(in.source))
+	start := len(out)
+	out = append(out, `{"amount":`...)
+	out = strconv.AppendInt(out, event.Amount, 10)
+	out = append(out, `,"eventId":`...)
+	out = appendString(out, in.eventID.chars)
+	out = append(out, `,"feature":"`...)
+	out = append(out, event.Feature...)
+	out = append(out, '"')
+	out, from, fault := d.appendMetadata(out, in)
+	if fault != nil {
+		return fault
+	}
+	to := len(out)
+	if event.Source != "" {
+		out = append(out, `,"source":`...)
+		out = appendString(out, []byte(event.Source))
+	}
+	out = append(out, `,"timestamp":"`...)
+	out = appendTime(out, event.Timestamp)
+	out = append(out, `","type":"usage"}`...)
+	d.arena = out
+	event.Payload = out[start:len(out):len(out)]
+	if from < to {
+		event.Metadata = out[from:to:to]
+	}
+	event.Hash = sha256.Sum256(event.Payload)
+	return nil
+}
+
+// appendMetadata appends the member metadata, if there is any; from is where its
+// value starts, the end of out where there is none.
+func (d *decoder) appendMetadata(out []byte, in *draft) (_ []byte, from int, _ *Error) {
+	if in.metadata == nil || in.metadata[0] == 'n' {
+		return out, len(out), nil
+	}
+	if in.metadata[0] != '{' {
+		return nil, 0, in.refuse("metadata", "metadata_invalid", "must be an object")
+	}
+	before := len(out)
+	out = append(out, `,"metadata":`...)
+	from = len(out)
+	c := &d.canonical
+	c.in = scanner{src: in.metadata, names: c.in.names[:0]}
+	c.out, c.levels, c.noNUL, c.fault = out, MaxMetadataLevels, true, ""
+	if c.fields = c.fields[:0]; !c.value(1) {
+		return nil, 0, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+c.fault)
+	}
+	switch size := len(c.out) - from; {
+	case size == len("{}"):
+		return c.out[:before], before, nil
+	case size > MaxMetadata:
+		return nil, 0, in.refuse("metadata", "metadata_too_large",
+			"has "+strconv.Itoa(size)+" bytes in canonical form; at most 4096 are taken")
+	}
+	return c.out, from, nil
+}
