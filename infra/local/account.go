@@ -1,0 +1,118 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// account is the system user that a server runs as. PostgreSQL refuses to run
+// as root, so a root process gives its server to another user.
+type account struct {
+	uid, gid uint32
+	// drop says that the server runs as another user than this process.
+	drop bool
+}
+
+// nobody owns nothing on any Unix system; it is used where there is no user
+// postgres.
+const nobody = 65534
+
+// self is the user of this process.
+func self() account { return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} }
+
+// serverAccount is the user that PostgreSQL runs as.
+func serverAccount() account {
+	if os.Geteuid() != 0 {
+		return self()
+	}
+	who := account{uid: nobody, gid: nobody, drop: true}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return who
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	if uerr != nil || gerr != nil || uid == 0 {
+		return who
+	}
+	return account{uid: uint32(uid), gid: uint32(gid), drop: true}
+}
+
+// forData changes the account to the owner of data that is already there: a
+// root process leaves an ordinary user's data with that user.
+func (a account) forData(dir string) (account, error) {
+	info, err := os.Stat(dir)
+	if missing(err) {
+		return a, nil
+	}
+	if err != nil {
+		return a, fmt.Errorf("look at the data: %w", err)
+	}
+	uid, gid := owner(info)
+	if a.drop && uid != 0 {
+		return account{uid: uid, gid: gid, drop: true}, nil
+	}
+	if !a.drop && uid != a.uid {
+		return a, fmt.Errorf("%s belongs to user %d, this process is user %d: start it as that user or as root", dir, uid, a.uid)
+	}
+	return a, nil
+}
+
+func (a account) credential() *syscall.Credential {
+	if !a.drop {
+		return nil
+	}
+	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
+}
+
+// give makes the account the owner of path.
+func (a account) give(path string) error {
+	if !a.drop {
+		return nil
+	}
+	if err := os.Chown(path, int(a.uid), int(a.gid)); err != nil {
+		return fmt.Errorf("give %s to user %d: %w", path, a.uid, err)
+	}
+	return nil
+}
+
+// reaches says whether the account may pass through dir and all above it.
+func (a account) reaches(dir string) bool {
+	if !a.drop {
+		return true
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false
+	}
+	for {
+		if !a.mayPass(dir) {
+			return false
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return true
+		}
+		dir = up
+	}
+}
+
+func (a account) mayPass(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	uid, gid := owner(info)
+	switch mode := info.Mode().Perm(); {
+	case uid == a.uid:
+		return mode&0o100 != 0
+	case gid == a.gid:
+		return mode&0o010 != 0
+	default:
+		return mode&0o001 != 0
+	}
+}

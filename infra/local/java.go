@@ -1,0 +1,64 @@
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// oldestJava is what Kafka 4 asks for.
+const oldestJava = 17
+
+// java is a Java runtime.
+type java struct {
+	path string
+	// key differs between two runtimes: a class archive works with the very
+	// one that made it.
+	key string
+}
+
+func noJava(found string) error {
+	return fmt.Errorf("%w%s: install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk) so that java is in the PATH or JAVA_HOME names it", ErrNoJava, found)
+}
+
+// findJava takes JAVA_HOME's runtime, else the PATH's.
+func findJava(ctx context.Context) (java, error) {
+	var candidates []string
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		candidates = append(candidates, filepath.Join(home, "bin", "java"))
+	}
+	if path, err := exec.LookPath("java"); err == nil {
+		candidates = append(candidates, path)
+	}
+	found := ""
+	for _, path := range candidates {
+		if !exists(path) {
+			continue
+		}
+		out, err := runTool(ctx, self(), "/", os.Environ(), path, "-version")
+		if err != nil {
+			continue
+		}
+		if javaMajor(out) >= oldestJava {
+			sum := sha256.Sum256([]byte(path + "\n" + out))
+			return java{path: path, key: hex.EncodeToString(sum[:6])}, nil
+		}
+		found = fmt.Sprintf(" (%s is Java %d)", path, javaMajor(out))
+	}
+	return java{}, noJava(found)
+}
+
+// javaMajor reads `openjdk version "17.0.15" 2025-04-15`, before which the
+// runtime may print lines of its own. It is 1 for Java 8 and older.
+func javaMajor(output string) int {
+	_, after, found := strings.Cut(output, ` version "`)
+	if !found {
+		return 0
+	}
+	return number(after)
+}

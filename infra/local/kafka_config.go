@@ -1,0 +1,124 @@
+package local
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// kafkaPorts are what a broker listens on: for clients, and for itself as the
+// controller.
+type kafkaPorts struct{ broker, controller int }
+
+// serverProperties: the first three verbs are the ports, the last one the data.
+// Internal topics are small, as one node serves them. Segments and indexes are
+// smaller than usual: each partition maps its indexes whole, and recovery after
+// a kill reads the last segment. Heartbeats are short so that a broker which was
+// killed is let back in after 2 s.
+const serverProperties = `process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:%[2]d
+listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d
+advertised.listeners=BROKER://127.0.0.1:%[1]d
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=BROKER
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=%[3]s
+auto.create.topics.enable=false
+num.partitions=1
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=2
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=2000
+message.max.bytes=8388608
+log.segment.bytes=268435456
+log.index.size.max.bytes=1048576
+log.cleaner.dedupe.buffer.size=4194304
+num.network.threads=2
+num.io.threads=4
+`
+
+const log4jConfig = `status=error
+name=meterplex
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d %p %c{1}: %m%n
+rootLogger.level=warn
+rootLogger.appenderRef.out.ref=out
+`
+
+func (k *Kafka) propertiesFile() string { return filepath.Join(k.dir, "server.properties") }
+func (k *Kafka) log4jFile() string      { return filepath.Join(k.dir, "log4j2.properties") }
+func (k *Kafka) logFile() string        { return filepath.Join(k.dir, "kafka.log") }
+
+func (k *Kafka) writeConfig(ports kafkaPorts) error {
+	if err := writeFile(k.log4jFile(), []byte(log4jConfig), 0o644); err != nil {
+		return err
+	}
+	return writeFile(k.propertiesFile(), properties(ports, k.Dir()), 0o644)
+}
+
+// properties escapes what a Java properties file would take for an escape.
+func properties(ports kafkaPorts, data string) []byte {
+	data = strings.ReplaceAll(data, `\`, `\\`)
+	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data)
+}
+
+// clusterID is a random id in the form that Kafka's tools want: 22 characters
+// of URL-safe base64, of which the first is no dash, or it would be an option.
+func clusterID() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	b[0] &= 0x7f
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func (k *Kafka) portFile() string { return filepath.Join(k.dir, "port") }
+
+// choosePorts fills in what was not given.
+func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
+	var err error
+	if ports.broker == 0 {
+		if ports.broker, err = rememberedPort(k.portFile()); err != nil {
+			return ports, err
+		}
+	}
+	for ports.controller == 0 || ports.controller == ports.broker {
+		if ports.controller, err = freePort(); err != nil {
+			return ports, err
+		}
+	}
+	return ports, nil
+}
+
+// archiveFile is the class archive (AppCDS) that halves the broker's start.
+func (k *Kafka) archiveFile() string {
+	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
+}
+
+// keepArchive puts the archive that the ended broker wrote where the next one
+// looks for it. A broker that was killed wrote none; the next records again.
+func (k *Kafka) keepArchive() {
+	if k.archive == "" {
+		return
+	}
+	if info, err := os.Stat(k.archive); err == nil && info.Size() > 0 {
+		_ = os.Rename(k.archive, k.archiveFile())
+	}
+	_ = os.Remove(k.archive)
+	k.archive = ""
+}

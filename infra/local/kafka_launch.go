@@ -1,0 +1,165 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// launch starts the broker and returns when it answers. Ports that are 0 are
+// chosen, and chosen again if somebody takes them meanwhile.
+func (k *Kafka) launch(ctx context.Context, given kafkaPorts) error {
+	for {
+		ports, err := k.choosePorts(given)
+		if err != nil {
+			return err
+		}
+		err = k.launchOnce(ctx, ports)
+		if !errors.Is(err, errTryAgain) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
+	if err := k.writeConfig(ports); err != nil {
+		return err
+	}
+	if err := k.ensureFormat(ctx, ports); err != nil {
+		return err
+	}
+	log, offset, err := openLog(k.logFile())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd, archive := k.command()
+	cmd.Stdout, cmd.Stderr = log, log
+	proc, err := startProcess(cmd, self(), syscall.SIGTERM)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.proc, k.ports, k.archive = proc, ports, archive
+	k.mu.Unlock()
+	if err := k.awaitReady(ctx, proc, ports); err != nil {
+		proc.stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
+		return explainKafka(err, logSince(k.logFile(), offset))
+	}
+	return rememberPort(k.portFile(), ports.broker)
+}
+
+func explainKafka(err error, logged string) error {
+	if strings.Contains(logged, "Address already in use") {
+		return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
+	}
+	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
+}
+
+// jvmOptions: a heap that is enough for one node, the cheapest collector and
+// compiler for a short life on few cores, the class archive if there is one.
+func (k *Kafka) jvmOptions() []string {
+	options := []string{
+		"-cp", strings.Join(k.jars, string(os.PathListSeparator)),
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+		"-Dlog4j2.configurationFile=file:" + k.log4jFile(), "-Dlog4j2.disableJmx=true",
+		"-Xlog:cds=off", "-Xlog:class+path=off",
+	}
+	if exists(k.archiveFile()) {
+		options = append(options, "-XX:SharedArchiveFile="+k.archiveFile(), "-Xshare:auto")
+	}
+	return options
+}
+
+// command also names the file that the broker records its classes to when
+// there is no archive yet. An archive that does not fit is ignored by Java.
+func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
+	args := k.jvmOptions()
+	if !exists(k.archiveFile()) {
+		archive = k.archiveFile() + "." + strconv.Itoa(os.Getpid()) + ".new"
+		args = append(args, "-XX:ArchiveClassesAtExit="+archive)
+	}
+	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", k.propertiesFile())...)
+	cmd.Dir = k.dir
+	return cmd, archive
+}
+
+// ensureFormat makes the broker's data directory where there is none: aside,
+// then flipped into place.
+func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
+	if exists(filepath.Join(k.Dir(), "meta.properties")) {
+		return nil
+	}
+	aside := filepath.Join(k.dir, "data.new")
+	if err := os.RemoveAll(aside); err != nil {
+		return fmt.Errorf("remove what a broken start left: %w", err)
+	}
+	// Removes an empty directory only: topics without meta.properties are a
+	// loss that somebody has to see.
+	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
+		return fmt.Errorf("the broker's data have no meta.properties: %w", err)
+	}
+	file := filepath.Join(k.dir, "format.properties")
+	if err := writeFile(file, properties(ports, aside), 0o644); err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID(), "-c", file)
+	if _, err := runTool(ctx, self(), k.dir, os.Environ(), k.java.path, args...); err != nil {
+		return fmt.Errorf("format the broker's data directory: %w", err)
+	}
+	if err := os.Rename(aside, k.Dir()); err != nil {
+		return fmt.Errorf("put the new data directory in its place: %w", err)
+	}
+	return nil
+}
+
+func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts) error {
+	if err := writeFile(k.pidFile(), []byte(strconv.Itoa(proc.pid())+"\n"), 0o644); err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(address(ports.broker)),
+		kgo.RequestRetries(0),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+	)
+	if err != nil {
+		return fmt.Errorf("make a client for the broker: %w", err)
+	}
+	defer client.Close()
+	for !answers(ctx, client) {
+		select {
+		case <-proc.done:
+			return errors.New("the broker ended at its start")
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the broker: %w", ctx.Err())
+		case <-time.After(25 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// answers says whether the broker lists itself: before that it takes requests
+// but makes no topics.
+func answers(ctx context.Context, client *kgo.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	meta, err := kadm.NewClient(client).BrokerMetadata(ctx)
+	return err == nil && len(meta.Brokers) == 1
+}

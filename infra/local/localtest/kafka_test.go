@@ -1,0 +1,33 @@
+package localtest_test
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestBrokerMakesTopicsOnlyWhenAsked(t *testing.T) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	asked, unasked := localtest.TopicPrefix(t)+"a", localtest.TopicPrefix(t)+"b"
+	if _, err := admin.CreateTopic(t.Context(), 32, 1, nil, asked); err != nil {
+		t.Fatal(err)
+	}
+	topics, err := admin.ListTopics(t.Context(), asked, unasked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(topics[asked].Partitions); n != 32 {
+		t.Errorf("%d partitions, want 32", n)
+	}
+	if topics[unasked].Err == nil {
+		t.Error("a topic that nobody made exists")
+	}
+}

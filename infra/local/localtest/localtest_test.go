@@ -1,0 +1,39 @@
+package localtest_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
+func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
+	for _, name := range []string{"one", "two"} {
+		t.Run(name, func(t *testing.T) {
+			conn := connect(t, localtest.Database(t))
+			// Fails the second time if the database is the same.
+			if _, err := conn.Exec(t.Context(), `CREATE TABLE here (id int)`); err != nil {
+				t.Fatal(err)
+			}
+			var super, createRole bool
+			err := conn.QueryRow(t.Context(), `SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = current_user`).Scan(&super, &createRole)
+			if err != nil || super || !createRole {
+				t.Fatalf("superuser %v, createrole %v, %v", super, createRole, err)
+			}
+		})
+	}
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}

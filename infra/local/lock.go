@@ -1,0 +1,69 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lock is an advisory lock on a file. The kernel frees it when the holder
+// dies, however it dies, so a lock is never stale.
+type lock struct{ f *os.File }
+
+// tryLock takes the lock of a data directory or says, with ErrInUse, which
+// process holds it.
+func tryLock(path string) (*lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return &lock{f}, writePID(f)
+	}
+	defer f.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	pid, _ := io.ReadAll(io.LimitReader(f, 32))
+	return nil, fmt.Errorf("%w by process %s (lock file %s)", ErrInUse, strings.TrimSpace(string(pid)), path)
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
+	}
+	if _, err := f.WriteAt([]byte(fmt.Sprintf("%d\n", os.Getpid())), 0); err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
+	}
+	return nil
+}
+
+// waitLock takes the lock of a cache directory; several processes that need
+// the same download wait for the one that makes it.
+func waitLock(ctx context.Context, path string) (*lock, error) {
+	for {
+		l, err := tryLock(path)
+		if err == nil || !errors.Is(err, ErrInUse) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another process that fetches the same: %w", ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// release frees the lock; the file stays, since removing it would let two
+// holders lock two different files of the same name.
+func (l *lock) release() {
+	if l != nil {
+		l.f.Close()
+	}
+}

@@ -1,0 +1,138 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// oldestPostgres is the first major version with MERGE, lz4 WAL compression and
+// the public schema closed to strangers.
+const oldestPostgres = 15
+
+// binaries are a PostgreSQL's programs.
+type binaries struct {
+	dir   string
+	major int
+}
+
+func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
+
+// findBinaries takes the system's programs, else fetched ones. Data that is
+// already there decides the major version.
+func (p *Postgres) findBinaries(ctx context.Context) error {
+	major, err := dataMajor(p.data())
+	if err != nil {
+		return err
+	}
+	candidates := systemBinDirs()
+	if p.cfg.BinDir != "" {
+		candidates = []string{p.cfg.BinDir}
+	}
+	for _, dir := range candidates {
+		found, err := probe(ctx, dir, p.who)
+		if err == nil && found.major >= oldestPostgres && (major == 0 || found.major == major) {
+			p.bin = found
+			return nil
+		}
+	}
+	if p.cfg.BinDir != "" {
+		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.who.uid, p.cfg.BinDir)
+	}
+	if major != 0 && major != fetchedMajor {
+		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found: install it", p.home, major)
+	}
+	dir, err := fetchPostgres(ctx, CacheDir(), p.who, p.cfg.Log)
+	if err != nil {
+		return fmt.Errorf("no PostgreSQL %s was found (install one, Debian: apt install postgresql), and none could be fetched: %w", wanted(major), err)
+	}
+	p.bin, err = probe(ctx, dir, p.who)
+	return err
+}
+
+func wanted(major int) string {
+	if major != 0 {
+		return strconv.Itoa(major)
+	}
+	return strconv.Itoa(oldestPostgres) + " or later"
+}
+
+// dataMajor is 0 where there is no cluster yet.
+func dataMajor(data string) (int, error) {
+	b, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
+	if missing(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the data's version: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("read the data's version: %w", err)
+	}
+	return major, nil
+}
+
+// systemBinDirs lists where PostgreSQL is usually installed: what the PATH
+// names first, then the newest.
+func systemBinDirs() []string {
+	var dirs []string
+	if initdb, err := exec.LookPath("initdb"); err == nil {
+		dirs = append(dirs, filepath.Dir(initdb))
+	}
+	if config, err := exec.LookPath("pg_config"); err == nil {
+		if out, err := exec.Command(config, "--bindir").Output(); err == nil {
+			dirs = append(dirs, strings.TrimSpace(string(out)))
+		}
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/opt/homebrew/bin",
+		"/usr/local/pgsql/bin",
+		"/usr/local/bin",
+	} {
+		// The patterns are constant and well formed.
+		found, _ := filepath.Glob(pattern)
+		slices.SortFunc(found, func(a, b string) int { return number(b) - number(a) })
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
+// number is the first number in s, or 0.
+func number(s string) int {
+	notDigit := func(r rune) bool { return r < '0' || r > '9' }
+	s = strings.TrimLeftFunc(s, notDigit)
+	if end := strings.IndexFunc(s, notDigit); end >= 0 {
+		s = s[:end]
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// probe runs the server's program as the user it will run as: a program that
+// exists may still lie where that user cannot go.
+func probe(ctx context.Context, dir string, who account) (binaries, error) {
+	b := binaries{dir: dir}
+	if !exists(b.path("postgres")) || !exists(b.path("initdb")) {
+		return b, errors.New("no PostgreSQL in " + dir)
+	}
+	out, err := runTool(ctx, who, "/", serverEnv("/"), b.path("postgres"), "--version")
+	if err != nil {
+		return b, err
+	}
+	b.major = number(out)
+	return b, nil
+}

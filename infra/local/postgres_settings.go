@@ -1,0 +1,68 @@
+package local
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// baseSettings fit a machine of 2 cores and a few GiB. Nothing here gives
+// durability away.
+func baseSettings() map[string]string {
+	return map[string]string{
+		"listen_addresses":             "127.0.0.1",
+		"unix_socket_directories":      "",
+		"max_connections":              "100",
+		"shared_buffers":               "256MB",
+		"effective_cache_size":         "1GB",
+		"work_mem":                     "16MB",
+		"maintenance_work_mem":         "128MB",
+		"wal_buffers":                  "16MB",
+		"min_wal_size":                 "256MB",
+		"max_wal_size":                 "2GB",
+		"checkpoint_timeout":           "15min",
+		"checkpoint_completion_target": "0.9",
+		"random_page_cost":             "1.1",
+		"jit":                          "off",
+		"fsync":                        "on",
+		"full_page_writes":             "on",
+		"synchronous_commit":           "on",
+		"timezone":                     "UTC",
+		"log_timezone":                 "UTC",
+		"log_line_prefix":              "%m [%p] %q%u@%d ",
+		"log_checkpoints":              "off",
+		// Terse leaves out DETAIL lines, which quote the values of rows.
+		"log_error_verbosity": "terse",
+	}
+}
+
+// durable are the settings whose loss would make an acknowledged event
+// something less than stored.
+func durable() []string { return []string{"fsync", "full_page_writes", "synchronous_commit"} }
+
+func checkSettings(settings map[string]string) error {
+	for name, value := range settings {
+		switch key := strings.ToLower(name); {
+		case slices.Contains(durable(), key) && !strings.EqualFold(value, "on"):
+			return fmt.Errorf("setting %s=%s is refused: commits stay durable", name, value)
+		case key == "port" || key == "data_directory":
+			return fmt.Errorf("setting %s is not yours to choose", name)
+		}
+	}
+	return nil
+}
+
+func settingArgs(extra map[string]string, port int) []string {
+	all := baseSettings()
+	for name, value := range extra {
+		all[strings.ToLower(name)] = value
+	}
+	all["port"] = strconv.Itoa(port)
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		args = append(args, "-c", name+"="+all[name])
+	}
+	return args
+}

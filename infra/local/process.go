@@ -1,0 +1,182 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a child that is reaped as soon as it ends. err may be read once
+// done is closed.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// startProcess starts cmd in its own process group, so that a Ctrl-C on the
+// terminal reaches only us and the order of the shutdown stays ours. Where the
+// system can, the child gets onParentDeath when this process ends, also by
+// kill -9.
+func startProcess(cmd *exec.Cmd, who account, onParentDeath syscall.Signal) (*process, error) {
+	cmd.SysProcAttr = childAttributes(who, onParentDeath)
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.own(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// own holds one operating system thread for the child's whole life: the
+// kernel's parent death signal follows the thread that forked, not the
+// process, and the Go runtime ends threads at will.
+func (p *process) own(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.done)
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.cmd.Wait()
+	}
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) exited() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop sends the signals in turn, each one when the one before did not end the
+// child within grace (or ctx ended), and waits until it is gone.
+func (p *process) stop(ctx context.Context, grace time.Duration, signals ...syscall.Signal) {
+	for _, sig := range signals {
+		// A failing signal means that it is gone already; done says so.
+		_ = p.cmd.Process.Signal(sig)
+		select {
+		case <-p.done:
+			return
+		case <-ctx.Done():
+		case <-time.After(grace):
+		}
+		ctx = context.WithoutCancel(ctx)
+		grace = min(grace, 5*time.Second)
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// runTool runs a program that ends by itself and returns what it printed. The
+// end of ctx kills it with its whole process group.
+func runTool(ctx context.Context, who account, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := startProcess(cmd, who, syscall.SIGKILL)
+	if err != nil {
+		return "", err
+	}
+	<-p.done
+	if p.err != nil {
+		return out.String(), fmt.Errorf("%s: %w%s", name, p.err, excerpt(out.String()))
+	}
+	return out.String(), nil
+}
+
+// excerptBytes bounds how much of a program's output goes into an error.
+const excerptBytes = 2000
+
+func excerpt(output string) string {
+	output = strings.TrimSpace(output)
+	if output == "" {
+		return ""
+	}
+	if len(output) > excerptBytes {
+		output = "…" + output[len(output)-excerptBytes:]
+	}
+	return "\n" + output
+}
+
+// alive says whether a process of that id runs with all the words in its
+// command line: a number alone may have been given to another program since.
+func alive(pid int, words ...string) bool {
+	if pid <= 1 || syscall.Kill(pid, 0) == syscall.ESRCH {
+		return false
+	}
+	line := commandLine(pid)
+	for _, w := range words {
+		if !strings.Contains(line, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// endStale ends a server that outlived an earlier process of ours.
+func endStale(ctx context.Context, pid int, sig syscall.Signal, grace time.Duration, words ...string) error {
+	deadline := time.Now().Add(grace)
+	_ = syscall.Kill(pid, sig)
+	for alive(pid, words...) {
+		if time.Now().After(deadline) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for process %d of an earlier run to end: %w", pid, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// logRotateBytes bounds a server's log: above it the old one is set aside at
+// the next start.
+const logRotateBytes = 16 << 20
+
+// openLog opens a server's log for appending and returns its present size.
+func openLog(path string) (*os.File, int64, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > logRotateBytes {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, 0, fmt.Errorf("set the old log aside: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open the server's log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, fmt.Errorf("open the server's log: %w", err)
+	}
+	return f, info.Size(), nil
+}
+
+// logSince returns what a server logged since offset, at most its last 64 KiB.
+func logSince(path string, offset int64) string {
+	b, err := os.ReadFile(path)
+	if err != nil || offset > int64(len(b)) {
+		return ""
+	}
+	b = b[offset:]
+	if len(b) > 64<<10 {
+		b = b[len(b)-64<<10:]
+	}
+	return string(b)
+}

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package local
+
+import (
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Without a parent death signal a server outlives a kill -9 of this process;
+// the next start on the same data ends it.
+func childAttributes(who account, _ syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: who.credential()}
+}
+
+func commandLine(pid int) string {
+	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
