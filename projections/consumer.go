@@ -1,0 +1,98 @@
+// Package projections holds what is read: folds over the event log, each with a
+// checkpoint that moves in the transaction of the fold, and the queries over
+// them. A fold is pure and versioned; live and rebuild run the same one. The
+// package may not write the log but through [Log], and knows no broker: records
+// come in as events.Record, from whatever pipe.
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Handler is what a consumer does with a batch of its source. Apply runs in the
+// transaction that moves the checkpoint, and may run again with a part of the
+// batch after a rollback: it keeps nothing of its own. The batch is in the order
+// of (partition, position) and holds no event twice and none that is withheld.
+//
+// Folding each event is pure; call it through [Try], so that one that fails or
+// panics goes to Result.Failed while its neighbours go on. An error of Apply is a
+// fault of the whole batch: one of data (SQLSTATE classes 22, 23, 54, P0) or a
+// panic is bisected down to the event that causes it, any other is taken for an
+// outage and the batch comes again.
+type Handler interface {
+	Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error)
+}
+
+// Result is what a batch leads to besides the handler's own tables.
+type Result struct {
+	FollowUps []events.Pending
+	Failed    []Failure
+}
+
+// Failure is an event that a fold could not take.
+type Failure struct {
+	Event  events.Envelope
+	Code   string
+	Reason string
+}
+
+// Log is the event log as consumers need it.
+type Log interface {
+	// AppendTx gives the events their places in the log. It locks the heads in
+	// ascending order. An event whose tenant and dedupe key are there already is
+	// skipped, counts nothing, and the place of the first is returned for it.
+	AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error)
+	// ReadTx reads the events of a partition in (after, upTo], of one topic or of
+	// all (0), in the order of their positions, at most limit of them.
+	ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error)
+}
+
+// Consumer names a fold, its source and its bounds.
+type Consumer struct {
+	Name       string
+	Generation int
+	Topic      events.Topic // 0: reads the log itself
+	Handler    Handler
+	// Stage is the stage of the dead letters of events that fail here:
+	// StageValidation or StageAggregation where the event is parked on its way to
+	// the aggregates and may be retried; "" for read models beside that way, whose
+	// failures are recorded as DISCARDED, since a rebuild mends them and a retry
+	// would count twice.
+	Stage string
+	// MaxPerPartition bounds the records of one partition in one transaction:
+	// follow-ups hold the partition's head.
+	MaxPerPartition int
+	// MaxRecords bounds the records of one transaction; 0 is MaxPerPartition × 32.
+	MaxRecords int
+}
+
+// Bounds of one transaction, for Consumer.MaxPerPartition.
+const (
+	MaxWithFollowUps    = 200  // each event leads to another: the heads are held while they are appended
+	MaxWithoutFollowUps = 2000 // a longer statement gains nothing more
+)
+
+// Observer is told what became of each transaction, after its end. Counts of a
+// transaction that was rolled back are not told: its records come again.
+type Observer interface {
+	Observe(consumer *Consumer, b Batch)
+}
+
+// Batch is what one transaction of a consumer did.
+type Batch struct {
+	Applied    []events.Envelope // folded (result ok); not to be kept
+	Failed     []Failure         // dead-lettered (result error)
+	Passed     int               // withheld or republished for outside readers (result noop)
+	Duplicates int               // at or below the checkpoint (result noop; inbox_dedup_skips)
+	OtherEpoch int               // of a history that this log does not continue
+	Foreign    int               // in no log of ours, or without a place
+	FromLog    int               // of those applied or passed: read from the log, not from the pipe
+	Took       time.Duration
+	End        time.Time // when the commit was answered
+	Err        error     // set where the transaction was rolled back or its end is not known
+}
