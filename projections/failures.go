@@ -1,8 +1,15 @@
 package projections
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -14,6 +21,9 @@ const (
 	CodeFoldPanicked = "fold_panicked" // the fold panicked
 	CodeDataRefused  = "data_refused"  // the database refused what the fold made of the event
 )
+
+// maxReason bounds, in bytes, what a dead letter repeats of an error.
+const maxReason = 500
 
 // Try runs the fold of one event. A panic or an error becomes a Failure; a
 // *domain.Error keeps its code.
@@ -31,4 +41,206 @@ func Try(e events.Envelope, fold func() error) (failure *Failure) {
 		return &Failure{Event: e, Code: refusal.Code, Reason: refusal.Message}
 	}
 	return &Failure{Event: e, Code: CodeFoldFailed, Reason: err.Error()}
+}
+
+// panicked is a panic of a handler outside of Try.
+type panicked struct{ value any }
+
+func (p *panicked) Error() string { return fmt.Sprintf("the handler panicked: %v", p.value) }
+
+// ofData reports whether an error comes from what the events say: then it would
+// come again for ever, while any other passes with the outage that it is.
+func ofData(err error) bool {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		return true
+	}
+	refused := (*pgconn.PgError)(nil)
+	if !errors.As(err, &refused) || len(refused.Code) != 5 {
+		return false
+	}
+	switch refused.Code[:2] {
+	case "22", "23", "54", "P0": // data exception, integrity, limits such as that of an index row, raised
+		return true
+	}
+	return false
+}
+
+// Whoever goes on after a fault appends in parts; the heads are taken first, in
+// the order that everybody takes them in.
+const lockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
+
+// fold gives the batch to the handler and appends what follows from it. Events
+// that cannot be folded become dead letters and leave no other trace.
+func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) ([]Failure, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	failed, err := r.attempt(ctx, tx, batch, lanes)
+	if err == nil || !ofData(err) {
+		return failed, err
+	}
+	partitions := make([]int16, len(lanes))
+	for i, l := range lanes {
+		partitions[i] = l.partition
+	}
+	if _, err := tx.Exec(ctx, lockHeads, partitions); err != nil {
+		return nil, fmt.Errorf("lock heads: %w", err)
+	}
+	return r.bisect(ctx, tx, batch, lanes, err)
+}
+
+// bisect finds the events that a batch failed for: halves that succeed stay.
+func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, cause error) ([]Failure, error) {
+	if len(batch) == 1 {
+		failed := []Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
+		_, err := r.Log.AppendTx(ctx, tx, r.deadLetters(failed, lanes))
+		return failed, err
+	}
+	var all []Failure
+	for _, half := range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {
+		failed, err := r.attempt(ctx, tx, half, lanes)
+		if err != nil && ofData(err) {
+			failed, err = r.bisect(ctx, tx, half, lanes, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, failed...)
+	}
+	return all, nil
+}
+
+func codeOf(err error) string {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		return CodeFoldPanicked
+	}
+	return CodeDataRefused
+}
+
+// attempt folds a batch behind a savepoint: all of it, or nothing and an error.
+func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) ([]Failure, error) {
+	point, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("set a savepoint: %w", err)
+	}
+	defer rollback(ctx, point)
+	result, err := r.apply(ctx, point, batch)
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	pending := append(result.FollowUps, r.deadLetters(result.Failed, lanes)...)
+	if len(pending) > 0 {
+		if _, err := r.Log.AppendTx(ctx, point, pending); err != nil {
+			return nil, fmt.Errorf("append what follows: %w", err)
+		}
+	}
+	if err := point.Commit(ctx); err != nil {
+		return nil, fmt.Errorf("release a savepoint: %w", err)
+	}
+	return result.Failed, nil
+}
+
+func (r *Runner) apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (result Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p}
+		}
+	}()
+	return r.Consumer.Handler.Apply(ctx, tx, batch)
+}
+
+// deadLetters makes the events that say what failed. An event of the dead letter
+// topic gets none: a letter about a letter would fail like it, for ever.
+func (r *Runner) deadLetters(failed []Failure, lanes []*lane) []events.Pending {
+	var pending []events.Pending
+	for i := range failed {
+		f := &failed[i]
+		if f.Event.Subject.Topic() == events.TopicUsageDeadLetter {
+			continue
+		}
+		id := r.NewID()
+		letter := r.letter(f, id, offsetOf(lanes, f.Event.Position))
+		p := followUp(&f.Event, id, events.AggregationFailed, letter, r.Consumer.Name)
+		if r.Consumer.Stage != "" {
+			p.Counts.Parked = 1
+			pending = append(pending, p)
+			continue
+		}
+		why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
+		end := events.Closed{DeadLetterID: letter.DeadLetterID, Status: events.StatusDiscarded, Reason: why}
+		pending = append(pending, p, followUp(&f.Event, r.NewID(), events.DeadLetterClosed, end, r.Consumer.Name))
+	}
+	return pending
+}
+
+func (r *Runner) letter(f *Failure, id uuid.UUID, offset int64) events.Failed {
+	info, _ := f.Event.Subject.Info()
+	letter := events.Failed{
+		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: info.Name(),
+		Topic: info.Topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offset,
+		Stage: r.Consumer.Stage, Code: f.Code, Reason: bounded(f.Reason), DeadLetterID: id,
+	}
+	if letter.Stage == "" {
+		letter.Stage = events.StageAggregation
+	}
+	if json.Valid(f.Event.Payload) {
+		letter.Payload = f.Event.Payload
+	}
+	letter.DeadLetterID, letter.Attempt = retryOf(&f.Event, id)
+	return letter
+}
+
+// retryOf gives the dead letter that an event retries and the attempt it is;
+// the new letter's id and 0 for an event that is no retry.
+func retryOf(e *events.Envelope, id uuid.UUID) (uuid.UUID, int) {
+	var retry struct {
+		DeadLetterID uuid.UUID `json:"deadLetterId"`
+		Attempt      int       `json:"attempt"`
+	}
+	isRetry := e.Subject == events.UsageRetried || e.Subject == events.Reaggregated
+	if !isRetry || json.Unmarshal(e.Payload, &retry) != nil || retry.DeadLetterID == uuid.Nil {
+		return id, 0
+	}
+	return retry.DeadLetterID, retry.Attempt
+}
+
+// followUp makes an event that an event leads to. Its key is its own id, which is
+// enough where it is appended with the step of a checkpoint: that happens once.
+func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
+	body, _ := json.Marshal(payload) // our own structs, with payloads that were checked, never fail
+	return events.Pending{
+		EventID: id, Subject: subject, TenantID: cause.TenantID, DedupeKey: events.KeyEvent(id),
+		CorrelationID: cause.CorrelationID, CausationID: cause.EventID, Actor: events.Actor{Type: "service", ID: by},
+		OccurredAt: cause.OccurredAt, Payload: body,
+	}
+}
+
+func bounded(reason string) string {
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(reason, "\x00", ""), "")
+}
+
+// offsetOf finds where the pipe brought an event from, -1 where it did not.
+func offsetOf(lanes []*lane, p events.Position) int64 {
+	for _, l := range lanes {
+		if l.partition != p.Partition {
+			continue
+		}
+		for i := range l.items {
+			if it := &l.items[i]; !it.head && it.place.Position == p {
+				return it.offset
+			}
+		}
+	}
+	return -1
+}
+
+// report tells of what failed, after it is durable.
+func (r *Runner) report(failed []Failure) {
+	for i := range failed {
+		f := &failed[i]
+		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId", f.Event.EventID, "code", f.Code, "reason", bounded(f.Reason))
+	}
 }

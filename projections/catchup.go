@@ -1,0 +1,236 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Bounds of the loops that read the log without being told.
+const (
+	DefaultPoll      = 50 * time.Millisecond // the longest that a lost wake-up delays anything
+	DefaultTailEvery = time.Second
+	DefaultTailAfter = 5 * time.Second // a live pipe is faster; a lost record is no hurry
+
+	backoffFirst = 100 * time.Millisecond
+	backoffLast  = 5 * time.Second
+)
+
+// chains makes of each lane the unbroken run of events that follows its
+// checkpoint, as much as one transaction takes, in the order of the lanes.
+func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *Batch) (chain []events.Envelope, err error) {
+	left := r.Consumer.MaxRecords
+	if left == 0 {
+		left = r.Consumer.MaxPerPartition * events.Partitions
+	}
+	for _, l := range lanes {
+		before := len(chain)
+		chain, err = r.extend(ctx, tx, l, chain, min(left, r.Consumer.MaxPerPartition), done)
+		if err != nil {
+			return nil, err
+		}
+		if left -= len(chain) - before; left == 0 {
+			break
+		}
+	}
+	return chain, nil
+}
+
+// extend appends up to limit events of a lane to the chain. What does not follow
+// is a hole in what the pipe brought: there the log decides.
+func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.Envelope, limit int, done *Batch) ([]events.Envelope, error) {
+	for ; l.taken < len(l.items); l.taken++ {
+		it := &l.items[l.taken]
+		if !r.wanted(l, it, done) {
+			continue
+		}
+		if limit == 0 {
+			return chain, nil
+		}
+		if !it.unread && it.place.Previous == l.last {
+			chain, l.last = append(chain, it.event), it.place.Position.Number
+			limit--
+			continue
+		}
+		read, err := r.Log.ReadTx(ctx, tx, l.partition, l.last, it.place.Position.Number, r.Consumer.Topic, limit)
+		if err != nil {
+			return nil, fmt.Errorf("read the log from %s: %w", events.Position{Partition: l.partition, Number: l.last}, err)
+		}
+		full := len(read) == limit
+		if len(read) > 0 {
+			chain, l.last = append(chain, read...), read[len(read)-1].Position.Number
+			limit -= len(read)
+			done.FromLog += len(read)
+		}
+		if l.last < it.place.Position.Number {
+			if full {
+				return chain, nil
+			}
+			done.Foreign++
+			r.foreign(r.Consumer.Topic, l.partition, it.offset, "its position is another event's")
+		}
+	}
+	return chain, nil
+}
+
+// wanted reports whether the item is still to be reached, and counts why not.
+func (r *Runner) wanted(l *lane, it *item, done *Batch) bool {
+	position := it.place.Position.Number
+	switch {
+	case it.head:
+		return position > l.last
+	case r.epochs.owner(l.partition, position) != it.place.Epoch:
+		done.OtherEpoch++
+	case position <= l.last:
+		done.Duplicates++
+	case position > l.stand.head:
+		done.Foreign++
+		r.foreign(r.Consumer.Topic, l.partition, it.offset, "its position is beyond the log's head")
+	default:
+		return true
+	}
+	return false
+}
+
+// Where the source has gone past the checkpoint.
+const findBehind = `
+SELECT c.partition, c.position, h.source, r.position
+FROM consumer_checkpoints c
+JOIN (SELECT partition, CASE WHEN $3::int = 0 THEN position ELSE topic_positions[$3::int] END AS source FROM log_heads) h USING (partition)
+JOIN relay_cursors r USING (partition)
+WHERE c.consumer = $1 AND c.generation = $2 AND c.position < h.source
+ORDER BY c.partition`
+
+// lag is a partition in which the consumer is behind its source.
+type lag struct {
+	partition  int16
+	checkpoint int64
+	source     int64 // last position of the source
+	relayed    int64 // the relay's cursor
+}
+
+func (r *Runner) behind(ctx context.Context) ([]lag, error) {
+	rows, err := r.Pool.Query(ctx, findBehind, r.Consumer.Name, r.Consumer.Generation, int(r.Consumer.Topic))
+	if err != nil {
+		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
+	}
+	lags, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g lag, err error) {
+		return g, row.Scan(&g.partition, &g.checkpoint, &g.source, &g.relayed)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
+	}
+	return lags, nil
+}
+
+// upTo is a lane that the log alone fills.
+func upTo(partition int16, position int64) *lane {
+	place := events.Place{Position: events.Position{Partition: partition, Number: position}}
+	return &lane{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
+}
+
+// Follow consumes the log itself until the context ends. A wake-up is a hint;
+// polling the heads is the bound. Outages are waited out.
+func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
+	return r.loop(ctx, orElse(r.Poll, DefaultPoll), wake, func() error {
+		lags, err := r.behind(ctx)
+		if err != nil {
+			return err
+		}
+		lanes := make([]*lane, 0, len(lags))
+		for _, g := range lags {
+			lanes = append(lanes, upTo(g.partition, g.source))
+		}
+		return r.run(ctx, lanes)
+	})
+}
+
+// HealTail looks, until the context ends, for records that the pipe lost and that
+// nothing follows, so that no gap shows it: the checkpoint stands still below a
+// position of the source that the relay has passed. Those are read from the log.
+func (r *Runner) HealTail(ctx context.Context) error {
+	w := tailWatch{after: orElse(r.TailAfter, DefaultTailAfter)}
+	return r.loop(ctx, orElse(r.TailEvery, DefaultTailEvery), nil, func() error {
+		lags, err := r.behind(ctx)
+		if err != nil {
+			return err
+		}
+		lanes := w.lost(lags, time.Now())
+		if len(lanes) > 0 {
+			r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(lanes))
+		}
+		return r.run(ctx, lanes)
+	})
+}
+
+// tailWatch remembers how long checkpoints have stood still below what was relayed.
+type tailWatch struct {
+	after time.Duration
+	seen  [events.Partitions]struct {
+		checkpoint, target int64
+		since              time.Time // zero: not relayed yet
+	}
+}
+
+// lost gives a lane for each partition whose tail is taken for lost at a time.
+func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
+	for _, g := range lags {
+		s := &w.seen[g.partition]
+		if s.checkpoint != g.checkpoint || s.target <= g.checkpoint {
+			s.checkpoint, s.target, s.since = g.checkpoint, g.source, time.Time{}
+		}
+		switch {
+		case g.relayed < s.target:
+		case s.since.IsZero():
+			s.since = now
+		case now.Sub(s.since) >= w.after:
+			lanes = append(lanes, upTo(g.partition, s.target))
+			s.target = 0
+		}
+	}
+	return lanes
+}
+
+// loop runs a round at each tick or wake-up until the context ends, and after a
+// failed one waits longer each time.
+func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan struct{}, round func() error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	backoff := backoffFirst
+	for {
+		hint := wake
+		if backoff > backoffFirst {
+			hint = nil // an outage is not over because somebody wrote
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-hint:
+		}
+		err := round()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			r.Logger.Warn("will try again", "consumer", r.Consumer.Name, "in", backoff, "err", err)
+			timer.Reset(backoff/2 + rand.N(backoff/2))
+			backoff = min(2*backoff, backoffLast)
+		default:
+			timer.Reset(every)
+			backoff = backoffFirst
+		}
+	}
+}
+
+func orElse(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}

@@ -1,0 +1,190 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// ErrCommitUnknown says that a commit was not answered. The records must come
+// again: what was committed is then found to be a duplicate.
+var ErrCommitUnknown = errors.New("the commit was not answered")
+
+// errMoved says that a checkpoint was not where it was read under its lock.
+var errMoved = errors.New("a checkpoint moved under its lock")
+
+// lockTimeout bounds the wait for checkpoints and heads: a holder that hangs must
+// not take the consumer's connections with it.
+const lockTimeout = `SET LOCAL lock_timeout = '2s'`
+
+// The heads are read beside the checkpoints, unlocked: what a record's place is
+// compared with only has to include the record's own commit, which came before.
+const lockCheckpoints = `
+SELECT c.partition, c.position, h.epoch,
+       CASE WHEN $4::int = 0 THEN h.position ELSE h.topic_positions[$4::int] END
+FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+WHERE c.consumer = $1 AND c.generation = $2 AND c.partition = ANY ($3::smallint[])
+ORDER BY c.partition
+FOR UPDATE OF c`
+
+const moveCheckpoints = `
+UPDATE consumer_checkpoints c SET position = n.position, epoch = n.epoch, updated_at = now()
+FROM unnest($3::smallint[], $4::bigint[], $5::bigint[], $6::int[]) AS n (partition, was, position, epoch)
+WHERE c.consumer = $1 AND c.generation = $2 AND c.partition = n.partition AND c.position = n.was`
+
+const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
+
+// stand is where a consumer stands in a partition, under its lock.
+type stand struct {
+	position int64 // the checkpoint
+	epoch    int32 // of the head
+	head     int64 // last position of the source
+}
+
+// lock takes the checkpoints of the partitions, in ascending order.
+func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]stand, error) {
+	var b pgx.Batch
+	b.Queue(lockTimeout)
+	b.Queue(lockCheckpoints, r.Consumer.Name, r.Consumer.Generation, partitions, int(r.Consumer.Topic))
+	results := tx.SendBatch(ctx, &b)
+	defer results.Close()
+	if _, err := results.Exec(); err != nil {
+		return nil, fmt.Errorf("bound the wait for checkpoints: %w", err)
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, fmt.Errorf("lock checkpoints: %w", err)
+	}
+	stands := make(map[int16]stand, len(partitions))
+	var p int16
+	var s stand
+	_, err = pgx.ForEachRow(rows, []any{&p, &s.position, &s.epoch, &s.head}, func() error {
+		stands[p] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock checkpoints: %w", err)
+	}
+	if len(stands) != len(partitions) {
+		return nil, fmt.Errorf("lock checkpoints: %s, generation %d, has %d of %d partitions", r.Consumer.Name, r.Consumer.Generation, len(stands), len(partitions))
+	}
+	return stands, nil
+}
+
+// move advances the checkpoints by compare-and-set, those of all lanes at once.
+func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	var partitions []int16
+	var was, now []int64
+	var epochs []int32
+	for _, l := range lanes {
+		if l.last != l.stand.position {
+			partitions = append(partitions, l.partition)
+			was, now = append(was, l.stand.position), append(now, l.last)
+			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
+		}
+	}
+	if len(partitions) == 0 {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, moveCheckpoints, r.Consumer.Name, r.Consumer.Generation, partitions, was, now, epochs)
+	if err != nil {
+		return fmt.Errorf("move checkpoints: %w", err)
+	}
+	if tag.RowsAffected() != int64(len(partitions)) {
+		return fmt.Errorf("move checkpoints: %w", errMoved)
+	}
+	return nil
+}
+
+// commitTimeout bounds the wait for a commit's answer. It is not the caller's
+// context: one that ends meanwhile would make a commit that happened look failed.
+const commitTimeout = 10 * time.Second
+
+func commit(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	err := tx.Commit(ctx)
+	if err == nil {
+		return nil
+	}
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) || errors.Is(err, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+}
+
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // after a commit, or on a connection that is gone, there is nothing left to do
+}
+
+// epochs remembers which history owns which positions. It is read again as soon
+// as a head shows an epoch that it does not know, so that records of a history
+// that a restore ended are told apart from the first transaction on.
+type epochs struct {
+	mu    sync.Mutex
+	spans [events.Partitions][]epochSpan // ascending
+}
+
+type epochSpan struct {
+	epoch int32
+	from  int64
+}
+
+// owner is the epoch that a position belongs to: the last one that began at or
+// before it, 0 where none did.
+func (e *epochs) owner(partition int16, position int64) int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	spans := e.spans[partition]
+	for i := len(spans) - 1; i >= 0; i-- {
+		if spans[i].from <= position {
+			return spans[i].epoch
+		}
+	}
+	return 0
+}
+
+func (e *epochs) knows(partition int16, epoch int32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	spans := e.spans[partition]
+	return len(spans) > 0 && spans[len(spans)-1].epoch == epoch || len(spans) == 0 && epoch == 0
+}
+
+// refresh reads the epochs again where a head is of one that is not known.
+func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand) error {
+	stale := false
+	for p, s := range stands {
+		stale = stale || !e.knows(p, s.epoch)
+	}
+	if !stale {
+		return nil
+	}
+	rows, err := tx.Query(ctx, readEpochs)
+	if err != nil {
+		return fmt.Errorf("read epochs: %w", err)
+	}
+	var spans [events.Partitions][]epochSpan
+	var p int16
+	var s epochSpan
+	_, err = pgx.ForEachRow(rows, []any{&p, &s.epoch, &s.from}, func() error {
+		spans[p] = append(spans[p], s)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read epochs: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spans = spans
+	return nil
+}

@@ -1,0 +1,199 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Runner runs a consumer: exactly once in effect, whatever its source delivers
+// twice, in another order, late or never. Its methods may run at the same time,
+// in any number of instances; the checkpoints' locks put them in a row.
+type Runner struct {
+	Pool     *pgxpool.Pool
+	Log      Log
+	Consumer Consumer
+	NewID    func() uuid.UUID
+	Logger   *slog.Logger
+	Observe  Observer // nil: nobody
+
+	Poll      time.Duration // of Follow, 0: DefaultPoll
+	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
+	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
+
+	epochs epochs
+}
+
+// lane is what remains to be done in one partition, and what the transaction in
+// progress has made of it.
+type lane struct {
+	partition int16
+	items     []item // by position
+
+	stand stand
+	last  int64 // position that was reached
+	taken int   // items that were dealt with
+}
+
+// item is a place of the source that is to be reached, with its event where the
+// source brought one that can be read.
+type item struct {
+	place  events.Place
+	event  events.Envelope
+	offset int64
+	unread bool // the log is asked for the event
+	head   bool // the place is the log's own: it needs no check
+}
+
+// Process folds a batch of records of the consumer's topic, which may span
+// partitions, come in any order and hold anything. Nil means that all of it is
+// committed and may be acknowledged; an error that it must come again.
+func (r *Runner) Process(ctx context.Context, records []events.Record) error {
+	lanes, outside := r.receive(records)
+	if err := r.run(ctx, lanes); err != nil {
+		return err
+	}
+	if outside.Passed > 0 || outside.Foreign > 0 {
+		outside.End = time.Now()
+		r.observe(outside)
+	}
+	return nil
+}
+
+// receive sorts records into lanes. What is for outside readers, or says nowhere
+// where it belongs, is only counted.
+func (r *Runner) receive(records []events.Record) ([]*lane, Batch) {
+	var lanes [events.Partitions]*lane
+	var outside Batch
+	for i := range records {
+		it, ok := r.open(&records[i], &outside)
+		if !ok {
+			continue
+		}
+		p := it.place.Position.Partition
+		if lanes[p] == nil {
+			lanes[p] = &lane{partition: p, items: make([]item, 0, len(records)-i)}
+		}
+		lanes[p].items = append(lanes[p].items, it)
+	}
+	var used []*lane
+	for _, l := range lanes {
+		if l != nil {
+			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
+			used = append(used, l)
+		}
+	}
+	return used, outside
+}
+
+func (r *Runner) open(record *events.Record, outside *Batch) (item, bool) {
+	if record.Header(events.HeaderReplay) != nil {
+		outside.Passed++
+		return item{}, false
+	}
+	place, err := events.PlaceOf(record)
+	if err != nil || record.Topic != r.Consumer.Topic {
+		outside.Foreign++
+		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
+		return item{}, false
+	}
+	e, err := events.FromRecord(record)
+	return item{place: place, event: e, offset: record.Offset, unread: err != nil}, true
+}
+
+// foreign tells of a record that is not ours. Nothing of the log depends on it,
+// and it has no tenant whose dead letter it could be.
+func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
+	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
+}
+
+// run goes through the lanes, transaction by transaction.
+func (r *Runner) run(ctx context.Context, lanes []*lane) error {
+	for len(lanes) > 0 {
+		began := time.Now()
+		done, err := r.step(ctx, lanes)
+		done.Err, done.End = err, time.Now()
+		done.Took = done.End.Sub(began)
+		r.observe(done)
+		if err != nil {
+			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
+		}
+		lanes = remaining(lanes)
+	}
+	return nil
+}
+
+func (r *Runner) observe(b Batch) {
+	if r.Observe != nil {
+		r.Observe.Observe(&r.Consumer, b)
+	}
+}
+
+func remaining(lanes []*lane) []*lane {
+	return slices.DeleteFunc(lanes, func(l *lane) bool {
+		l.items = l.items[l.taken:]
+		return len(l.items) == 0
+	})
+}
+
+// step is one transaction: checkpoints locked, as much of each lane as fits
+// folded, follow-ups appended, checkpoints moved.
+func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
+	tx, err := r.Pool.Begin(ctx)
+	if err != nil {
+		return Batch{}, fmt.Errorf("begin: %w", err)
+	}
+	defer rollback(ctx, tx)
+	if err := r.place(ctx, tx, lanes); err != nil {
+		return Batch{}, err
+	}
+	var done Batch
+	chain, err := r.chains(ctx, tx, lanes, &done)
+	if err != nil {
+		return Batch{}, err
+	}
+	if len(chain) == 0 {
+		return done, nil // duplicates and the like: nothing moves
+	}
+	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
+	done.Passed += len(chain) - len(done.Applied)
+	if done.Failed, err = r.fold(ctx, tx, done.Applied, lanes); err != nil {
+		return Batch{}, err
+	}
+	if err := r.move(ctx, tx, lanes); err != nil {
+		return Batch{}, err
+	}
+	if err := commit(ctx, tx); err != nil {
+		return Batch{}, err
+	}
+	r.report(done.Failed)
+	return done, nil
+}
+
+// place locks the checkpoints and sets the lanes to where they stand.
+func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	partitions := make([]int16, len(lanes))
+	for i, l := range lanes {
+		partitions[i] = l.partition
+	}
+	stands, err := r.lock(ctx, tx, partitions)
+	if err != nil {
+		return err
+	}
+	if err := r.epochs.refresh(ctx, tx, stands); err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		l.stand = stands[l.partition]
+		l.last, l.taken = l.stand.position, 0
+	}
+	return nil
+}
