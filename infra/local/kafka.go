@@ -124,9 +124,16 @@ func (k *Kafka) PID() int {
 	return k.proc.pid()
 }
 
+// Done is closed when the broker that runs now has ended, for whatever reason.
+func (k *Kafka) Done() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.proc.done
+}
+
 // Dir is the directory of the broker's data. Removed while the broker is
 // stopped, it is made anew, empty, by Restart.
-func (k *Kafka) Dir() string { return filepath.Join(k.dir, "data") }
+func (k *Kafka) Dir() string { return filepath.Join(k.dir, dataName) }
 
 // Stop shuts the broker down and returns when it is gone. A second call does
 // nothing.
@@ -186,9 +193,9 @@ func (k *Kafka) endEarlier(ctx context.Context) error {
 		return fmt.Errorf("look for a broker of an earlier run: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || !alive(pid, k.propertiesFile()) {
+	if err != nil || !alive(pid, k.mark()) {
 		return nil
 	}
 	note(k.cfg.Log, "Kafka of an earlier run (process %d) still runs: it is stopped first.", pid)
-	return endStale(ctx, pid, syscall.SIGTERM, kafkaStop, k.propertiesFile())
+	return endStale(ctx, pid, syscall.SIGTERM, kafkaStop, k.mark())
 }

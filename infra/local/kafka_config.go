@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // kafkaPorts are what a broker listens on: for clients, and for itself as the
 // controller.
 type kafkaPorts struct{ broker, controller int }
 
-// serverProperties: the first three verbs are the ports, the last one the data.
+// serverProperties: the verbs are the two ports and the data's folder, relative
+// to the broker's working directory, since a properties file would read commas,
+// backslashes and non-ASCII letters of a path in its own way.
 // Internal topics are small, as one node serves them. Segments and indexes are
 // smaller than usual: each partition maps its indexes whole, and recovery after
 // a kill reads the last segment. Heartbeats are short so that a broker which was
@@ -61,20 +62,23 @@ rootLogger.level=warn
 rootLogger.appenderRef.out.ref=out
 `
 
-func (k *Kafka) propertiesFile() string { return filepath.Join(k.dir, "server.properties") }
-func (k *Kafka) log4jFile() string      { return filepath.Join(k.dir, "log4j2.properties") }
-func (k *Kafka) logFile() string        { return filepath.Join(k.dir, "kafka.log") }
+// The broker's files, relative to its working directory.
+const (
+	dataName       = "data"
+	propertiesName = "server.properties"
+	log4jName      = "log4j2.properties"
+)
+
+func (k *Kafka) logFile() string { return filepath.Join(k.dir, "kafka.log") }
 
 func (k *Kafka) writeConfig(ports kafkaPorts) error {
-	if err := writeFile(k.log4jFile(), []byte(log4jConfig), 0o644); err != nil {
+	if err := writeFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
 		return err
 	}
-	return writeFile(k.propertiesFile(), properties(ports, k.Dir()), 0o644)
+	return writeFile(filepath.Join(k.dir, propertiesName), properties(ports, dataName), 0o644)
 }
 
-// properties escapes what a Java properties file would take for an escape.
 func properties(ports kafkaPorts, data string) []byte {
-	data = strings.ReplaceAll(data, `\`, `\\`)
 	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data)
 }
 
@@ -109,6 +113,10 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 func (k *Kafka) archiveFile() string {
 	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
 }
+
+// dropArchive removes the archive after a crash of Java, which does not survive
+// a damaged one, and says whether there was one.
+func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
 // keepArchive puts the archive that the ended broker wrote where the next one
 // looks for it. A broker that was killed wrote none; the next records again.

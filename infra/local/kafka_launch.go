@@ -58,14 +58,18 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	k.proc, k.ports, k.archive = proc, ports, archive
 	k.mu.Unlock()
 	if err := k.awaitReady(ctx, proc, ports); err != nil {
+		crashed := proc.exited()
 		proc.stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
-		return explainKafka(err, logSince(k.logFile(), offset))
+		return k.explain(err, logSince(k.logFile(), offset), crashed && k.dropArchive())
 	}
 	return rememberPort(k.portFile(), ports.broker)
 }
 
-func explainKafka(err error, logged string) error {
-	if strings.Contains(logged, "Address already in use") {
+// explain adds what the broker logged, and says whether to try again:
+// another program took a port, a killed broker has not ended yet, or a class
+// archive that may have been the cause is gone.
+func (k *Kafka) explain(err error, logged string, cured bool) error {
+	if cured || strings.Contains(logged, "Address already in use") || strings.Contains(logged, "Failed to acquire lock on file") {
 		return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
 	}
 	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
@@ -78,14 +82,20 @@ func (k *Kafka) jvmOptions() []string {
 		"-cp", strings.Join(k.jars, string(os.PathListSeparator)),
 		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
-		"-Dlog4j2.configurationFile=file:" + k.log4jFile(), "-Dlog4j2.disableJmx=true",
-		"-Xlog:cds=off", "-Xlog:class+path=off",
+		"-Dlog4j2.configurationFile=" + log4jName, "-Dlog4j2.disableJmx=true",
+		k.mark(), "-Xlog:cds=off", "-Xlog:class+path=off",
 	}
 	if exists(k.archiveFile()) {
 		options = append(options, "-XX:SharedArchiveFile="+k.archiveFile(), "-Xshare:auto")
 	}
 	return options
 }
+
+// mark tells this data directory's broker from all other Java processes.
+func (k *Kafka) mark() string { return "-Dmeterplex.kafka=" + k.dir }
+
+// javaEnv makes Java read the names of files as UTF-8 whatever the locale is.
+func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
 
 // command also names the file that the broker records its classes to when
 // there is no archive yet. An archive that does not fit is ignored by Java.
@@ -95,8 +105,8 @@ func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 		archive = k.archiveFile() + "." + strconv.Itoa(os.Getpid()) + ".new"
 		args = append(args, "-XX:ArchiveClassesAtExit="+archive)
 	}
-	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", k.propertiesFile())...)
-	cmd.Dir = k.dir
+	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", propertiesName)...)
+	cmd.Dir, cmd.Env = k.dir, javaEnv()
 	return cmd, archive
 }
 
@@ -106,7 +116,8 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	if exists(filepath.Join(k.Dir(), "meta.properties")) {
 		return nil
 	}
-	aside := filepath.Join(k.dir, "data.new")
+	const asideName, file = "data.new", "format.properties"
+	aside := filepath.Join(k.dir, asideName)
 	if err := os.RemoveAll(aside); err != nil {
 		return fmt.Errorf("remove what a broken start left: %w", err)
 	}
@@ -115,19 +126,27 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
 		return fmt.Errorf("the broker's data have no meta.properties: %w", err)
 	}
-	file := filepath.Join(k.dir, "format.properties")
-	if err := writeFile(file, properties(ports, aside), 0o644); err != nil {
+	if err := writeFile(filepath.Join(k.dir, file), properties(ports, asideName), 0o644); err != nil {
 		return err
 	}
-	defer os.Remove(file)
-	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID(), "-c", file)
-	if _, err := runTool(ctx, self(), k.dir, os.Environ(), k.java.path, args...); err != nil {
+	defer os.Remove(filepath.Join(k.dir, file))
+	err := k.format(ctx, file)
+	if err != nil && ctx.Err() == nil && k.dropArchive() {
+		err = k.format(ctx, file)
+	}
+	if err != nil {
 		return fmt.Errorf("format the broker's data directory: %w", err)
 	}
 	if err := os.Rename(aside, k.Dir()); err != nil {
 		return fmt.Errorf("put the new data directory in its place: %w", err)
 	}
 	return nil
+}
+
+func (k *Kafka) format(ctx context.Context, propertiesName string) error {
+	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID(), "-c", propertiesName)
+	_, err := runTool(ctx, self(), k.dir, javaEnv(), k.java.path, args...)
+	return err
 }
 
 func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts) error {

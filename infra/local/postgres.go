@@ -156,6 +156,14 @@ func (p *Postgres) PID() int {
 	return p.proc.pid()
 }
 
+// Done is closed when the postmaster that runs now has ended, for whatever
+// reason.
+func (p *Postgres) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proc.done
+}
+
 // Restart starts the server again on the same port and data, after its
 // postmaster was killed; one that still runs is stopped first.
 func (p *Postgres) Restart(ctx context.Context) error {

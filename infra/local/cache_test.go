@@ -1,0 +1,48 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCacheDir(t *testing.T) {
+	home, tmp := t.TempDir(), t.TempDir()
+	file := filepath.Join(home, "file")
+	check(t, os.WriteFile(file, nil, 0o600))
+	for _, c := range []struct{ name, home, chosen, under string }{
+		{"chosen", home, filepath.Join(home, "mine"), filepath.Join(home, "mine")},
+		{"home", home, "", home},
+		{"home unset", "", "", tmp},
+		{"home not writable", file, "", tmp},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("HOME", c.home)
+			t.Setenv("XDG_CACHE_HOME", "")
+			t.Setenv("TMPDIR", tmp)
+			t.Setenv("METERPLEX_CACHE_DIR", c.chosen)
+			dir := CacheDir()
+			if !strings.HasPrefix(dir, c.under) || dir != CacheDir() {
+				t.Errorf("%s, want it under %s, twice", dir, c.under)
+			}
+			if c.chosen == "" && !writable(dir) {
+				t.Errorf("%s is not writable", dir)
+			}
+		})
+	}
+}
+
+// Whoever makes the directory first could put programs into it.
+func TestCacheDirIsNotSharedWithStrangers(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("METERPLEX_CACHE_DIR", "")
+	t.Setenv("TMPDIR", tmp)
+	usual := CacheDir()
+	check(t, os.Chmod(usual, 0o777))
+	if dir := CacheDir(); dir == usual || !writable(dir) {
+		t.Errorf("took %s, which everybody can write", dir)
+	}
+}

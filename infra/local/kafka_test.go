@@ -1,0 +1,217 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func startKafka(t *testing.T, cfg KafkaConfig) *Kafka {
+	t.Helper()
+	k, err := StartKafka(t.Context(), cfg)
+	check(t, err)
+	t.Cleanup(func() { check(t, k.Stop(context.Background())) })
+	return k
+}
+
+func client(t *testing.T, k *Kafka, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(k.Brokers()...))...)
+	check(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func produce(t *testing.T, k *Kafka, topic, value string) {
+	t.Helper()
+	c := client(t, k)
+	defer c.Close()
+	check(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+}
+
+// consume reads the topic's first n values.
+func consume(t *testing.T, k *Kafka, topic string, n int) (values []string) {
+	t.Helper()
+	c := client(t, k, kgo.ConsumeTopics(topic))
+	defer c.Close()
+	for len(values) < n {
+		fetches := c.PollFetches(t.Context())
+		check(t, fetches.Err())
+		for r := range fetches.RecordsAll() {
+			values = append(values, string(r.Value))
+		}
+	}
+	return values
+}
+
+func TestKafkaKeepsItsDataOverKillsAndStops(t *testing.T) {
+	// A name that properties files and lists of paths would read otherwise.
+	dir := filepath.Join(t.TempDir(), `a b,c\d=é%20`)
+	k := startKafka(t, KafkaConfig{DataDir: dir})
+	brokers := k.Brokers()[0]
+	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
+	check(t, err)
+	for i := range 2 {
+		produce(t, k, "kept", fmt.Sprint(i))
+		killed := k.PID()
+		check(t, k.Kill())
+		gone(t, killed)
+		check(t, k.Restart(t.Context()))
+		if k.Brokers()[0] != brokers || k.PID() == killed {
+			t.Fatalf("%v, process %d; before %s, %d", k.Brokers(), k.PID(), brokers, killed)
+		}
+		if got := consume(t, k, "kept", i+1); len(got) != i+1 || got[i] != fmt.Sprint(i) {
+			t.Fatalf("after kill %d: %v", i, got)
+		}
+	}
+	check(t, k.Stop(t.Context()))
+	check(t, k.Stop(t.Context()))
+	k = startKafka(t, KafkaConfig{DataDir: dir})
+	if got := consume(t, k, "kept", 2); len(got) != 2 {
+		t.Errorf("after the stop: %v", got)
+	}
+	_, err = StartKafka(t.Context(), KafkaConfig{DataDir: dir})
+	if !errors.Is(err, ErrInUse) {
+		t.Errorf("%v, want ErrInUse", err)
+	}
+	mention(t, err, pidText(os.Getpid()))
+}
+
+func TestKafkaWithoutItsDataBeginsEmpty(t *testing.T) {
+	port, err := freePort()
+	check(t, err)
+	k := startKafka(t, KafkaConfig{DataDir: t.TempDir(), Port: port})
+	if k.Brokers()[0] != address(port) {
+		t.Errorf("%v, want port %d", k.Brokers(), port)
+	}
+	_, err = kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "lost")
+	check(t, err)
+	check(t, k.Kill())
+	check(t, os.RemoveAll(k.Dir()))
+	check(t, k.Restart(t.Context()))
+	topics, err := kadm.NewClient(client(t, k)).ListTopics(t.Context())
+	check(t, err)
+	if len(topics) != 0 {
+		t.Errorf("topics %v", topics.Names())
+	}
+	check(t, k.Kill())
+	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
+	mention(t, k.Restart(t.Context()), "meta.properties")
+}
+
+// A damaged class archive kills Java (SIGBUS, where it is shorter than it
+// says); here a Java in between dies whenever it is given one.
+func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
+	_, err := installKafka(t.Context(), CacheDir(), nil)
+	check(t, err)
+	real, err := exec.LookPath("java")
+	check(t, err)
+	home, cache := t.TempDir(), t.TempDir()
+	check(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
+	script := "#!/bin/sh\ncase \"$*\" in *-XX:SharedArchiveFile*) kill -BUS $$;; esac\nexec " + real + " \"$@\"\n"
+	check(t, os.WriteFile(filepath.Join(home, "bin", "java"), []byte(script), 0o755))
+	t.Setenv("JAVA_HOME", home)
+	runtime, err := findJava(t.Context())
+	check(t, err)
+	check(t, os.Mkdir(kafkaCache(cache), 0o755))
+	check(t, os.Symlink(jarDir(CacheDir()), jarDir(cache)))
+	damaged := (&Kafka{cfg: KafkaConfig{CacheDir: cache}, java: runtime}).archiveFile()
+	dir := t.TempDir()
+	for range 2 { // the first one dies in the format, the second in the broker
+		check(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
+		k := startKafka(t, KafkaConfig{DataDir: dir, CacheDir: cache})
+		if k.archive == "" {
+			t.Error("it runs with the damaged archive and makes no other")
+		}
+		check(t, k.Kill())
+		check(t, k.Stop(t.Context()))
+	}
+}
+
+func TestJarsMustBeThePinnedOnes(t *testing.T) {
+	lib := t.TempDir()
+	write := func(name, content string) { check(t, os.WriteFile(filepath.Join(lib, name), []byte(content), 0o644)) }
+	write("a.jar", "a")
+	sum, err := fileSHA256(filepath.Join(lib, "a.jar"))
+	check(t, err)
+	write("b.jar", "b")
+	other, err := fileSHA256(filepath.Join(lib, "b.jar"))
+	check(t, err)
+	pinned := sum + "  org/a/1/a.jar\n" + other + "  org/b/1/b.jar\n"
+	refused := func(what, jar string) {
+		t.Helper()
+		if _, err := checkJars(lib, pinned); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), jar) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	jars, err := checkJars(lib, pinned)
+	check(t, err)
+	if len(jars) != 2 || path.Base(jars[0]) != "a.jar" {
+		t.Errorf("%v", jars)
+	}
+	write("c.jar", "c")
+	refused("one more", "c.jar")
+	check(t, os.Remove(filepath.Join(lib, "c.jar")))
+	write("b.jar", "B")
+	refused("changed", "b.jar")
+	check(t, os.Remove(filepath.Join(lib, "b.jar")))
+	refused("missing", "b.jar")
+}
+
+func TestKafkaRefusesChangedJars(t *testing.T) {
+	cache := t.TempDir()
+	check(t, os.MkdirAll(jarDir(cache), 0o755))
+	_, err := StartKafka(t.Context(), KafkaConfig{DataDir: t.TempDir(), CacheDir: cache})
+	if !errors.Is(err, ErrChanged) {
+		t.Errorf("%v, want ErrChanged", err)
+	}
+}
+
+func TestKafkaSaysWhatIsMissing(t *testing.T) {
+	java, err := exec.LookPath("java")
+	check(t, err)
+	path := t.TempDir()
+	t.Setenv("PATH", path)
+	t.Setenv("JAVA_HOME", "")
+	t.Setenv("METERPLEX_CACHE_DIR", t.TempDir())
+	missing := func(want error, words ...string) {
+		t.Helper()
+		_, err := StartKafka(t.Context(), KafkaConfig{DataDir: t.TempDir()})
+		for _, err := range []error{KafkaAvailable(), err} {
+			if !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			mention(t, err, words...)
+		}
+	}
+	missing(ErrNoJava, "install")
+	old := "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
+	check(t, os.WriteFile(filepath.Join(path, "java"), []byte(old), 0o755))
+	missing(ErrNoJava, "Java 11")
+	check(t, os.Remove(filepath.Join(path, "java")))
+	check(t, os.Symlink(java, filepath.Join(path, "java")))
+	missing(ErrNoMaven, "install")
+}
+
+func TestJavaVersions(t *testing.T) {
+	for output, want := range map[string]int{
+		"openjdk version \"17.0.15\" 2025-04-15\n":                        17,
+		"Picked up JAVA_TOOL_OPTIONS: -Xmx9m\njava version \"1.8.0_202\"": 1,
+		"openjdk version \"25-ea\" 2025-09-16":                            25,
+		"openjdk version \"21\" 2023-09-19":                               21,
+		"no version":                                                      0,
+	} {
+		if got := javaMajor(output); got != want {
+			t.Errorf("%q: %d, want %d", output, got, want)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// asProcess in the environment makes the test binary be another process of the
+// product: it starts servers in the directory of dataEnv, says so on standard
+// output, and waits for the end of its standard input.
+const (
+	asProcess = "LOCAL_TEST_PROCESS"
+	dataEnv   = "LOCAL_TEST_DATA"
+)
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(asProcess); what != "" {
+		os.Exit(beProcess(what, os.Getenv(dataEnv)))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// report is what such a process says.
+type report struct {
+	URL      string
+	PIDs     []int
+	UID      int
+	CacheDir string
+	Err      string
+}
+
+func beProcess(what, dir string) int {
+	ctx := context.Background()
+	r := report{UID: os.Geteuid(), CacheDir: CacheDir()}
+	p, err := StartPostgres(ctx, PostgresConfig{DataDir: dir})
+	if err != nil {
+		r.Err = err.Error()
+	} else {
+		r.URL, r.PIDs = p.URL(), []int{p.PID()}
+	}
+	if err == nil && what == "both" {
+		k, err := StartKafka(ctx, KafkaConfig{DataDir: dir})
+		if err != nil {
+			r.Err = err.Error()
+		} else {
+			r.PIDs = append(r.PIDs, k.PID())
+		}
+	}
+	json.NewEncoder(os.Stdout).Encode(r)
+	io.Copy(io.Discard, os.Stdin)
+	if p != nil {
+		p.Stop(ctx)
+	}
+	return 0
+}
+
+// other runs this test binary as another process and returns what it said, and
+// the end of its life: ask it to stop (and wait) by stop, or kill cmd.
+func other(t *testing.T, what, dir string, who account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
+	t.Helper()
+	cmd = exec.Command(reachableSelf(t))
+	cmd.Dir = "/"
+	cmd.Env = append(append(os.Environ(), asProcess+"="+what, dataEnv+"="+dir), env...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who.credential()}
+	in, err := cmd.StdinPipe()
+	check(t, err)
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	stop = func() { in.Close(); cmd.Wait() }
+	t.Cleanup(stop)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	check(t, err)
+	check(t, json.Unmarshal([]byte(line), &r))
+	return r, cmd, stop
+}
+
+// reachableSelf is a copy of the test binary that any user may run; the folder
+// in which it was built is closed to others.
+func reachableSelf(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(os.Args[0])
+	check(t, err)
+	to := filepath.Join(openDir(t), "test")
+	check(t, os.WriteFile(to, b, 0o755))
+	return to
+}
+
+// openDir is a temporary directory that every user may pass through.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "meterplex-local-")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startPostgres(t *testing.T, cfg PostgresConfig) *Postgres {
+	t.Helper()
+	p, err := StartPostgres(t.Context(), cfg)
+	check(t, err)
+	t.Cleanup(func() { check(t, p.Stop(context.Background())) })
+	return p
+}
+
+func exec1(t *testing.T, url, sql string, args ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), sql, args...)
+	check(t, err)
+}
+
+func query1[T any](t *testing.T, url, sql string) (v T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	defer conn.Close(context.Background())
+	check(t, conn.QueryRow(t.Context(), sql).Scan(&v))
+	return v
+}
+
+// gone waits until a process has ended; the bound is for a broken product, not
+// for a slow machine.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if commandLine(pid) == "" {
+			return
+		}
+	}
+	t.Fatalf("process %d still runs: %s", pid, commandLine(pid))
+}
+
+func mention(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not mention %q", err, w)
+		}
+	}
+}
+
+func asRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("this is about a process of root")
+	}
+}
+
+func pidText(pid int) string { return fmt.Sprintf("process %d ", pid) }

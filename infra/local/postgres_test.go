@@ -1,0 +1,247 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
+	dir := filepath.Join(openDir(t), `a b,c\d=é%20`)
+	p := startPostgres(t, PostgresConfig{DataDir: dir})
+	before := p.URL()
+	exec1(t, before, `CREATE TABLE kept AS SELECT 42 AS n`)
+	check(t, p.Stop(t.Context()))
+	check(t, p.Stop(t.Context()))
+	gone(t, p.PID())
+	p = startPostgres(t, PostgresConfig{DataDir: dir})
+	if p.URL() != before {
+		t.Errorf("address %s, before %s", p.URL(), before)
+	}
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
+		t.Errorf("%d, want 42", n)
+	}
+}
+
+func TestPostgresIsSetUpForTheProduct(t *testing.T) {
+	p := startPostgres(t, PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"work_mem": "7MB"}})
+	for sql, want := range map[string]string{
+		`SELECT current_user || ' ' || current_database()`:                                   "meterplex meterplex",
+		`SELECT rolsuper || ' ' || rolcreaterole FROM pg_roles WHERE rolname = current_user`: "false true",
+		`SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()`: "meterplex",
+		`SELECT datcollate || ' ' || pg_encoding_to_char(encoding) FROM pg_database LIMIT 1`: "C UTF8",
+		`SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
+			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'data_checksums', 'work_mem')`: "data_checksums=on fsync=on full_page_writes=on synchronous_commit=on work_mem=7168",
+		`SELECT setting FROM pg_settings WHERE name = 'listen_addresses'`: "127.0.0.1",
+	} {
+		if got := query1[string](t, p.URL(), sql); got != want {
+			t.Errorf("%s: %q, want %q", sql, got, want)
+		}
+	}
+	if !query1[bool](t, p.AdminURL(), `SELECT rolsuper FROM pg_roles WHERE rolname = current_user`) {
+		t.Error("the administrator is no superuser")
+	}
+	if dir := query1[string](t, p.AdminURL(), `SHOW unix_socket_directories`); dir != "" {
+		t.Errorf("a socket in %s", dir)
+	}
+	t.Log("wal_compression", query1[string](t, p.URL(), `SHOW wal_compression`))
+	info, err := os.Stat(filepath.Join(p.dir, "passwords.json"))
+	check(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("passwords have mode %v", info.Mode())
+	}
+}
+
+func TestPostgresRestartsAfterKill(t *testing.T) {
+	p := startPostgres(t, PostgresConfig{DataDir: openDir(t)})
+	url := p.URL()
+	exec1(t, url, `CREATE TABLE kept (n int)`)
+	for i := range 3 {
+		exec1(t, url, `INSERT INTO kept VALUES ($1)`, i)
+		killed := p.PID()
+		check(t, syscall.Kill(killed, syscall.SIGKILL))
+		check(t, p.Restart(t.Context()))
+		if p.URL() != url || p.PID() == killed {
+			t.Fatalf("address %s, process %d; before %s, %d", p.URL(), p.PID(), url, killed)
+		}
+		if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != i+1 {
+			t.Fatalf("%d rows after the kill, want %d", n, i+1)
+		}
+	}
+	check(t, p.Restart(t.Context()))
+	check(t, p.Stop(t.Context()))
+	mention(t, p.Restart(t.Context()), "stopped for good")
+}
+
+func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
+	for name, value := range map[string]string{
+		"fsync": "off", "FSYNC": "false", "full_page_writes": "off", "synchronous_commit": "local", "port": "1",
+	} {
+		_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: t.TempDir(), Settings: map[string]string{name: value}})
+		mention(t, err, name)
+	}
+}
+
+func TestPostgresSaysWhatItsLogSays(t *testing.T) {
+	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"no_such_setting": "1"}})
+	mention(t, err, "start the embedded PostgreSQL", "no_such_setting")
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	dir := openDir(t)
+	r, cmd, stop := other(t, "postgres", dir, self())
+	if r.Err != "" {
+		t.Fatal(r.Err)
+	}
+	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
+	if !errors.Is(err, ErrInUse) {
+		t.Fatalf("%v, want ErrInUse", err)
+	}
+	mention(t, err, pidText(cmd.Process.Pid))
+	stop()
+	startPostgres(t, PostgresConfig{DataDir: dir})
+}
+
+func TestServersEndWithTheirParent(t *testing.T) {
+	dir := openDir(t)
+	r, cmd, stop := other(t, "both", dir, self())
+	if r.Err != "" || len(r.PIDs) != 2 {
+		t.Fatalf("%+v", r)
+	}
+	exec1(t, r.URL, `CREATE TABLE kept AS SELECT 42 AS n`)
+	check(t, cmd.Process.Kill())
+	stop()
+	// At once, while they are still ending.
+	p := startPostgres(t, PostgresConfig{DataDir: dir})
+	k := startKafka(t, KafkaConfig{DataDir: dir})
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
+		t.Errorf("%d, want 42", n)
+	}
+	for _, pid := range r.PIDs {
+		gone(t, pid)
+	}
+	check(t, k.Stop(t.Context()))
+}
+
+// A server that no signal reached when its parent died, as on systems without
+// one, must not keep the next start out.
+func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
+	dir := openDir(t)
+	p := startPostgres(t, PostgresConfig{DataDir: dir})
+	check(t, p.Stop(t.Context()))
+	port, err := freePort()
+	check(t, err)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	check(t, err)
+	defer null.Close()
+	stray := p.command(port, null)
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.who.credential()}
+	check(t, stray.Start())
+	ended := make(chan error)
+	go func() { ended <- stray.Wait() }()
+	for !exists(filepath.Join(p.data(), "postmaster.pid")) {
+	}
+	var said strings.Builder
+	startPostgres(t, PostgresConfig{DataDir: dir, Log: &said})
+	<-ended
+	if !strings.Contains(said.String(), "earlier run") {
+		t.Errorf("said %q", said.String())
+	}
+}
+
+func TestPostgresAsOrdinaryUser(t *testing.T) {
+	asRoot(t)
+	who := account{uid: nobody, gid: nobody, drop: true}
+	dir := filepath.Join(openDir(t), "data")
+	check(t, os.Mkdir(dir, 0o700))
+	check(t, who.give(dir))
+	r, _, stop := other(t, "postgres", dir, who, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
+	if r.Err != "" || r.UID != nobody {
+		t.Fatalf("%+v", r)
+	}
+	exec1(t, r.URL, `CREATE TABLE kept AS SELECT 42 AS n`)
+	if !strings.HasPrefix(r.CacheDir, os.TempDir()) {
+		t.Errorf("cache %s", r.CacheDir)
+	}
+	stop()
+	check(t, os.RemoveAll(r.CacheDir))
+	// Root leaves the data with the user whose it is. The folder is theirs
+	// alone, and they may pass.
+	p := startPostgres(t, PostgresConfig{DataDir: dir})
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.who.uid != nobody {
+		t.Errorf("%d, want 42; as user %d", n, p.who.uid)
+	}
+	check(t, p.Stop(t.Context()))
+	r, _, _ = other(t, "postgres", dir, who, "HOME=/root")
+	if r.Err != "" {
+		t.Error(r.Err)
+	}
+	check(t, os.RemoveAll(r.CacheDir))
+}
+
+func TestPostgresOfRootInAClosedFolder(t *testing.T) {
+	asRoot(t)
+	closed := openDir(t)
+	check(t, os.Chmod(closed, 0o700))
+	dir := filepath.Join(closed, "data")
+	var said strings.Builder
+	p := startPostgres(t, PostgresConfig{DataDir: dir, Log: &said})
+	home := p.Dir()
+	t.Cleanup(func() { os.RemoveAll(home) })
+	if strings.HasPrefix(home, closed) || !strings.Contains(said.String(), home) {
+		t.Errorf("data in %s; said %q", home, said.String())
+	}
+	exec1(t, p.URL(), `CREATE TABLE kept AS SELECT 42 AS n`)
+	check(t, p.Stop(t.Context()))
+
+	// The folder is moved, and the data stay with it.
+	moved := filepath.Join(closed, "moved")
+	check(t, os.Rename(dir, moved))
+	p = startPostgres(t, PostgresConfig{DataDir: moved})
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
+		t.Errorf("%d, want 42", n)
+	}
+	check(t, exec.Command("cp", "-a", moved, filepath.Join(closed, "copy")).Run())
+	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: filepath.Join(closed, "copy")})
+	if !errors.Is(err, ErrInUse) {
+		t.Errorf("a copy that points to the same database: %v, want ErrInUse", err)
+	}
+	check(t, p.Stop(t.Context()))
+	check(t, os.RemoveAll(home))
+	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
+	mention(t, err, home, "is gone", pointerFile)
+}
+
+func TestPostgresNeedsItsPasswords(t *testing.T) {
+	dir := openDir(t)
+	p := startPostgres(t, PostgresConfig{DataDir: dir})
+	check(t, p.Stop(t.Context()))
+	check(t, os.Remove(p.passwordFile()))
+	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
+	mention(t, err, "passwords.json is gone")
+}
+
+func TestFetchedPostgres(t *testing.T) {
+	var said strings.Builder
+	cache, who := CacheDir(), serverAccount()
+	bin, err := fetchPostgres(t.Context(), cache, who, &said)
+	check(t, err)
+	t.Log(bin, said.String())
+	dir := openDir(t)
+	p := startPostgres(t, PostgresConfig{DataDir: dir, BinDir: bin})
+	if v := query1[int](t, p.URL(), `SELECT current_setting('server_version_num')::int / 10000`); v != fetchedMajor {
+		t.Errorf("version %d", v)
+	}
+	t.Log("wal_compression", query1[string](t, p.URL(), `SHOW wal_compression`))
+	check(t, p.Stop(context.Background()))
+	// Without BinDir the data decide.
+	p = startPostgres(t, PostgresConfig{DataDir: dir})
+	if p.bin.major != fetchedMajor {
+		t.Errorf("data of version %d opened by %d", fetchedMajor, p.bin.major)
+	}
+}
