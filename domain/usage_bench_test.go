@@ -38,3 +38,16 @@ func BenchmarkDecodeBatch1000(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkDecodePayload(b *testing.B) {
+	items, err := DecodeBatch(batchOf(1, ""))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodePayload(items[0].Event.Payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package domain
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var fuzzElements = []string{
+	element(), element("metadata", `{"b":[1.50,"\u00e9",{"c":null}],"a":{}}`), element("amount", `1e3`), element("eventId", `"\ud83d\ude00"`),
+	element("metadata", `{"\ufb33":0.1,"\ud83d\ude00":9007199254740993}`), element("type", `"usage"`), element("correctionRef", `1`), `{}`, `7`,
+	element("timestamp", `"2026-05-31T23:59:59.999999999+23:59"`), element("eventId", `"a\"\\b"`), element("x", `"\ud800"`),
+}
+
+func FuzzDecodeBatch(f *testing.F) {
+	for _, e := range fuzzElements {
+		f.Add(inBatch(e))
+	}
+	f.Add(inBatch(fuzzElements...))
+	f.Add([]byte(`{"events":[],"events":{}} x`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		items, err := DecodeBatch(body)
+		if err != nil {
+			checkWholeRefusal(t, body, err.(*Error))
+			return
+		}
+		if strict, decided := referenceStrict(body); decided && !strict {
+			t.Fatalf("not strict JSON, but taken: %q", body)
+		}
+		var reference struct{ Events []json.RawMessage }
+		if err := json.Unmarshal(body, &reference); err != nil || len(reference.Events) != len(items) {
+			t.Fatalf("%q: %d items, encoding/json finds %d, %v", body, len(items), len(reference.Events), err)
+		}
+		for i, item := range items {
+			checkItem(t, item, reference.Events[i])
+		}
+	})
+}
+
+// checkWholeRefusal holds a malformed_json against encoding/json: what that finds
+// well formed, without duplicates and shallow must be refused for its shape only.
+func checkWholeRefusal(t *testing.T, body []byte, fault *Error) {
+	strict, decided := referenceStrict(body)
+	wrongTop := strings.Contains(fault.Message, "the body must be")
+	if fault.Code == "malformed_json" && decided && strict && !wrongTop {
+		t.Fatalf("%q: %v", body, fault)
+	}
+}
+
+func checkItem(t *testing.T, item BatchItem, raw []byte) {
+	if (item.Event == nil) == (item.Err == nil) {
+		t.Fatalf("%s: not exactly one of event and error: %+v", raw, item)
+	}
+	if item.Err != nil {
+		return
+	}
+	event := item.Event
+	again, err := DecodePayload(event.Payload)
+	if err != nil || !reflect.DeepEqual(event, again) {
+		t.Fatalf("%s\nis %+v\nits payload %s\nis %+v, %v", raw, event, event.Payload, again, err)
+	}
+	if canonical, fault := Canonical(event.Payload); fault != nil || !bytes.Equal(canonical, event.Payload) {
+		t.Fatalf("payload %s is not canonical: %s, %v", event.Payload, canonical, fault)
+	}
+	var sent map[string]any
+	if err := json.Unmarshal(raw, &sent); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	if sent["eventId"] != event.EventID || sent["feature"] != event.Feature || sent["amount"] != float64(event.Amount) {
+		t.Fatalf("%s became %+v", raw, event)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, sent["timestamp"].(string)); err != nil || !at.Truncate(time.Microsecond).Equal(event.Timestamp) {
+		t.Fatalf("%s became %v, %v", raw, event.Timestamp, err)
+	}
+	checkMetadata(t, event, sent["metadata"])
+}
+
+func checkMetadata(t *testing.T, event *UsageEvent, sent any) {
+	if object, _ := sent.(map[string]any); len(object) == 0 {
+		if event.Metadata != nil {
+			t.Fatalf("metadata %v became %s", sent, event.Metadata)
+		}
+		return
+	}
+	var kept any
+	if err := json.Unmarshal(event.Metadata, &kept); err != nil || !reflect.DeepEqual(kept, sent) {
+		t.Fatalf("metadata %v became %s, %v", sent, event.Metadata, err)
+	}
+}
+
+func FuzzCanonical(f *testing.F) {
+	for _, doc := range append(fuzzElements, `[0.1,-0,1E400,5e-324,123456789012345678]`, `{"\u20ac":1,"\r":2,"\ufb33":3,"\ud83d\ude00":4}`, nest(65)) {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		canonical, fault := Canonical(doc)
+		strictFault := StrictJSON(doc)
+		if strict, decided := referenceStrict(doc); decided && strict != (strictFault == nil) {
+			t.Fatalf("%q: %v, want strict: %v", doc, strictFault, strict)
+		}
+		if fault != nil {
+			if strictFault == nil && fault.Code != "number_not_exact" {
+				t.Fatalf("%q: %v, but it is strict JSON", doc, fault)
+			}
+			return
+		}
+		if strictFault != nil {
+			t.Fatalf("%q is canonicalised, but: %v", doc, strictFault)
+		}
+		if again, fault := Canonical(canonical); fault != nil || !bytes.Equal(again, canonical) {
+			t.Fatalf("%s becomes %s, %v", canonical, again, fault)
+		}
+		var before, after any
+		if err := json.Unmarshal(doc, &before); err != nil {
+			t.Fatalf("%q: %v", doc, err)
+		}
+		if err := json.Unmarshal(canonical, &after); err != nil || !reflect.DeepEqual(before, after) {
+			t.Fatalf("%q became %q, %v", doc, canonical, err)
+		}
+	})
+}
+
+// FuzzCloudEvent: the same event in structured and in binary mode is one event.
+func FuzzCloudEvent(f *testing.F) {
+	f.Add("evt_1", "/s", "com.example", "api_calls", "2026-05-01T12:00:00Z", "Zürich \"%\"", []byte(`{"amount":5,"metadata":{"a":1}}`))
+	f.Fuzz(func(t *testing.T, id, source, kind, subject, at, region string, data []byte) {
+		attributes := map[string]string{"specversion": "1.0", "id": id, "source": source, "type": kind, "subject": subject, "time": at, "region": region}
+		header := map[string][]string{}
+		structured := []byte("{")
+		for name, value := range attributes {
+			var encoded strings.Builder
+			for _, b := range []byte(value) {
+				encoded.WriteString("%" + string("0123456789abcdef"[b>>4]) + string("0123456789ABCDEF"[b&15]))
+			}
+			header["Ce-"+name] = []string{encoded.String()}
+			structured = append(appendString(append(appendString(structured, []byte(name)), ':'), []byte(value)), ',')
+		}
+		structured = append(append(append(structured, `"data":`...), data...), '}')
+		binary, err := DecodeCloudEventBinary(header, data)
+		items, err2 := DecodeCloudEvent(structured)
+		if err != nil || err2 != nil {
+			return
+		}
+		if (binary[0].Err == nil) != (items[0].Err == nil) {
+			t.Fatalf("%q: structured %v, binary %v", structured, items[0].Err, binary[0].Err)
+		}
+		if binary[0].Err == nil && !reflect.DeepEqual(binary[0], items[0]) {
+			t.Fatalf("%q: %+v, binary %+v", structured, items[0].Event, binary[0].Event)
+		}
+		if event := items[0].Event; event != nil {
+			if again, err := DecodePayload(event.Payload); err != nil || again.Hash != event.Hash || again.Source != source {
+				t.Fatalf("%s: %+v, %v", event.Payload, again, err)
+			}
+		}
+	})
+}
