@@ -1,0 +1,147 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Reads answers what may be asked of the log and of what is folded from it. Each
+// answer comes from one snapshot, read only. It keeps nothing between answers.
+type Reads struct {
+	Pool *pgxpool.Pool // its sessions run as meterplex_worker
+	Now  func() time.Time
+}
+
+// Viewer is whose eyes a read has: a tenant's, to whom row level security shows
+// only what is its own, or an operator's.
+type Viewer struct {
+	TenantID uuid.UUID
+	Operator bool
+}
+
+// Refusals of reads; compare with errors.Is. Each is a *domain.Error too.
+var (
+	ErrNotFound         error = &domain.Error{Code: "not_found", Message: "There is no such thing, or it is another's"}
+	ErrProjectionBehind error = &domain.Error{Code: "projection_behind", Message: "The position has not been folded yet; ask again, or wait longer by Prefer: wait=N"}
+	ErrPositionInvalid  error = &domain.Error{Code: "position_invalid", Message: "minPosition is not a position of this tenant's log"}
+	ErrCursorInvalid    error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not one that this list gave; begin again without it"}
+)
+
+// refused says of a refusal what is wrong this time.
+type refused struct {
+	detail *domain.Error
+	kind   error
+}
+
+func (r *refused) Error() string   { return r.detail.Error() }
+func (r *refused) Unwrap() []error { return []error{r.detail, r.kind} }
+
+func positionInvalid(message string) error {
+	return &refused{&domain.Error{Code: "position_invalid", Message: message}, ErrPositionInvalid}
+}
+
+// Wait asks for an answer that holds every event recorded up to MinPosition,
+// waiting at most For. The zero value asks for what there is.
+type Wait struct {
+	MinPosition *events.Position
+	For         time.Duration
+}
+
+// A snapshot's first statements. They travel with the queries, in one round trip.
+const (
+	beginSnapshot = `begin isolation level repeatable read read only`
+	becomeTenant  = `set local role meterplex_tenant`
+	nameTenant    = `select set_config('meterplex.tenant_id', $1, true)`
+	endSnapshot   = `commit`
+)
+
+// query is a statement of a snapshot and what takes its rows.
+type query struct {
+	sql  string
+	args []any
+	scan func(pgx.Rows) error
+}
+
+// snapshot runs the queries in one read-only transaction, under the viewer's
+// role, in one round trip.
+func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("take a connection to read: %w", err)
+	}
+	defer conn.Release() // a connection that is left inside a transaction is closed by the pool
+	results := conn.SendBatch(ctx, snapshotBatch(v, queries))
+	if err := scanBatch(results, v, queries); err != nil {
+		return errors.Join(err, results.Close())
+	}
+	if err := results.Close(); err != nil {
+		return fmt.Errorf("end a snapshot: %w", err)
+	}
+	return nil
+}
+
+func snapshotBatch(v Viewer, queries []query) *pgx.Batch {
+	b := new(pgx.Batch)
+	b.Queue(beginSnapshot)
+	if !v.Operator {
+		b.Queue(becomeTenant)
+		b.Queue(nameTenant, v.TenantID.String())
+	}
+	for _, q := range queries {
+		b.Queue(q.sql, q.args...)
+	}
+	b.Queue(endSnapshot)
+	return b
+}
+
+func scanBatch(results pgx.BatchResults, v Viewer, queries []query) error {
+	opening := 1
+	if !v.Operator {
+		opening = 3
+	}
+	for range opening {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("begin a snapshot: %w", err)
+		}
+	}
+	for _, q := range queries {
+		rows, err := results.Query()
+		if err == nil {
+			err = q.scan(rows)
+			rows.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("read in a snapshot: %w", err)
+		}
+	}
+	return nil
+}
+
+// each scans every row by a function.
+func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+// into scans the one row that there may be, and tells whether there was.
+func into(found *bool, dest ...any) func(pgx.Rows) error {
+	return each(func(rows pgx.Rows) error {
+		*found = true
+		return rows.Scan(dest...)
+	})
+}
