@@ -1,0 +1,222 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// topicMaxBytes is what a topic takes in one batch: twice what we send, for what
+// compression may add.
+const topicMaxBytes = 2 * maxBatchBytes
+
+// Where there are so many brokers, each record is on three and acknowledged by two.
+const (
+	replicatedBrokers = 3
+	replicas          = 3
+	minInSync         = 2
+)
+
+// Admin creates and looks at the topics of the registry.
+type Admin struct {
+	cfg    Config
+	client *kgo.Client
+	admin  *kadm.Client
+}
+
+// NewAdmin makes an Admin. It reaches for the brokers only when it is asked.
+func NewAdmin(cfg Config) (*Admin, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	opts, err := cfg.options("administration")
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kafka client: %w", err)
+	}
+	return &Admin{cfg: cfg, client: client, admin: kadm.NewClient(client)}, nil
+}
+
+// Close lets the connections go.
+func (a *Admin) Close() { a.client.Close() }
+
+// Ping reports whether a broker answers.
+func (a *Admin) Ping(ctx context.Context) error {
+	if err := a.client.Ping(ctx); err != nil {
+		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, err)
+	}
+	return nil
+}
+
+// Ensure creates the registry's topics where they are missing. A topic that has
+// another number of partitions is an error: a log partition is the Kafka partition
+// of the same number, for ever.
+func (a *Admin) Ensure(ctx context.Context) error {
+	brokers, err := a.admin.ListBrokers(ctx)
+	if err != nil {
+		return fmt.Errorf("list the Kafka brokers: %w", err)
+	}
+	factor, inSync := int16(1), 1
+	if len(brokers) >= replicatedBrokers {
+		factor, inSync = replicas, minInSync
+	}
+	created, err := a.admin.CreateTopics(ctx, events.Partitions, factor, settings(inSync), a.names()...)
+	if err != nil {
+		return fmt.Errorf("create the Kafka topics: %w", err)
+	}
+	for _, t := range created.Sorted() {
+		if t.Err != nil && !errors.Is(t.Err, kerr.TopicAlreadyExists) {
+			return fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
+		}
+	}
+	return a.check(ctx)
+}
+
+func settings(inSync int) map[string]*string {
+	text := func(n int64) *string { s := strconv.FormatInt(n, 10); return &s }
+	return map[string]*string{
+		"retention.ms":        text(events.TopicRetention.Milliseconds()),
+		"max.message.bytes":   text(topicMaxBytes),
+		"min.insync.replicas": text(int64(inSync)),
+	}
+}
+
+// checkPatience is how long a topic that was just created may take to be known
+// everywhere.
+const checkPatience = 30 * time.Second
+
+func (a *Admin) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	for {
+		topics, err := a.Topics(ctx)
+		if err != nil {
+			return err
+		}
+		missing := ""
+		for _, t := range topics {
+			if t.Partitions != 0 && t.Partitions != events.Partitions {
+				return fmt.Errorf("kafka: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete it (the log fills it again) or choose another topic prefix",
+					t.Name, t.Partitions, events.Partitions)
+			}
+			if !t.Ready {
+				missing = t.Name
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		if !pause(ctx, nackPause) {
+			return fmt.Errorf("wait for the Kafka topic %s: %w", missing, ctx.Err())
+		}
+	}
+}
+
+func (a *Admin) names() []string {
+	var names []string
+	for _, t := range events.Topics() {
+		names = append(names, a.cfg.TopicPrefix+t.Name)
+	}
+	return names
+}
+
+// TopicState is what the brokers know of a topic of the registry.
+type TopicState struct {
+	Topic      events.Topic
+	Name       string // on the broker
+	Partitions int    // 0 where it does not exist
+	Replicas   int    // of the partition that has the fewest
+	InSync     int    // likewise
+	Ready      bool   // every partition has a leader
+}
+
+// Topics describes the registry's topics.
+func (a *Admin) Topics(ctx context.Context) ([]TopicState, error) {
+	details, err := a.admin.ListTopics(ctx, a.names()...)
+	if err != nil {
+		return nil, fmt.Errorf("list the Kafka topics: %w", err)
+	}
+	var states []TopicState
+	for _, t := range events.Topics() {
+		states = append(states, state(t, a.cfg.TopicPrefix+t.Name, details))
+	}
+	return states, nil
+}
+
+func state(t events.TopicInfo, name string, details kadm.TopicDetails) TopicState {
+	s := TopicState{Topic: t.Topic, Name: name}
+	detail, ok := details[name]
+	if !ok || detail.Err != nil {
+		return s
+	}
+	s.Partitions, s.Ready = len(detail.Partitions), len(detail.Partitions) > 0
+	for _, p := range detail.Partitions {
+		if s.Replicas == 0 || len(p.Replicas) < s.Replicas {
+			s.Replicas = len(p.Replicas)
+		}
+		if s.InSync == 0 || len(p.ISR) < s.InSync {
+			s.InSync = len(p.ISR)
+		}
+		s.Ready = s.Ready && p.Err == nil && p.Leader >= 0
+	}
+	return s
+}
+
+// PartitionLag is how far a group's committed offset is behind a partition's end.
+type PartitionLag struct {
+	Topic     events.Topic
+	Partition int16
+	Committed int64 // -1 where the group has committed nothing
+	End       int64
+	Lag       int64
+}
+
+// Lag tells how far a consumer group is behind, for each partition of the
+// registry's topics that it reads or has read.
+func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
+	name := a.cfg.TopicPrefix + group
+	groups, err := a.admin.Lag(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the lag of %s: %w", name, err)
+	}
+	described := groups[name]
+	if err := described.Error(); err != nil {
+		return nil, fmt.Errorf("read the lag of %s: %w", name, err)
+	}
+	var lags []PartitionLag
+	for _, t := range events.Topics() {
+		for _, l := range described.Lag[a.cfg.TopicPrefix+t.Name] {
+			if l.Err != nil {
+				return nil, fmt.Errorf("read the lag of %s on %s: %w", name, l.Topic, l.Err)
+			}
+			lags = append(lags, PartitionLag{t.Topic, int16(l.Partition), l.Commit.At, l.End.Offset, l.Lag})
+		}
+	}
+	return lags, nil
+}
+
+// DeleteTopics deletes the registry's topics and all that is on them. The log
+// fills them again.
+func (a *Admin) DeleteTopics(ctx context.Context) error {
+	answers, err := a.admin.DeleteTopics(ctx, a.names()...)
+	if err != nil {
+		return fmt.Errorf("delete the Kafka topics: %w", err)
+	}
+	for _, t := range answers.Sorted() {
+		if t.Err != nil && !errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("delete the Kafka topic %s: %w", t.Topic, t.Err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// place is a partition of a topic: where order holds.
+type place struct {
+	topic     string
+	partition int32
+}
+
+// failures gathers what became of the records of one call.
+type failures struct {
+	index  map[*kgo.Record]int
+	failed []FailedRecord
+}
+
+func newFailures(batch []*kgo.Record) *failures {
+	f := &failures{index: make(map[*kgo.Record]int, len(batch))}
+	for i, r := range batch {
+		f.index[r] = i
+	}
+	return f
+}
+
+func (f *failures) add(r *kgo.Record, permanent bool, err error) {
+	f.failed = append(f.failed, FailedRecord{Index: f.index[r], Permanent: permanent, Err: err})
+}
+
+func (f *failures) addAll(batch []*kgo.Record, err error) {
+	for _, r := range batch {
+		f.add(r, false, err)
+	}
+}
+
+// produce writes the batch and tells which records failed. Within one place
+// nothing is written behind a record that was not.
+func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRecord {
+	if len(batch) == 0 {
+		return nil
+	}
+	if !p.enter() {
+		f := newFailures(batch)
+		f.addAll(batch, fmt.Errorf("publish: %w", watermill.ErrClosed))
+		return f.failed
+	}
+	defer p.calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.DeliveryTimeout)
+	defer cancel()
+	var f *failures
+	if !sendable(batch) {
+		f = newFailures(batch)
+		batch = refuse(batch, f)
+	}
+	errs := p.send(ctx, batch)
+	if errs == nil {
+		return f.list()
+	}
+	if f == nil {
+		f = newFailures(batch)
+	}
+	for _, group := range byPlace(batch, errs) {
+		p.blame(ctx, group, errs, f)
+	}
+	return f.list()
+}
+
+func (f *failures) list() []FailedRecord {
+	if f == nil {
+		return nil
+	}
+	return f.failed
+}
+
+func sendable(batch []*kgo.Record) bool {
+	for _, r := range batch {
+		if r.Topic == "" || size(r) > MaxRecordBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse takes out what can be known to fail beforehand, and what stands behind it.
+func refuse(batch []*kgo.Record, f *failures) []*kgo.Record {
+	good := make([]*kgo.Record, 0, len(batch))
+	closed := map[place]bool{}
+	for _, r := range batch {
+		at := place{r.Topic, r.Partition}
+		switch {
+		case r.Topic == "":
+			f.add(r, true, watermill.ErrUnknownTopic)
+		case closed[at]:
+			f.add(r, false, watermill.ErrBehind)
+		case size(r) > MaxRecordBytes:
+			closed[at] = true
+			f.add(r, true, fmt.Errorf("%d bytes: %w", size(r), watermill.ErrTooLarge))
+		default:
+			good = append(good, r)
+		}
+	}
+	return good
+}
+
+func size(r *kgo.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return n
+}
+
+// send writes the records and waits for all of them; nil where all are stored.
+// After a failure that is not the records' own the client is thrown away: what
+// it still had in flight is not known, and a new one starts with a new producer
+// id. What the old one's last request may still write is a run of records, in
+// order, that is sent again anyway.
+func (p *Publisher) send(ctx context.Context, batch []*kgo.Record) map[*kgo.Record]error {
+	if len(batch) == 0 {
+		return nil
+	}
+	producer, err := p.acquire()
+	if err != nil {
+		return sameError(batch, err)
+	}
+	done := make(chan kgo.ProduceResults, 1)
+	go func() { done <- producer.client.ProduceSync(ctx, batch...) }()
+	var results kgo.ProduceResults
+	select {
+	case results = <-done:
+	case <-ctx.Done():
+		p.discard(producer)
+		results = <-done
+	}
+	errs := collect(ctx, results)
+	for _, err := range errs {
+		if !permanent(err) {
+			p.discard(producer)
+			break
+		}
+	}
+	return errs
+}
+
+func collect(ctx context.Context, results kgo.ProduceResults) map[*kgo.Record]error {
+	var errs map[*kgo.Record]error
+	for _, r := range results {
+		if r.Err == nil {
+			continue
+		}
+		if errs == nil {
+			errs = make(map[*kgo.Record]error, len(results))
+		}
+		err := r.Err
+		if ctx.Err() != nil && !permanent(err) {
+			err = fmt.Errorf("no answer of the broker in time: %w", errors.Join(ctx.Err(), err))
+		}
+		errs[r.Record] = err
+	}
+	return errs
+}
+
+func sameError(batch []*kgo.Record, err error) map[*kgo.Record]error {
+	errs := make(map[*kgo.Record]error, len(batch))
+	for _, r := range batch {
+		errs[r] = err
+	}
+	return errs
+}
+
+// byPlace groups the failed records, each group in its order.
+func byPlace(batch []*kgo.Record, errs map[*kgo.Record]error) map[place][]*kgo.Record {
+	groups := map[place][]*kgo.Record{}
+	for _, r := range batch {
+		if errs[r] != nil {
+			at := place{r.Topic, r.Partition}
+			groups[at] = append(groups[at], r)
+		}
+	}
+	return groups
+}
+
+// blame tells which of a place's failed records is alone refused. The broker
+// answers for a whole batch, so the records are sent again by halves, in order.
+// It reports whether all of them were stored in the end.
+func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
+	err := errs[group[0]]
+	if !permanent(err) || ctx.Err() != nil {
+		f.addAll(group, err)
+		return false
+	}
+	if len(group) == 1 {
+		f.add(group[0], true, err)
+		return false
+	}
+	half := len(group) / 2
+	if !p.again(ctx, group[:half], f) {
+		f.addAll(group[half:], watermill.ErrBehind)
+		return false
+	}
+	return p.again(ctx, group[half:], f)
+}
+
+func (p *Publisher) again(ctx context.Context, group []*kgo.Record, f *failures) bool {
+	errs := p.send(ctx, group)
+	if errs == nil {
+		return true
+	}
+	var failing []*kgo.Record
+	for _, r := range group {
+		if errs[r] != nil {
+			failing = append(failing, r)
+		}
+	}
+	return p.blame(ctx, failing, errs, f)
+}
+
+// permanent says that an answer is about the records and not about the broker's
+// state. A timestamp that the broker refuses is no such answer: it is made when
+// the record is sent, and says that a clock is wrong.
+func permanent(err error) bool {
+	for _, of := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// The errors and metadata of publishing, the same for every pipe.
+type (
+	// PublishError says which records of a call failed.
+	PublishError = watermill.PublishError
+	// FailedRecord is one of them.
+	FailedRecord = watermill.FailedRecord
+)
+
+// Metadata of a published message; see package watermill.
+const (
+	MetadataPartition = watermill.MetadataPartition
+	MetadataKey       = watermill.MetadataKey
+)
+
+// ErrUnknownTopic says that a topic is not in the registry and was refused.
+var ErrUnknownTopic = watermill.ErrUnknownTopic
+
+const (
+	// MaxRecordBytes is how large a record may be: key, value and headers.
+	MaxRecordBytes = maxBatchBytes - 64<<10
+	// maxBatchBytes bounds a batch of one partition before it is compressed.
+	maxBatchBytes = 4 << 20
+	// maxBuffered is more than the relay ever has in flight: a call never waits
+	// for another's records to leave.
+	maxBuffered = 1 << 17
+)
+
+// Publisher writes records, idempotently, acknowledged by all in-sync replicas.
+// It is safe for use by several goroutines.
+type Publisher struct {
+	cfg    Config
+	opts   []kgo.Opt
+	topics [events.TopicCount]string // names on the broker
+
+	mu       sync.Mutex
+	producer *producer // nil: the next call makes one
+	closed   bool
+	calls    sync.WaitGroup
+}
+
+// producer is a client that is thrown away after a failure whose outcome is not
+// known: its sequence numbers, buffers and topic ids are then of no more use.
+type producer struct {
+	client *kgo.Client
+	once   sync.Once
+}
+
+func (p *producer) close() { p.once.Do(p.client.Close) }
+
+// NewPublisher makes a publisher. It reaches for the brokers only when it
+// publishes.
+func NewPublisher(cfg Config) (*Publisher, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	opts, err := cfg.options("publishing")
+	if err != nil {
+		return nil, err
+	}
+	p := &Publisher{cfg: cfg}
+	for _, t := range events.Topics() {
+		p.topics[t.Topic] = cfg.TopicPrefix + t.Name
+	}
+	p.opts = append(opts,
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(maxBatchBytes),
+		kgo.MaxBufferedRecords(maxBuffered),
+		kgo.ProduceRequestTimeout(cfg.DeliveryTimeout/2),
+		kgo.RequestTimeoutOverhead(cfg.DeliveryTimeout/2),
+	)
+	return p, nil
+}
+
+// PublishRecords writes the records in one produce call and returns them with
+// their offsets, when all of them are stored. A *PublishError says which ones are
+// not; records of one topic and partition are always stored in their order.
+func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
+	batch := p.records(records)
+	failed := p.produce(ctx, batch)
+	for i := range batch {
+		records[i].Offset = batch[i].Offset
+	}
+	for _, f := range failed {
+		records[f.Index].Offset = -1
+	}
+	return records, watermill.NewPublishError(failed, len(records))
+}
+
+// Publish writes one record for each message, in one produce call.
+func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
+	number, known := events.TopicOf(topic)
+	if !known && !p.cfg.AllowAnyTopic {
+		return fmt.Errorf("publish to %s: %w", topic, ErrUnknownTopic)
+	}
+	records := make([]events.Record, len(msgs))
+	for i, msg := range msgs {
+		var err error
+		if records[i], err = watermill.Record(number, msg, p.cfg.MessageUUIDs); err != nil {
+			return fmt.Errorf("publish to %s: %w", topic, err)
+		}
+	}
+	batch := p.records(records)
+	for _, r := range batch {
+		r.Topic = p.cfg.TopicPrefix + topic
+	}
+	return watermill.NewPublishError(p.produce(context.Background(), batch), len(msgs))
+}
+
+// records makes franz-go's records; a topic that is not known has no name.
+func (p *Publisher) records(records []events.Record) []*kgo.Record {
+	headerCount := 0
+	for i := range records {
+		headerCount += len(records[i].Headers)
+	}
+	headers := make([]kgo.RecordHeader, 0, headerCount)
+	backing := make([]kgo.Record, len(records))
+	batch := make([]*kgo.Record, len(records))
+	for i := range records {
+		r := &records[i]
+		first := len(headers)
+		for _, h := range r.Headers {
+			headers = append(headers, kgo.RecordHeader(h))
+		}
+		backing[i] = kgo.Record{
+			Key: r.Key, Value: r.Value, Partition: int32(r.Partition),
+			Headers: headers[first:len(headers):len(headers)],
+		}
+		if r.Topic > 0 && int(r.Topic) < len(p.topics) {
+			backing[i].Topic = p.topics[r.Topic]
+		}
+		batch[i] = &backing[i]
+	}
+	return batch
+}
+
+// enter counts a call in, so that Close waits for it.
+func (p *Publisher) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.calls.Add(1)
+	}
+	return !p.closed
+}
+
+func (p *Publisher) acquire() (*producer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.producer != nil {
+		return p.producer, nil
+	}
+	client, err := kgo.NewClient(p.opts...)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kafka client: %w", err)
+	}
+	p.producer = &producer{client: client}
+	return p.producer, nil
+}
+
+// discard closes a producer, which fails what it still holds.
+func (p *Publisher) discard(old *producer) {
+	p.mu.Lock()
+	if p.producer == old {
+		p.producer = nil
+	}
+	p.mu.Unlock()
+	old.close()
+}
+
+// Close waits for the calls in flight, which the delivery timeout bounds.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.calls.Wait()
+	p.mu.Lock()
+	last := p.producer
+	p.producer = nil
+	p.mu.Unlock()
+	if last != nil {
+		last.close()
+	}
+	return nil
+}
+
+func itoa(n int32) string { return strconv.Itoa(int(n)) }

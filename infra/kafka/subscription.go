@@ -1,0 +1,203 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// subscription is one membership in a group for one topic. Its loop polls,
+// delivers and marks; franz-go's own goroutines heartbeat, rebalance and commit
+// beside it, so that a handler that takes long loses nothing.
+type subscription struct {
+	cfg      *SubscriberConfig
+	opts     []kgo.Opt
+	number   events.Topic
+	topic    string
+	delivery watermill.Delivery
+
+	client  *kgo.Client
+	owned   *assignment
+	waiting *backlog
+	failing bool // the last poll had an error, which was logged
+}
+
+// connect makes the client, which joins the group by itself.
+func (s *subscription) connect() error {
+	owned := newAssignment(s.topic)
+	opts := append(s.opts[:len(s.opts):len(s.opts)],
+		kgo.ConsumeTopics(s.topic),
+		kgo.OnPartitionsAssigned(owned.assigned),
+		kgo.OnPartitionsRevoked(owned.revoked),
+		kgo.OnPartitionsLost(owned.lost),
+	)
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return fmt.Errorf("make a Kafka client for %s: %w", s.topic, err)
+	}
+	s.client, s.owned = client, owned
+	s.waiting = newBacklog(s.cfg.MaxRecords, s.cfg.MaxRecordsPerPartition)
+	return nil
+}
+
+// run delivers batches until the end of ctx.
+func (s *subscription) run(ctx context.Context) {
+	defer func() { s.leave() }()
+	for ctx.Err() == nil {
+		if batch := s.next(ctx); len(batch) > 0 {
+			s.deliver(ctx, batch)
+		}
+	}
+}
+
+// deliver sends the batch until it is acknowledged, less the partitions that
+// were taken away meanwhile: they are another member's.
+func (s *subscription) deliver(ctx context.Context, batch []taken) {
+	for len(batch) > 0 {
+		switch s.delivery.Send(ctx, watermill.Batch(s.records(batch))) {
+		case watermill.Acked:
+			s.owned.mark(s.client, batch)
+			return
+		case watermill.Stopped:
+			return
+		case watermill.Nacked:
+			if !pause(ctx, nackPause) {
+				return
+			}
+			batch = s.owned.still(batch)
+		}
+	}
+}
+
+// next waits for a batch; empty at the end of ctx and after an error.
+func (s *subscription) next(ctx context.Context) []taken {
+	s.waiting.drop(s.owned)
+	if !s.waiting.empty() {
+		// What is buffered by now may join; there is no need to wait for it.
+		s.poll(immediately)
+		return s.waiting.take()
+	}
+	s.poll(ctx)
+	s.waiting.drop(s.owned)
+	return s.waiting.take()
+}
+
+// immediately makes a poll return what is there; franz-go's word for it is nil.
+var immediately context.Context
+
+// poll moves what was fetched to the backlog; without a context it does not wait.
+func (s *subscription) poll(ctx context.Context) {
+	room := s.cfg.MaxRecords - s.waiting.size
+	if room <= 0 {
+		return
+	}
+	generations := s.owned.generations()
+	fetches := s.client.PollRecords(ctx, room)
+	err := fetchError(fetches)
+	s.report(err)
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		// A partition assigned while we polled has a generation that is not known
+		// yet; it is asked for again.
+		generation, ok := generations[p.Partition]
+		if !ok {
+			generation = s.owned.generation(p.Partition)
+		}
+		s.waiting.add(p.Partition, generation, p.Records)
+	})
+	if err == nil || ctx == nil || ctx.Err() != nil {
+		return
+	}
+	pause(ctx, nackPause)
+	if errors.Is(err, kerr.UnknownTopicID) {
+		s.reconnect()
+	}
+}
+
+// reconnect starts over with a topic that was deleted and made anew: a client
+// never takes on a topic's new identity.
+func (s *subscription) reconnect() {
+	old := s.client
+	if err := s.connect(); err != nil {
+		s.cfg.Logger.Error("cannot make a new Kafka client", "topic", s.topic, "error", err)
+		return
+	}
+	closeClient(old)
+}
+
+func fetchError(fetches kgo.Fetches) error {
+	var first error
+	fetches.EachError(func(_ string, _ int32, err error) {
+		if first == nil && !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) {
+			first = err
+		}
+		if errors.Is(err, kerr.UnknownTopicID) {
+			first = err
+		}
+	})
+	return first
+}
+
+func (s *subscription) report(err error) {
+	if err != nil && !s.failing {
+		s.cfg.Logger.Warn("reading from Kafka fails; trying again until it works", "topic", s.topic, "group", s.cfg.Group, "error", err)
+	}
+	if err == nil && s.failing {
+		s.cfg.Logger.Info("reading from Kafka works again", "topic", s.topic, "group", s.cfg.Group)
+	}
+	s.failing = err != nil
+}
+
+// records makes the batch's records: one backing array for their headers.
+func (s *subscription) records(batch []taken) []events.Record {
+	n, headerCount := 0, 0
+	for _, t := range batch {
+		n += len(t.records)
+		for _, r := range t.records {
+			headerCount += len(r.Headers)
+		}
+	}
+	records, headers := make([]events.Record, 0, n), make([]events.Header, 0, headerCount)
+	for _, t := range batch {
+		for _, r := range t.records {
+			first := len(headers)
+			for _, h := range r.Headers {
+				headers = append(headers, events.Header(h))
+			}
+			records = append(records, events.Record{
+				Topic: s.number, Partition: int16(r.Partition), Offset: r.Offset,
+				Key: r.Key, Value: r.Value, Headers: headers[first:len(headers):len(headers)],
+			})
+		}
+	}
+	return records
+}
+
+func (s *subscription) leave() { closeClient(s.client) }
+
+// closeClient leaves the group, committing what is marked, within commitTimeout.
+func closeClient(client *kgo.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	// Where no broker answers there is nobody to leave; the session times out.
+	_ = client.LeaveGroupContext(ctx)
+	client.Close()
+}
+
+// pause waits; false at the end of ctx.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

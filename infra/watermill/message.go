@@ -1,0 +1,101 @@
+package watermill
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	wm "github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Metadata of a message that is published: where its record goes. All other
+// metadata become record headers.
+const (
+	MetadataPartition = "mp-partition" // decimal; without it the key decides
+	MetadataKey       = "mp-key"
+)
+
+// HeaderMessageUUID carries a message's UUID where a publisher is told to keep
+// it. Our own records have an event id instead.
+const HeaderMessageUUID = "_watermill_message_uuid"
+
+// ErrPartition says that a message names a partition that does not exist.
+var ErrPartition = errors.New("no such partition")
+
+// Batch frames records as the payload of one message.
+func Batch(records []events.Record) *message.Message {
+	return message.NewMessage(wm.NewShortUUID(), events.AppendFrame(make([]byte, 0, frameSize(records)), records))
+}
+
+// frameSize is at least what the frame takes, so that it is allocated once.
+func frameSize(records []events.Record) int {
+	const perRecord, perHeader = 32, 8 // lengths and numbers, at their longest in practice
+	n := perRecord
+	for i := range records {
+		r := &records[i]
+		n += perRecord + len(r.Key) + len(r.Value)
+		for j := range r.Headers {
+			n += perHeader + len(r.Headers[j].Key) + len(r.Headers[j].Value)
+		}
+	}
+	return n
+}
+
+// Records opens a batch. They share the message's memory.
+func Records(msg *message.Message) ([]events.Record, error) {
+	records, err := events.ParseFrame(msg.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("open the batch %s: %w", msg.UUID, err)
+	}
+	return records, nil
+}
+
+// Record makes the record of a message that is published. Headers are in the
+// order of their names, so that a message sent again is the same bytes.
+func Record(topic events.Topic, msg *message.Message, keepUUID bool) (events.Record, error) {
+	r := events.Record{Topic: topic, Offset: -1, Value: msg.Payload, Headers: headers(msg, keepUUID)}
+	if key, ok := msg.Metadata[MetadataKey]; ok {
+		r.Key = []byte(key)
+	}
+	var err error
+	r.Partition, err = partition(msg, r.Key)
+	return r, err
+}
+
+func headers(msg *message.Message, keepUUID bool) []events.Header {
+	h := make([]events.Header, 0, len(msg.Metadata)+1)
+	for name, value := range msg.Metadata {
+		if name != MetadataPartition && name != MetadataKey {
+			h = append(h, events.Header{Key: name, Value: []byte(value)})
+		}
+	}
+	if keepUUID {
+		h = append(h, events.Header{Key: HeaderMessageUUID, Value: []byte(msg.UUID)})
+	}
+	slices.SortFunc(h, func(a, b events.Header) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return h
+}
+
+func partition(msg *message.Message, key []byte) (int16, error) {
+	text, ok := msg.Metadata[MetadataPartition]
+	if !ok {
+		h := fnv.New32a()
+		h.Write(key)
+		return int16(h.Sum32() % events.Partitions), nil
+	}
+	p, err := strconv.ParseUint(text, 10, 15)
+	if err != nil || p >= events.Partitions {
+		return 0, fmt.Errorf("message %s for partition %q: %w", msg.UUID, text, ErrPartition)
+	}
+	return int16(p), nil
+}
