@@ -1,0 +1,122 @@
+// Package pgpipe is the pipe where there is no Kafka: watermill-sql's tables and
+// subscriber in the service's own PostgreSQL, behind the same interfaces as
+// package kafka. A row is one frame of records.
+//
+// A subscription holds one connection and one open transaction while its handler
+// runs (watermill-sql reads and acknowledges in one transaction), besides those
+// that the handler itself takes: the pool behind DB needs at least one connection
+// for each Subscribe and as many again for publishing. While a transaction is
+// open that has written, rows of later ones are not read by any group (their
+// order is not known before); so a batch that failed is given back, with its
+// transaction, before the pause that follows.
+//
+// The tables are made by Ensure, as their owner; nothing here makes one by the way.
+package pgpipe
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// Config says where the pipe's tables are.
+type Config struct {
+	// DB is a pool whose connections act as meterplex_worker.
+	DB          *sql.DB
+	TopicPrefix string
+	Logger      *slog.Logger
+
+	// AllowAnyTopic takes topics that the registry does not have, MessageUUIDs
+	// keeps a message's UUID as a header: Watermill's own suite needs both.
+	AllowAnyTopic bool
+	MessageUUIDs  bool
+}
+
+func (c *Config) defaults() error {
+	if c.DB == nil {
+		return errors.New("pgpipe: no database")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+// known gives the topic's number, 0 for one that is allowed but not registered.
+func (c *Config) known(topic string) (events.Topic, error) {
+	number, ok := events.TopicOf(topic)
+	if !ok && !c.AllowAnyTopic {
+		return 0, fmt.Errorf("topic %s: %w", topic, watermill.ErrUnknownTopic)
+	}
+	return number, nil
+}
+
+// messagesTable and offsetsTable name a topic's tables, quoted.
+func (c *Config) messagesTable(topic string) string {
+	return `"pipe_` + plain(c.TopicPrefix+topic) + `"`
+}
+
+func (c *Config) offsetsTable(topic string) string {
+	return `"pipe_offsets_` + plain(c.TopicPrefix+topic) + `"`
+}
+
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(name))
+}
+
+// schema is watermill-sql's, with our names and bytes for a payload.
+func (c *Config) schema() wmsql.DefaultPostgreSQLSchema {
+	return wmsql.DefaultPostgreSQLSchema{
+		GenerateMessagesTableName: c.messagesTable,
+		GeneratePayloadType:       func(string) string { return "BYTEA" },
+		SubscribeBatchSize:        1,
+	}
+}
+
+// offsets is watermill-sql's adapter but for how a group's row is locked.
+type offsets struct {
+	wmsql.DefaultPostgreSQLOffsetsAdapter
+	messages func(topic string) string
+}
+
+func (c *Config) offsets() offsets {
+	return offsets{
+		wmsql.DefaultPostgreSQLOffsetsAdapter{GenerateMessagesOffsetsTableName: c.offsetsTable},
+		c.messagesTable,
+	}
+}
+
+// nextOffset locks the group's row only where there is something to read. A lock
+// is a write: with watermill-sql's own query each idle poll costs a transaction
+// id, WAL and an fsync at commit, and while another group's handler runs, its
+// lock hides new rows from us. SKIP LOCKED: a second member of the group asks
+// again later instead of holding a connection until the first one is done.
+const nextOffset = `
+SELECT offset_acked, last_processed_transaction_id
+FROM %[1]s o
+WHERE consumer_group = $1
+  AND EXISTS (
+    SELECT FROM %[2]s m
+    WHERE (m.transaction_id, m."offset") > (o.last_processed_transaction_id, o.offset_acked)
+      AND m.transaction_id < pg_snapshot_xmin(pg_current_snapshot()))
+FOR UPDATE SKIP LOCKED`
+
+// NextOffsetQuery is watermill-sql's interface.
+func (o offsets) NextOffsetQuery(topic, group string) wmsql.Query {
+	return wmsql.Query{
+		Query: fmt.Sprintf(nextOffset, o.MessagesOffsetsTable(topic), o.messages(topic)),
+		Args:  []any{group},
+	}
+}
