@@ -77,8 +77,8 @@ const (
 	MaxWithoutFollowUps = 2000 // a longer statement gains nothing more
 )
 
-// Observer is told what became of each transaction, after its end. Counts of a
-// transaction that was rolled back are not told: its records come again.
+// Observer is told what became of each transaction, after its end. Of one that
+// was rolled back only the error is told: its records come again.
 type Observer interface {
 	Observe(consumer *Consumer, b Batch)
 }
@@ -86,7 +86,8 @@ type Observer interface {
 // Batch is what one transaction of a consumer did.
 type Batch struct {
 	Applied    []events.Envelope // folded (result ok); not to be kept
-	Failed     []Failure         // dead-lettered (result error)
+	Failed     []Failure         // of those applied: not folded but dead-lettered (result error)
+	FollowUps  int               // events appended, dead letters included
 	Passed     int               // withheld or republished for outside readers (result noop)
 	Duplicates int               // at or below the checkpoint (result noop; inbox_dedup_skips)
 	OtherEpoch int               // of a history that this log does not continue

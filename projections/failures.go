@@ -69,43 +69,53 @@ func ofData(err error) bool {
 // the order that everybody takes them in.
 const lockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
 
+// folded is what became of a batch.
+type folded struct {
+	failed    []Failure
+	followUps int
+}
+
 // fold gives the batch to the handler and appends what follows from it. Events
 // that cannot be folded become dead letters and leave no other trace.
-func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) ([]Failure, error) {
+func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
 	if len(batch) == 0 {
-		return nil, nil
+		return folded{}, nil
 	}
-	failed, err := r.attempt(ctx, tx, batch, lanes)
+	all, err := r.attempt(ctx, tx, batch, lanes)
 	if err == nil || !ofData(err) {
-		return failed, err
+		return all, err
 	}
 	partitions := make([]int16, len(lanes))
 	for i, l := range lanes {
 		partitions[i] = l.partition
 	}
 	if _, err := tx.Exec(ctx, lockHeads, partitions); err != nil {
-		return nil, fmt.Errorf("lock heads: %w", err)
+		return folded{}, fmt.Errorf("lock heads: %w", err)
 	}
 	return r.bisect(ctx, tx, batch, lanes, err)
 }
 
 // bisect finds the events that a batch failed for: halves that succeed stay.
-func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, cause error) ([]Failure, error) {
+func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, cause error) (all folded, err error) {
 	if len(batch) == 1 {
-		failed := []Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
-		_, err := r.Log.AppendTx(ctx, tx, r.deadLetters(failed, lanes))
-		return failed, err
+		all.failed = []Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
+		letters := r.deadLetters(all.failed, lanes)
+		all.followUps = len(letters)
+		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
+			return folded{}, fmt.Errorf("append a dead letter: %w", err)
+		}
+		return all, nil
 	}
-	var all []Failure
 	for _, half := range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {
-		failed, err := r.attempt(ctx, tx, half, lanes)
+		part, err := r.attempt(ctx, tx, half, lanes)
 		if err != nil && ofData(err) {
-			failed, err = r.bisect(ctx, tx, half, lanes, err)
+			part, err = r.bisect(ctx, tx, half, lanes, err)
 		}
 		if err != nil {
-			return nil, err
+			return folded{}, err
 		}
-		all = append(all, failed...)
+		all.failed = append(all.failed, part.failed...)
+		all.followUps += part.followUps
 	}
 	return all, nil
 }
@@ -118,26 +128,26 @@ func codeOf(err error) string {
 }
 
 // attempt folds a batch behind a savepoint: all of it, or nothing and an error.
-func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) ([]Failure, error) {
+func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
 	point, err := tx.Begin(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("set a savepoint: %w", err)
+		return folded{}, fmt.Errorf("set a savepoint: %w", err)
 	}
 	defer rollback(ctx, point)
 	result, err := r.apply(ctx, point, batch)
 	if err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return folded{}, fmt.Errorf("apply: %w", err)
 	}
 	pending := append(result.FollowUps, r.deadLetters(result.Failed, lanes)...)
 	if len(pending) > 0 {
 		if _, err := r.Log.AppendTx(ctx, point, pending); err != nil {
-			return nil, fmt.Errorf("append what follows: %w", err)
+			return folded{}, fmt.Errorf("append what follows: %w", err)
 		}
 	}
 	if err := point.Commit(ctx); err != nil {
-		return nil, fmt.Errorf("release a savepoint: %w", err)
+		return folded{}, fmt.Errorf("release a savepoint: %w", err)
 	}
-	return result.Failed, nil
+	return folded{result.Failed, len(pending)}, nil
 }
 
 func (r *Runner) apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (result Result, err error) {

@@ -24,6 +24,9 @@ type Runner struct {
 	NewID    func() uuid.UUID
 	Logger   *slog.Logger
 	Observe  Observer // nil: nobody
+	// Appended is told, after each commit with follow-ups, in which partitions they
+	// may lie; nil: nobody. It must not block.
+	Appended func(partitions []int16)
 
 	Poll      time.Duration // of Follow, 0: DefaultPoll
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
@@ -165,17 +168,34 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
 	done.Passed += len(chain) - len(done.Applied)
-	if done.Failed, err = r.fold(ctx, tx, done.Applied, lanes); err != nil {
+	all, err := r.fold(ctx, tx, done.Applied, lanes)
+	if err != nil {
 		return Batch{}, err
 	}
+	done.Failed, done.FollowUps = all.failed, all.followUps
 	if err := r.move(ctx, tx, lanes); err != nil {
 		return Batch{}, err
 	}
 	if err := commit(ctx, tx); err != nil {
 		return Batch{}, err
 	}
-	r.report(done.Failed)
+	r.committed(lanes, done)
 	return done, nil
+}
+
+// committed tells of what is durable now.
+func (r *Runner) committed(lanes []*lane, done Batch) {
+	r.report(done.Failed)
+	if done.FollowUps == 0 || r.Appended == nil {
+		return
+	}
+	var partitions []int16
+	for _, l := range lanes {
+		if l.last != l.stand.position {
+			partitions = append(partitions, l.partition)
+		}
+	}
+	r.Appended(partitions)
 }
 
 // place locks the checkpoints and sets the lanes to where they stand.

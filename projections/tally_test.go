@@ -1,0 +1,32 @@
+package projections_test
+
+import (
+	"sync"
+
+	"github.com/meterplex/meterplex/projections"
+)
+
+// tally sums up what an observer is told.
+type tally struct {
+	mu                                               sync.Mutex
+	applied, failed, passed, followUps               int
+	duplicates, otherEpoch, foreign, fromLog, errors int
+	transactions                                     int
+}
+
+func (t *tally) Observe(_ *projections.Consumer, b projections.Batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.transactions++
+	if b.Err != nil {
+		t.errors++
+	}
+	t.applied += len(b.Applied)
+	t.failed += len(b.Failed)
+	t.passed += b.Passed
+	t.followUps += b.FollowUps
+	t.duplicates += b.Duplicates
+	t.otherEpoch += b.OtherEpoch
+	t.foreign += b.Foreign
+	t.fromLog += b.FromLog
+}

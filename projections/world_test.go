@@ -1,0 +1,202 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// world is a migrated database with the log in it.
+type world struct {
+	testing.TB
+	url  string
+	pool *pgxpool.Pool
+	log  *postgres.Log
+}
+
+var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{TB: t, url: localtest.Database(t)}
+	_, err := postgres.Migrate(t.Context(), w.url)
+	w.must(err)
+	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.url, ApplicationName: "test"})
+	w.must(err)
+	t.Cleanup(w.pool.Close)
+	_, err = w.pool.Exec(t.Context(), `UPDATE log_heads SET recorded_at = 'epoch' WHERE recorded_at = '-infinity'`)
+	w.must(err)
+	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
+	w.must(err)
+	t.Cleanup(w.log.Close)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// append stores events in one transaction.
+func (w *world) append(pending ...events.Pending) []events.Position {
+	w.Helper()
+	var positions []events.Position
+	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
+		positions, err = w.log.AppendTx(context.Background(), tx, pending)
+		return err
+	}))
+	return positions
+}
+
+// subscribe gives a tenant a subscription from its partition's head on.
+func (w *world) subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
+	w.Helper()
+	s := domain.Subscription{ID: newID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: grants, CreatedAt: from}
+	w.history(tenant, from, &s)
+	return s
+}
+
+func (w *world) history(tenant uuid.UUID, from time.Time, s *domain.Subscription) {
+	w.Helper()
+	body, err := json.Marshal(s)
+	w.must(err)
+	at := w.append(events.Pending{EventID: newID(), Subject: events.SubscriptionCreated, TenantID: tenant, DedupeKey: events.KeyEvent(newID()),
+		Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: from, Payload: body})[0]
+	_, err = w.pool.Exec(context.Background(), `INSERT INTO subscription_history VALUES ($1, $2, $3, $4)`, tenant, at.Number, from, body)
+	w.must(err)
+}
+
+func grant(feature, reset string) domain.Grant {
+	return domain.Grant{Entitlement: domain.Entitlement{Feature: feature, ResetPeriod: reset}, Type: domain.FeatureMetered}
+}
+
+// usage is a recorded event of a tenant.
+func usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
+	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})
+	if err != nil {
+		panic(err)
+	}
+	return events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id), CorrelationID: newID(),
+		Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
+}
+
+// tenantIn finds a tenant id that lives in a partition.
+func tenantIn(partition int16) uuid.UUID {
+	for {
+		if id := newID(); events.PartitionOf(id) == partition {
+			return id
+		}
+	}
+}
+
+// topic reads what the relay would publish of a topic and partition after a position.
+func (w *world) topic(topic events.Topic, partition int16, after int64) []events.Record {
+	w.Helper()
+	var records []events.Record
+	for i, e := range w.read(topic, partition, after) {
+		r, err := events.ToRecord(&e)
+		w.must(err)
+		r.Offset = int64(i)
+		records = append(records, r)
+	}
+	return records
+}
+
+func (w *world) read(topic events.Topic, partition int16, after int64) (list []events.Envelope) {
+	w.Helper()
+	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
+		list, err = w.log.ReadTx(context.Background(), tx, partition, after, 1<<62, topic, 1<<30)
+		return err
+	}))
+	return list
+}
+
+func (w *world) checkpoint(consumer string, partition int16) (position int64) {
+	w.Helper()
+	w.must(w.pool.QueryRow(context.Background(), `SELECT position FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1 AND partition = $2`,
+		consumer, partition).Scan(&position))
+	return position
+}
+
+// counts are the terms of the identity in a partition's head.
+func (w *world) counts(partition int16) (c events.Counts) {
+	w.Helper()
+	w.must(w.pool.QueryRow(context.Background(), `SELECT accepted, validated, rejected, parked FROM log_heads WHERE partition = $1`, partition).
+		Scan(&c.Accepted, &c.Validated, &c.Rejected, &c.Parked))
+	return c
+}
+
+// runner runs one of the consumers; tally sums up what it is told.
+func (w *world) runner(c projections.Consumer) (*projections.Runner, *tally) {
+	seen := &tally{}
+	if c.Generation == 0 {
+		c.Generation = 1
+	}
+	if c.MaxPerPartition == 0 {
+		c.MaxPerPartition = projections.MaxWithFollowUps
+	}
+	return &projections.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
+}
+
+func (w *world) validator() (*projections.Runner, *tally) {
+	return w.runner(projections.Consumer{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Stage: events.StageValidation,
+		Handler: &projections.Validator{NewID: newID}})
+}
+
+func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *tally) {
+	if handler == nil {
+		handler = &projections.UsageAggregates{Generation: 1, NewID: newID}
+	}
+	return w.runner(projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Stage: events.StageAggregation,
+		Handler: handler, MaxPerPartition: projections.MaxWithoutFollowUps})
+}
+
+// process hands records over and fails the test where they are not taken.
+func (w *world) process(r *projections.Runner, records []events.Record) {
+	w.Helper()
+	w.must(r.Process(context.Background(), records))
+}
+
+// aggregate is a row of usage_aggregates.
+type aggregate struct {
+	Amount         string
+	Count, Applied int64
+	Last           time.Time
+}
+
+type aggregateKey struct {
+	Tenant             uuid.UUID
+	Feature, PeriodKey string
+}
+
+func (w *world) aggregates() map[aggregateKey]aggregate {
+	w.Helper()
+	rows, err := w.pool.Query(context.Background(), `SELECT tenant_id, feature, period_key, amount::text, event_count, applied_count, last_event_at FROM usage_aggregates`)
+	w.must(err)
+	all := map[aggregateKey]aggregate{}
+	var k aggregateKey
+	var a aggregate
+	_, err = pgx.ForEachRow(rows, []any{&k.Tenant, &k.Feature, &k.PeriodKey, &a.Amount, &a.Count, &a.Applied, &a.Last}, func() error {
+		a.Last = a.Last.UTC()
+		all[k] = a
+		return nil
+	})
+	w.must(err)
+	return all
+}
