@@ -58,12 +58,11 @@ type Consumer struct {
 	Generation int
 	Topic      events.Topic // 0: reads the log itself
 	Handler    Handler
-	// Stage is the stage of the dead letters of events that fail here:
-	// StageValidation or StageAggregation where the event is parked on its way to
-	// the aggregates and may be retried; "" for read models beside that way, whose
-	// failures are recorded as DISCARDED, since a rebuild mends them and a retry
-	// would count twice.
-	Stage string
+	// Parks says that the consumer is on the way to the aggregates: an event that
+	// fails is parked, counted so, and may be retried. Failures of a read model
+	// beside that way are recorded as DISCARDED, since a rebuild mends them and a
+	// retry would count twice.
+	Parks bool
 	// MaxPerPartition bounds the records of one partition in one transaction:
 	// follow-ups hold the partition's head.
 	MaxPerPartition int

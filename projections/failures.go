@@ -165,53 +165,75 @@ func (r *Runner) deadLetters(failed []Failure, lanes []*lane) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {
 		f := &failed[i]
-		if f.Event.Subject.Topic() == events.TopicUsageDeadLetter {
-			continue
+		switch {
+		case f.Event.Subject.Topic() == events.TopicUsageDeadLetter:
+		case r.Consumer.Parks:
+			pending = append(pending, r.park(f, lanes))
+		default:
+			pending = append(pending, r.discard(f, lanes)...)
 		}
-		id := r.NewID()
-		letter := r.letter(f, id, offsetOf(lanes, f.Event.Position))
-		p := followUp(&f.Event, id, events.AggregationFailed, letter, r.Consumer.Name)
-		if r.Consumer.Stage != "" {
-			p.Counts.Parked = 1
-			pending = append(pending, p)
-			continue
-		}
-		why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
-		end := events.Closed{DeadLetterID: letter.DeadLetterID, Status: events.StatusDiscarded, Reason: why}
-		pending = append(pending, p, followUp(&f.Event, r.NewID(), events.DeadLetterClosed, end, r.Consumer.Name))
 	}
 	return pending
 }
 
-func (r *Runner) letter(f *Failure, id uuid.UUID, offset int64) events.Failed {
-	info, _ := f.Event.Subject.Info()
-	letter := events.Failed{
-		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: info.Name(),
-		Topic: info.Topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offset,
-		Stage: r.Consumer.Stage, Code: f.Code, Reason: bounded(f.Reason), DeadLetterID: id,
+// park makes the dead letter of an event on its way to the aggregates. That of a
+// retry goes on with the letter that is retried.
+func (r *Runner) park(f *Failure, lanes []*lane) events.Pending {
+	id := r.NewID()
+	key := events.KeyEvent(id)
+	deadLetter, attempt := retryOf(&f.Event)
+	if deadLetter == uuid.Nil {
+		deadLetter = id
+	} else {
+		key = events.KeyFailedAgain(deadLetter, attempt)
 	}
-	if letter.Stage == "" {
-		letter.Stage = events.StageAggregation
-	}
-	if json.Valid(f.Event.Payload) {
-		letter.Payload = f.Event.Payload
-	}
-	letter.DeadLetterID, letter.Attempt = retryOf(&f.Event, id)
-	return letter
+	p := followUp(&f.Event, id, events.AggregationFailed, letter(f, deadLetter, attempt, lanes), r.Consumer.Name)
+	p.DedupeKey, p.Counts.Parked = key, 1
+	return p
 }
 
-// retryOf gives the dead letter that an event retries and the attempt it is;
-// the new letter's id and 0 for an event that is no retry.
-func retryOf(e *events.Envelope, id uuid.UUID) (uuid.UUID, int) {
+// discard makes the dead letter of an event that a read model cannot fold, and its end.
+func (r *Runner) discard(f *Failure, lanes []*lane) []events.Pending {
+	id := r.NewID()
+	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
+	return []events.Pending{
+		followUp(&f.Event, id, events.AggregationFailed, letter(f, id, 0, lanes), r.Consumer.Name),
+		closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
+	}
+}
+
+func letter(f *Failure, deadLetter uuid.UUID, attempt int, lanes []*lane) events.Failed {
+	info, _ := f.Event.Subject.Info()
+	l := events.Failed{
+		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: info.Name(),
+		Topic: info.Topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(lanes, f.Event.Position),
+		Stage: events.StageAggregation, Code: f.Code, Reason: bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
+	}
+	if json.Valid(f.Event.Payload) {
+		l.Payload = f.Event.Payload
+	}
+	return l
+}
+
+// retryOf gives the dead letter that an event retries, and which attempt it is;
+// Nil for an event that is no retry.
+func retryOf(e *events.Envelope) (uuid.UUID, int) {
 	var retry struct {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`
 		Attempt      int       `json:"attempt"`
 	}
 	isRetry := e.Subject == events.UsageRetried || e.Subject == events.Reaggregated
-	if !isRetry || json.Unmarshal(e.Payload, &retry) != nil || retry.DeadLetterID == uuid.Nil {
-		return id, 0
+	if !isRetry || json.Unmarshal(e.Payload, &retry) != nil {
+		return uuid.Nil, 0
 	}
 	return retry.DeadLetterID, retry.Attempt
+}
+
+// closing says that nothing is left to do about a dead letter, once ever.
+func closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
+	p := followUp(cause, id, events.DeadLetterClosed, end, by)
+	p.DedupeKey = events.KeyClosed(end.DeadLetterID)
+	return p
 }
 
 // followUp makes an event that an event leads to. Its key is its own id, which is

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -62,20 +61,12 @@ var (
 
 // FoldUsage is the fold usage_aggregates/v1: what a verdict adds, and to what.
 func FoldUsage(e *events.Envelope) (UsageKey, UsageDelta, error) {
-	var v events.Validated
-	var err error
-	switch e.Subject {
-	case events.UsageValidated:
-		err = json.Unmarshal(e.Payload, &v)
-	case events.Reaggregated:
-		var again events.Reaggregate
-		err = json.Unmarshal(e.Payload, &again)
-		v = again.Validated
-	default:
-		err = errNotForAggregator
+	if e.Subject != events.UsageValidated && e.Subject != events.Reaggregated {
+		return UsageKey{}, UsageDelta{}, errNotForAggregator
 	}
+	v, err := events.VerdictOf(e)
 	if err != nil {
-		return UsageKey{}, UsageDelta{}, fmt.Errorf("read a verdict: %w", err)
+		return UsageKey{}, UsageDelta{}, err
 	}
 	if _, _, ok := domain.PeriodBounds(v.PeriodKey); !ok && v.PeriodKey != domain.PeriodLifetime {
 		return UsageKey{}, UsageDelta{}, fmt.Errorf("%w: %.20q", errPeriodKey, v.PeriodKey)
@@ -133,10 +124,8 @@ func (u *UsageAggregates) Apply(ctx context.Context, tx pgx.Tx, batch []events.E
 
 // resolved closes the dead letter that a reaggregated event comes from.
 func (u *UsageAggregates) resolved(e *events.Envelope) events.Pending {
-	id := u.NewID()
-	deadLetter, _ := retryOf(e, id)
-	end := events.Closed{DeadLetterID: deadLetter, Status: events.StatusResolved}
-	return followUp(e, id, events.DeadLetterClosed, end, events.GroupAggregator)
+	deadLetter, _ := retryOf(e)
+	return closing(e, u.NewID(), events.Closed{DeadLetterID: deadLetter, Status: events.StatusResolved}, events.GroupAggregator)
 }
 
 func (u *UsageAggregates) upsert(ctx context.Context, tx pgx.Tx, sums map[UsageKey]*usageSum) error {

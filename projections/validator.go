@@ -96,7 +96,7 @@ func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *J
 		return pending
 	}
 	end := events.Closed{DeadLetterID: j.DeadLetterID, Status: events.StatusResolved}
-	return append(pending, followUp(e, v.NewID(), events.DeadLetterClosed, end, events.GroupValidator))
+	return append(pending, closing(e, v.NewID(), end, events.GroupValidator))
 }
 
 // validated is keyed by the recorded position: a retry of what was validated

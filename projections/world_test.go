@@ -155,7 +155,7 @@ func (w *world) runner(c projections.Consumer) (*projections.Runner, *tally) {
 }
 
 func (w *world) validator() (*projections.Runner, *tally) {
-	return w.runner(projections.Consumer{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Stage: events.StageValidation,
+	return w.runner(projections.Consumer{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Parks: true,
 		Handler: &projections.Validator{NewID: newID}})
 }
 
@@ -163,7 +163,7 @@ func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *t
 	if handler == nil {
 		handler = &projections.UsageAggregates{Generation: 1, NewID: newID}
 	}
-	return w.runner(projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Stage: events.StageAggregation,
+	return w.runner(projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Parks: true,
 		Handler: handler, MaxPerPartition: projections.MaxWithoutFollowUps})
 }
 
