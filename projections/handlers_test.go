@@ -1,0 +1,64 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// outage folds, and then finds its database gone while it is out.
+type outage struct {
+	projections.Handler
+	out *bool
+}
+
+func (o outage) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+	result, err := o.Handler.Apply(ctx, tx, batch)
+	if *o.out {
+		return result, errors.New("connection refused")
+	}
+	return result, err
+}
+
+// order notes the recorded positions of the verdicts that it is given.
+type order struct{ seen *[]int64 }
+
+func (o order) Apply(_ context.Context, _ pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+	for i := range batch {
+		v, err := events.VerdictOf(&batch[i])
+		if err != nil {
+			return projections.Result{}, err
+		}
+		*o.seen = append(*o.seen, v.RawPosition)
+	}
+	return projections.Result{}, nil
+}
+
+// poisoned folds, but fails as its features say.
+type poisoned struct{ projections.Handler }
+
+func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+	for i := range batch {
+		v, err := events.VerdictOf(&batch[i])
+		if err != nil {
+			continue // the fold finds out
+		}
+		switch v.Feature {
+		case "panics":
+			panic("boom")
+		case "refused":
+			if _, err := tx.Exec(ctx, `SELECT 1 / 0`); err != nil {
+				return projections.Result{}, err
+			}
+		case "raised":
+			if _, err := tx.Exec(ctx, `DO $$ BEGIN RAISE EXCEPTION 'no'; END $$`); err != nil {
+				return projections.Result{}, err
+			}
+		}
+	}
+	return p.Handler.Apply(ctx, tx, batch)
+}

@@ -1,0 +1,277 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// ledger is the client's own account of what it sent: the model that the
+// aggregates are compared with. It shares no code with the folds.
+type ledger struct {
+	amounts map[aggregateKey]*big.Int
+	counts  map[aggregateKey]int64
+	lasts   map[aggregateKey]time.Time
+}
+
+func newLedger() *ledger {
+	return &ledger{map[aggregateKey]*big.Int{}, map[aggregateKey]int64{}, map[aggregateKey]time.Time{}}
+}
+
+func (l *ledger) add(tenant uuid.UUID, feature string, amount int64, at time.Time) {
+	k := aggregateKey{tenant, feature, fmt.Sprintf("%d-%02d", at.Year(), int(at.Month()))}
+	if l.amounts[k] == nil {
+		l.amounts[k] = new(big.Int)
+	}
+	l.amounts[k].Add(l.amounts[k], big.NewInt(amount))
+	l.counts[k]++
+	if at.After(l.lasts[k]) {
+		l.lasts[k] = at
+	}
+}
+
+func (l *ledger) check(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, got map[aggregateKey]aggregate) {
+	t.Helper()
+	if len(got) != len(l.amounts) {
+		t.Fatalf("%d aggregates, want %d", len(got), len(l.amounts))
+	}
+	for k, amount := range l.amounts {
+		want := aggregate{amount.String(), l.counts[k], l.counts[k], l.lasts[k]}
+		if got[k] != want {
+			t.Fatalf("%v: got %+v, want %+v", k, got[k], want)
+		}
+	}
+}
+
+// deliver hands records over as a bad pipe does: shuffled within and across
+// batches, some twice, some never, some broken.
+func deliver(t *rapid.T, records []events.Record) [][]events.Record {
+	var all []events.Record
+	for i := range records {
+		switch rapid.IntRange(0, 9).Draw(t, "fate") {
+		case 0: // lost
+		case 1:
+			all = append(all, records[i], records[i])
+		case 2:
+			broken := records[i]
+			broken.Value = []byte(`{"half":`)
+			all = append(all, broken)
+		case 3:
+			headless := records[i]
+			headless.Headers = nil
+			all = append(all, headless)
+		default:
+			all = append(all, records[i])
+		}
+	}
+	if rapid.Bool().Draw(t, "shuffled") {
+		all = rapid.Permutation(all).Draw(t, "order")
+	}
+	var batches [][]events.Record
+	for len(all) > 0 {
+		n := min(len(all), rapid.IntRange(1, 20).Draw(t, "batch"))
+		batches, all = append(batches, all[:n]), all[n:]
+	}
+	return batches
+}
+
+// Whatever the pipe does, each event is judged and folded once, and what it lost
+// altogether is healed from the log.
+func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
+	w := newWorld(t)
+	validator, _ := w.validator()
+	aggregator, _ := w.aggregator(nil)
+	validator.Consumer.MaxPerPartition, aggregator.Consumer.MaxPerPartition = 7, 5 // so that chunks end everywhere
+	tenants := []uuid.UUID{tenantIn(2), tenantIn(2), tenantIn(30)}
+	for _, tenant := range tenants {
+		w.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("bytes", domain.ResetMonthly))
+	}
+	model := newLedger()
+	sent := int64(0)
+	stage := func(t *rapid.T, r *projections.Runner, from map[int16]int64) {
+		for p := range from {
+			for _, batch := range deliver(t, w.topic(r.Consumer.Topic, p, from[p])) {
+				w.process(r, batch)
+			}
+		}
+		w.heal(r)
+		for p := range from {
+			from[p] = max(0, w.checkpoint(r.Consumer.Name, p)-10) // some of it comes again next time
+		}
+	}
+	fromRaw, fromValidated := map[int16]int64{2: 0, 30: 0}, map[int16]int64{2: 0, 30: 0}
+	rapid.Check(t, func(t *rapid.T) {
+		var pending []events.Pending
+		for range rapid.IntRange(1, 40).Draw(t, "events") {
+			tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
+			feature := rapid.SampledFrom([]string{"calls", "bytes"}).Draw(t, "feature")
+			amount := rapid.Int64Range(-1<<62, 1<<62).Draw(t, "amount")
+			at := may.Add(time.Duration(rapid.Int64Range(0, int64(70*24*time.Hour)).Draw(t, "at"))).Truncate(time.Microsecond)
+			sent++
+			pending = append(pending, usage(tenant, fmt.Sprint(sent), feature, amount, at))
+			model.add(tenant, feature, amount, at)
+		}
+		w.append(pending...)
+		stage(t, validator, fromRaw)
+		stage(t, aggregator, fromValidated)
+		model.check(t, w.aggregates())
+	})
+	a, b := w.counts(2), w.counts(30)
+	if a.Accepted+b.Accepted != sent || a.Validated+b.Validated != sent || a.Parked+b.Parked+a.Rejected+b.Rejected != 0 {
+		t.Errorf("%d sent; counts %+v %+v", sent, a, b)
+	}
+}
+
+// heal runs HealTail with nothing to wait for until nothing is behind.
+func (w *world) heal(r *projections.Runner) {
+	w.Helper()
+	_, err := w.pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	healer := &projections.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
+		TailEvery: time.Millisecond, TailAfter: time.Nanosecond}
+	g := errgroup.Group{}
+	g.Go(func() error { return healer.HealTail(ctx) })
+	w.until(func() bool { return w.behind(r) == 0 })
+	cancel()
+	w.must(g.Wait())
+}
+
+// behind counts the partitions in which a consumer has not reached its topic's end.
+func (w *world) behind(r *projections.Runner) (n int) {
+	w.Helper()
+	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+		WHERE consumer = $1 AND generation = $2 AND c.position < CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END`,
+		r.Consumer.Name, r.Consumer.Generation, int(r.Consumer.Topic)).Scan(&n))
+	return n
+}
+
+// until waits for something that must come; go test's own limit is the only one.
+func (w *world) until(done func() bool) {
+	w.Helper()
+	for !done() {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// Two instances are handed the same records at the same time, in their own orders.
+func TestP2_TwoRunnersFoldOnce(t *testing.T) {
+	w := newWorld(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	model := newLedger()
+	var pending []events.Pending
+	partitions := []int16{0, 3, 17}
+	for _, p := range partitions {
+		tenant := tenantIn(p)
+		w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+		for i := range 300 {
+			amount := random.Int64N(1000)
+			pending = append(pending, usage(tenant, fmt.Sprint(i), "calls", amount, may.Add(time.Hour)))
+			model.add(tenant, "calls", amount, may.Add(time.Hour))
+		}
+	}
+	w.append(pending...)
+	for _, two := range []func() (*projections.Runner, *tally){w.validator, func() (*projections.Runner, *tally) { return w.aggregator(nil) }} {
+		var g errgroup.Group
+		var records []events.Record
+		for instance := range 2 {
+			r, _ := two()
+			r.Consumer.MaxPerPartition = 20
+			if instance == 0 {
+				for _, p := range partitions {
+					records = append(records, w.topic(r.Consumer.Topic, p, 0)...)
+				}
+			}
+			mine := append([]events.Record(nil), records...)
+			random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			g.Go(func() error {
+				for len(mine) > 0 {
+					n := min(len(mine), 50)
+					if err := r.Process(context.Background(), mine[:n]); err != nil {
+						return err
+					}
+					mine = mine[n:]
+				}
+				return nil
+			})
+		}
+		w.must(g.Wait())
+	}
+	model.check(t, w.aggregates())
+}
+
+// An outage in mid-batch leaves nothing, and the batch may come again.
+func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
+	w := newWorld(t)
+	tenant := tenantIn(5)
+	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	w.append(usage(tenant, "a", "calls", 3, may), usage(tenant, "b", "calls", 4, may))
+	v, _ := w.validator()
+	w.process(v, w.topic(events.TopicUsageRaw, 5, 0))
+	records := w.topic(events.TopicUsageValidated, 5, 0)
+
+	out := true
+	r, seen := w.aggregator(outage{&projections.UsageAggregates{Generation: 1, NewID: newID}, &out})
+	if err := r.Process(t.Context(), records); err == nil {
+		t.Fatal("an outage was acknowledged")
+	}
+	if len(w.aggregates()) != 0 || w.checkpoint(events.GroupAggregator, 5) != 0 || seen.errors != 1 || seen.applied != 0 {
+		t.Fatalf("something was left of a rolled back batch: %+v", seen)
+	}
+	out = false
+	w.process(r, records)
+	w.process(r, records)
+	if got := w.aggregates()[aggregateKey{tenant, "calls", "2026-05"}]; got.Amount != "7" || got.Count != 2 || seen.duplicates != 2 {
+		t.Fatalf("got %+v, told %+v", got, seen)
+	}
+}
+
+// Verdicts and aggregates take a tenant's events in log order, whatever order the pipe brings them in.
+func TestP10_FoldedInLogOrder(t *testing.T) {
+	w := newWorld(t)
+	tenant := tenantIn(8)
+	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	var pending []events.Pending
+	for i := range 60 {
+		pending = append(pending, usage(tenant, fmt.Sprint(i), "calls", 1, may))
+	}
+	w.append(pending...)
+	v, _ := w.validator()
+	v.Consumer.MaxPerPartition = 11
+	records := w.topic(events.TopicUsageRaw, 8, 0)
+	for i := len(records) - 1; i >= 0; i -= 7 { // the newest first
+		w.process(v, records[max(0, i-6):i+1])
+	}
+	var seen []int64
+	r, _ := w.aggregator(order{&seen})
+	records = w.topic(events.TopicUsageValidated, 8, 0)
+	for i := len(records) - 1; i >= 0; i -= 9 {
+		w.process(r, records[max(0, i-8):i+1])
+	}
+	raw := w.read(events.TopicUsageRaw, 8, 0)
+	if len(seen) != len(raw) {
+		t.Fatalf("%d folded, want %d", len(seen), len(raw))
+	}
+	for i := range raw {
+		if seen[i] != raw[i].Position.Number {
+			t.Fatalf("place %d: %d was folded, want %d", i, seen[i], raw[i].Position.Number)
+		}
+	}
+}
