@@ -156,15 +156,18 @@ type Tx interface {
 	Append(p events.Pending) (events.Position, error)
 }
 
-// DeadLetter is what a retry needs to know of a dead letter, read from the log.
+// DeadLetter is what a retry needs to know of a dead letter. Status and Attempts
+// come from the log itself, so that they are never behind.
 type DeadLetter struct {
-	ID          uuid.UUID
-	TenantID    uuid.UUID
-	Stage       string
-	Status      string
-	RawPosition int64 // of the recorded event
-	Attempts    int   // retries so far
-	Source      int64 // number of the event that failed last
+	ID            uuid.UUID
+	TenantID      uuid.UUID
+	Stage         string
+	Status        string // FAILED, RETRYING or RESOLVED (discarded ones are RESOLVED here: nothing is left to do)
+	RawPosition   int64  // number of the recorded event
+	Attempts      int    // retries so far
+	Source        int64  // number of the event that failed
+	SourceSubject events.Subject
+	SourceEventID uuid.UUID
 }
 
 // Keyring finds keys.

@@ -36,3 +36,11 @@ func KeyCommand(idempotencyKey string) string { return "c/" + idempotencyKey }
 
 // KeyEvent is the key of all else: the event's own id.
 func KeyEvent(id uuid.UUID) string { return "e/" + id.String() }
+
+// KeyFailedAgain lets the n-th retry of a dead letter fail once.
+func KeyFailedAgain(deadLetter uuid.UUID, n int) string {
+	return KeyRetry(deadLetter, n) + "/failed"
+}
+
+// KeyClosed lets a dead letter be resolved or discarded once.
+func KeyClosed(deadLetter uuid.UUID) string { return "r/" + deadLetter.String() + "/closed" }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -135,4 +136,21 @@ type Refused struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Code         string    `json:"code"`
 	Reason       string    `json:"reason"`
+}
+
+// VerdictOf reads the verdict that UsageValidated or Reaggregated carries.
+func VerdictOf(e *Envelope) (Validated, error) {
+	var v Validated
+	var target any = &v
+	var again Reaggregate
+	if e.Subject == Reaggregated {
+		target = &again
+	}
+	if err := json.Unmarshal(e.Payload, target); err != nil {
+		return v, fmt.Errorf("decoding a verdict: %w", err)
+	}
+	if e.Subject == Reaggregated {
+		v = again.Validated
+	}
+	return v, nil
 }

@@ -1,0 +1,35 @@
+package commands
+
+import (
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// ConflictOf makes the event that records a conflict: once for each eventId and
+// hash. The log calls it under the head's lock, where the first event is certain,
+// and gives it its id.
+func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
+	eventID := p.DedupeKey[len(events.KeyUsage("")):]
+	payload, err := json.Marshal(events.Conflicted{
+		EventID: eventID, RawPosition: first.Number,
+		FirstHash: hashText(firstHash), ConflictHash: hashText(p.PayloadHash), Payload: p.Payload,
+	})
+	if err != nil {
+		panic("commands: a canonical payload is valid JSON: " + err.Error())
+	}
+	return events.Pending{
+		Subject: events.UsageConflicted, TenantID: p.TenantID, DedupeKey: events.KeyConflict(eventID, p.PayloadHash),
+		CorrelationID: p.CorrelationID, Actor: p.Actor, OccurredAt: p.OccurredAt, Payload: payload, Replay: p.Replay,
+	}
+}
+
+// hashText gives the SHA-256 of a stored hash in hex, without the byte that says
+// which canonical form was hashed.
+func hashText(hash []byte) string {
+	if len(hash) == 0 {
+		return ""
+	}
+	return hex.EncodeToString(hash[1:])
+}

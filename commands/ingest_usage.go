@@ -1,0 +1,171 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// IngestUsage takes a batch of usage into the log. The order of verdicts is
+// fixed: shape, then dedupe, then policy, so that a retry of an accepted event is
+// a duplicate for ever, whatever has changed since.
+type IngestUsage struct {
+	Log       UsageLog
+	Histories Histories
+	Now       Clock
+	Ahead     time.Duration // how far ahead of the server a timestamp may be
+	Behind    time.Duration // how far behind; keys with usage:backfill may go further
+	NewID     func() uuid.UUID
+	// Seen is told how many duplicates a batch held; nil: nobody is.
+	Seen func(tenant uuid.UUID, duplicates int)
+}
+
+// Statuses of a verdict.
+const (
+	StatusAccepted  = "accepted"
+	StatusDuplicate = "duplicate"
+	StatusConflict  = "conflict"
+	StatusRejected  = "rejected"
+)
+
+// EventVerdict answers one event of a batch.
+type EventVerdict struct {
+	Index    int
+	EventID  string // "" where none could be read
+	Status   string
+	Code     string
+	Reason   string
+	Pointer  string           // the member at fault, where there is one
+	Position *events.Position // of the event, or of the one that was there first
+}
+
+// Do answers each item in its order. The error is ErrUnavailable: then nothing is
+// known of the batch, and it should be sent again as it is.
+func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {
+	verdicts := make([]EventVerdict, len(items))
+	refusals := make([]*domain.Error, len(items)) // of policy
+	submitted := make([]Submitted, 0, len(items))
+	index := make([]int, 0, len(items))
+	policy := c.policy(by)
+	for i := range items {
+		item := &items[i]
+		verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
+		if item.Err != nil {
+			verdicts[i].reject(item.Err)
+			continue
+		}
+		refusal, err := policy.check(ctx, item.Event)
+		if err != nil {
+			return nil, err
+		}
+		refusals[i] = refusal
+		submitted = append(submitted, Submitted{Pending: c.pending(by, item.Event), ProbeOnly: refusal != nil})
+		index = append(index, i)
+	}
+	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	if err != nil {
+		return nil, err
+	}
+	duplicates := 0
+	for n, place := range places {
+		v := &verdicts[index[n]]
+		if err := v.place(place, refusals[index[n]]); err != nil {
+			return nil, err
+		}
+		if v.Status == StatusDuplicate {
+			duplicates++
+		}
+	}
+	if duplicates > 0 && c.Seen != nil {
+		c.Seen(by.TenantID, duplicates)
+	}
+	return verdicts, nil
+}
+
+func (v *EventVerdict) reject(e *domain.Error) {
+	v.Status, v.Code, v.Reason, v.Pointer = StatusRejected, e.Code, e.Message, e.Pointer
+}
+
+func (v *EventVerdict) place(p Placement, refusal *domain.Error) error {
+	switch p.Status {
+	case Appended:
+		v.Status = StatusAccepted
+	case Duplicate:
+		v.Status = StatusDuplicate
+	case Conflict:
+		v.Status, v.Code, v.Reason = StatusConflict, "payload_conflict", "eventId was first used with another payload"
+	case Absent:
+		if refusal == nil {
+			return errors.New("the log did not store an event that nothing spoke against")
+		}
+		v.reject(refusal)
+		return nil
+	default:
+		return fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
+	}
+	v.Position = &p.Position
+	return nil
+}
+
+func (c *IngestUsage) pending(by Caller, e *domain.UsageEvent) events.Pending {
+	return events.Pending{
+		EventID: c.NewID(), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
+		PayloadHash: append([]byte{domain.CanonicalVersion}, e.Hash[:]...), CorrelationID: by.CorrelationID,
+		Actor: by.actor(), OccurredAt: e.Timestamp, Payload: e.Payload, Replay: by.Replay,
+		Counts: events.Counts{Accepted: 1},
+	}
+}
+
+// policy is what is checked after shape and dedupe, for one batch.
+type policy struct {
+	c       *IngestUsage
+	by      Caller
+	now     time.Time
+	behind  time.Duration
+	history domain.History
+	loaded  bool
+	fresh   bool
+}
+
+func (c *IngestUsage) policy(by Caller) *policy {
+	p := &policy{c: c, by: by, now: c.Now(), behind: c.Behind}
+	if by.Has(ScopeUsageBackfill) {
+		p.behind = -1
+	}
+	return p
+}
+
+// wholeLog is a position beyond all: ingest decides on what is known now.
+const wholeLog = int64(^uint64(0) >> 1)
+
+// check asks the validator's function. A cached yes is enough; a no is confirmed
+// against the tables before it is answered.
+func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
+	if refusal := domain.CheckWindow(e.Timestamp, p.now, p.c.Ahead, p.behind); refusal != nil {
+		return refusal, nil
+	}
+	if !p.loaded {
+		h, err := p.c.Histories.Cached(ctx, p.by.TenantID)
+		if err != nil {
+			return nil, err
+		}
+		p.history, p.loaded = h, true
+	}
+	_, refusal := domain.Decide(p.history, wholeLog, e.Feature, e.Timestamp)
+	if refusal == nil || p.fresh {
+		return refusal, nil
+	}
+	h, err := p.c.Histories.Fresh(ctx, p.by.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	p.history, p.fresh = h, true
+	_, refusal = domain.Decide(p.history, wholeLog, e.Feature, e.Timestamp)
+	return refusal, nil
+}

@@ -1,0 +1,162 @@
+package commands
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// CreateKey is a request for a key. Mode is live or test for tenants' keys and is
+// left empty for operators'.
+type CreateKey struct {
+	Name      string
+	Scopes    []string
+	Mode      string
+	ExpiresAt *time.Time
+}
+
+// CreatedKey is a new key with its secret, which nothing keeps: where the request
+// is repeated it is empty.
+type CreatedKey struct {
+	domain.APIKey
+	Secret   string `json:"-"`
+	Repeated bool   `json:"-"`
+}
+
+// MaxOverlap is how long a rotated key may go on beside the new one.
+const MaxOverlap = 30 * 24 * time.Hour
+
+// shownPrefix is how much of a key may be shown: mp_live_ and eight characters.
+const shownPrefix = 8
+
+// HashSecret is what is kept of a key: the SHA-256 of its whole text. A key is 256
+// random bits, so a slow hash would add nothing.
+func HashSecret(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
+
+// CreateKey makes a key of a tenant's, or of the operators' where tenant is Platform.
+func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+	if err := c.checkKey(tenant, &in); err != nil {
+		return CreatedKey{}, err
+	}
+	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
+		if tenant != events.Platform {
+			if _, err := loadTenant(tx, tenant); err != nil {
+				return CreatedKey{}, err
+			}
+		}
+		k, err := c.newKey(tx, tenant, in)
+		if err != nil {
+			return k, err
+		}
+		_, err = c.record(tx, by, once, tenant, events.APIKeyCreated, k.APIKey)
+		return k, err
+	})
+}
+
+// issue runs what makes a key; a repeat has no secret to show.
+func (c *Catalogue) issue(ctx context.Context, by Caller, once Once, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey, error) {
+	k, repeated, err := change(ctx, c.Store, tenant, by, once, decide)
+	k.Repeated = repeated
+	return k, err
+}
+
+func (c *Catalogue) checkKey(tenant uuid.UUID, in *CreateKey) error {
+	if err := checkName(in.Name); err != nil {
+		return err
+	}
+	allowed := TenantScopes()
+	if tenant == events.Platform {
+		allowed, in.Mode = OperatorScopes(), "op"
+	} else if in.Mode == "" {
+		in.Mode = "live"
+	} else if err := oneOf(in.Mode, "mode_invalid", "/mode", "live", "test"); err != nil {
+		return err
+	}
+	if len(in.Scopes) == 0 {
+		return refuse("scopes_invalid", "/scopes", "a key needs at least one scope of %v", allowed)
+	}
+	for i, s := range in.Scopes {
+		if !slices.Contains(allowed, s) || slices.Contains(in.Scopes[:i], s) {
+			return refuse("scopes_invalid", "/scopes", "scopes must be different ones of %v", allowed)
+		}
+	}
+	if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
+		return refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
+	}
+	return nil
+}
+
+func (c *Catalogue) newKey(tx Tx, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+	random := c.NewSecret()
+	prefix := "mp_" + in.Mode + "_"
+	secret := prefix + base64.RawURLEncoding.EncodeToString(random[:])
+	k := CreatedKey{Secret: secret, APIKey: domain.APIKey{
+		ID: c.NewID(), TenantID: tenant, Name: in.Name, Prefix: secret[:len(prefix)+shownPrefix], Mode: in.Mode,
+		Scopes: in.Scopes, CreatedAt: c.now(), ExpiresAt: in.ExpiresAt,
+	}}
+	hash := HashSecret(secret)
+	return k, tx.SaveKey(k.APIKey, hash[:])
+}
+
+// RotateKey makes a key like another one, which ends after the overlap.
+func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
+	if overlap < 0 || overlap > MaxOverlap {
+		return CreatedKey{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
+	}
+	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
+		old, err := c.loadKey(tx, tenant, keyID)
+		if err != nil {
+			return CreatedKey{}, err
+		}
+		if !old.Usable(c.now()) {
+			return CreatedKey{}, refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
+		}
+		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
+		if err != nil {
+			return k, err
+		}
+		if err := c.end(tx, old, c.now().Add(overlap)); err != nil {
+			return k, err
+		}
+		_, err = c.record(tx, by, once, tenant, events.APIKeyRotated, map[string]any{"old": old, "new": k.APIKey})
+		return k, err
+	})
+}
+
+// end lets a key end at a time, or earlier where it would have anyway.
+func (c *Catalogue) end(tx Tx, k *domain.APIKey, at time.Time) error {
+	if k.RevokedAt == nil || at.Before(*k.RevokedAt) {
+		k.RevokedAt = &at
+	}
+	return tx.SaveKey(*k, nil)
+}
+
+// RevokeKey ends a key now; everywhere within a second. Again it changes nothing.
+func (c *Catalogue) RevokeKey(ctx context.Context, by Caller, tenant, keyID uuid.UUID) error {
+	return c.Store.Change(ctx, tenant, func(tx Tx) error {
+		k, err := c.loadKey(tx, tenant, keyID)
+		if err != nil || (k.RevokedAt != nil && !k.RevokedAt.After(c.now())) {
+			return err
+		}
+		if err := c.end(tx, k, c.now()); err != nil {
+			return err
+		}
+		_, err = c.record(tx, by, Once{}, tenant, events.APIKeyRevoked, k)
+		return err
+	})
+}
+
+func (c *Catalogue) loadKey(tx Tx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
+	k, err := tx.Key(keyID)
+	if err == nil && (k == nil || k.TenantID != tenant) {
+		err = refuse("key_not_found", "", "no such key")
+	}
+	return k, err
+}

@@ -1,0 +1,127 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// CreateSubscription is a request for a subscription; Status "" is ACTIVE.
+type CreateSubscription struct {
+	Plan   string
+	Status string
+}
+
+// ChangeSubscription says what is to be changed. A plan takes a new snapshot.
+type ChangeSubscription struct {
+	Status, Plan *string
+}
+
+// CreateSubscription takes a snapshot of a plan for a tenant.
+func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
+	byDefault(&in.Status, domain.SubscriptionActive)
+	if err := oneOf(in.Status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing, domain.SubscriptionPastDue); err != nil {
+		return domain.Subscription{}, err
+	}
+	s := domain.Subscription{ID: c.NewID(), TenantID: tenant, Plan: in.Plan, Status: in.Status, CreatedAt: c.now()}
+	return changeOne(ctx, c.Store, tenant, by, once, func(tx Tx) (domain.Subscription, error) {
+		if _, err := loadTenant(tx, tenant); err != nil {
+			return s, err
+		}
+		if err := snapshot(tx, &s); err != nil {
+			return s, err
+		}
+		return s, c.keep(tx, by, once, &s, events.SubscriptionCreated)
+	})
+}
+
+// ChangeSubscription changes the status, or applies a plan as it is now.
+func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
+	if in.Status != nil {
+		if err := oneOf(*in.Status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing,
+			domain.SubscriptionPastDue, domain.SubscriptionCancelled, domain.SubscriptionExpired); err != nil {
+			return domain.Subscription{}, err
+		}
+	}
+	return changeOne(ctx, c.Store, tenant, by, Once{}, func(tx Tx) (domain.Subscription, error) {
+		s, err := tx.Subscription(id)
+		if err == nil && (s == nil || s.TenantID != tenant) {
+			err = refuse("subscription_not_found", "", "no such subscription")
+		}
+		if err != nil {
+			return domain.Subscription{}, err
+		}
+		if in.Plan == nil && (in.Status == nil || *in.Status == s.Status) {
+			return *s, nil
+		}
+		set(&s.Status, in.Status)
+		if in.Plan != nil {
+			s.Plan = *in.Plan
+			if err := snapshot(tx, s); err != nil {
+				return *s, err
+			}
+		}
+		return *s, c.keep(tx, by, Once{}, s, events.SubscriptionChanged)
+	})
+}
+
+// snapshot copies what the plan grants, complete, so that no verdict needs the plan.
+func snapshot(tx Tx, s *domain.Subscription) error {
+	plan, err := tx.Plan(s.Plan)
+	if err != nil {
+		return err
+	}
+	if plan == nil {
+		return refuse("plan_not_found", "/plan", "no such plan; define it with PUT /plans/{key}")
+	}
+	s.Entitlements = make([]domain.Grant, 0, len(plan.Entitlements))
+	for _, e := range plan.Entitlements {
+		f, err := tx.Feature(e.Feature)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			return refuse("entitlements_invalid", "/plan", "the plan names a feature that is not defined")
+		}
+		s.Entitlements = append(s.Entitlements, domain.Grant{Entitlement: e, Type: f.Type, Unit: f.Unit})
+	}
+	return nil
+}
+
+// keep saves the subscription, records the event, and writes what is in force
+// for the tenant from the event's position on, if that changed.
+func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, subject events.Subject) error {
+	inForce, err := tx.InForce(s.TenantID)
+	if err != nil {
+		return err
+	}
+	if s.AcceptsUsage() && inForce != nil && inForce.ID != s.ID {
+		return refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status, inForce.ID)
+	}
+	if err := tx.SaveSubscription(*s); err != nil {
+		return err
+	}
+	position, err := c.record(tx, by, once, s.TenantID, subject, s)
+	if err != nil {
+		return err
+	}
+	entry := domain.HistoryEntry{FromPosition: position.Number, EffectiveFrom: c.effectiveFrom(s, subject)}
+	switch {
+	case s.AcceptsUsage():
+		entry.Subscription = s
+	case inForce == nil || inForce.ID != s.ID:
+		return nil // it was not in force and is not now
+	}
+	return tx.SaveHistory(s.TenantID, entry)
+}
+
+func (c *Catalogue) effectiveFrom(s *domain.Subscription, subject events.Subject) time.Time {
+	if subject == events.SubscriptionCreated {
+		return s.CreatedAt
+	}
+	return c.now()
+}

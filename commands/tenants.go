@@ -1,0 +1,83 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// CreateTenant is a request for a new tenant.
+type CreateTenant struct {
+	Name  string
+	Class string // small, medium or large
+}
+
+// ChangeTenant says what is to be changed; nil leaves it.
+type ChangeTenant struct {
+	Name, Class, Status *string
+}
+
+func checkTenant(t *domain.Tenant) error {
+	if err := checkName(t.Name); err != nil {
+		return err
+	}
+	if err := oneOf(t.Class, "class_invalid", "/class", "small", "medium", "large"); err != nil {
+		return err
+	}
+	return oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended)
+}
+
+// CreateTenant makes an ACTIVE tenant. It is a change of the platform's, so that
+// repeats of one Idempotency-Key wait for each other; the event lies with the tenant.
+func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in CreateTenant) (domain.Tenant, error) {
+	t := domain.Tenant{ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive, CreatedAt: c.now()}
+	if err := checkTenant(&t); err != nil {
+		return domain.Tenant{}, err
+	}
+	return changeOne(ctx, c.Store, events.Platform, by, once, func(tx Tx) (domain.Tenant, error) {
+		if err := tx.SaveTenant(t); err != nil {
+			return t, err
+		}
+		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, t)
+		return t, err
+	})
+}
+
+// ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
+func (c *Catalogue) ChangeTenant(ctx context.Context, by Caller, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
+	return changeOne(ctx, c.Store, id, by, Once{}, func(tx Tx) (domain.Tenant, error) {
+		t, err := loadTenant(tx, id)
+		if err != nil {
+			return domain.Tenant{}, err
+		}
+		before := *t
+		set(&t.Name, in.Name)
+		set(&t.Class, in.Class)
+		set(&t.Status, in.Status)
+		if err := checkTenant(t); err != nil || *t == before {
+			return *t, err
+		}
+		if err := tx.SaveTenant(*t); err != nil {
+			return *t, err
+		}
+		_, err = c.record(tx, by, Once{}, id, events.TenantChanged, t)
+		return *t, err
+	})
+}
+
+func set(field, to *string) {
+	if to != nil {
+		*field = *to
+	}
+}
+
+func loadTenant(tx Tx, id uuid.UUID) (*domain.Tenant, error) {
+	t, err := tx.Tenant(id)
+	if err == nil && t == nil {
+		err = refuse("tenant_not_found", "", "no such tenant")
+	}
+	return t, err
+}

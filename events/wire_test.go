@@ -1,0 +1,120 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func sample() Envelope {
+	return Envelope{
+		EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Subject: UsageRecorded,
+		TenantID: uuid.MustParse("01890000-0000-7000-8000-000000000002"), Position: Position{17, 4711}, Previous: 4709, Epoch: 2,
+		CorrelationID: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"),
+		Actor:         Actor{"api_key", "k\"ü"}, Producer: Producer{"meterplex", "a-1", "abc"},
+		OccurredAt: time.Date(2026, 5, 1, 1, 2, 3, 4000, time.UTC), RecordedAt: time.Date(2026, 5, 1, 1, 2, 4, 0, time.UTC),
+		DedupeKey: `u/a"b\c`, Payload: json.RawMessage(`{"amount":1}`), Replay: "offline",
+	}
+}
+
+func TestRecordRoundTrip(t *testing.T) {
+	e := sample()
+	r, err := ToRecord(&e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := ToRecord(&e)
+	if !reflect.DeepEqual(r, again) {
+		t.Fatal("the same event made two different records")
+	}
+	frame, err := ParseFrame(AppendFrame(nil, []Record{r, r}))
+	if err != nil || len(frame) != 2 {
+		t.Fatalf("frame: %d records, %v", len(frame), err)
+	}
+	got, err := FromRecord(&frame[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, e) {
+		t.Fatalf("got  %+v\nsent %+v", got, e)
+	}
+}
+
+func TestFromRecordRefusesWhatDisagrees(t *testing.T) {
+	e := sample()
+	for name, spoil := range map[string]func(*Record){
+		"cut value":       func(r *Record) { r.Value = r.Value[:40] },
+		"other partition": func(r *Record) { r.Partition = 3 },
+		"other topic":     func(r *Record) { r.Topic = TopicUsageValidated },
+		"no headers":      func(r *Record) { r.Headers = nil },
+		"other position":  func(r *Record) { r.Headers[1].Value = []byte("17-4712") },
+		"other epoch":     func(r *Record) { r.Headers[3].Value = []byte("9") },
+	} {
+		r, _ := ToRecord(&e)
+		spoil(&r)
+		if _, err := FromRecord(&r); !errors.Is(err, ErrUndecodable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWithheldRecordKeepsItsPlace(t *testing.T) {
+	e := sample()
+	e.Withheld = true
+	r, _ := ToRecord(&e)
+	got, err := FromRecord(&r)
+	if err != nil || !got.Withheld || got.Position != e.Position || got.Previous != e.Previous || len(r.Value) != 0 {
+		t.Fatalf("%+v %v", got, err)
+	}
+}
+
+func TestEverySubjectHasTopicSchemaAndOneNumber(t *testing.T) {
+	seen := map[Subject]bool{}
+	for _, info := range Subjects() {
+		if seen[info.Subject] {
+			t.Errorf("%s: number %d is taken", info.Name(), info.Subject)
+		}
+		seen[info.Subject] = true
+		if info.Topic.Name() == "" {
+			t.Errorf("%s has no topic", info.Name())
+		}
+		schema, err := Schema(info.Subject)
+		if err != nil || !json.Valid(schema) {
+			t.Errorf("%s has no valid schema: %v", info.Name(), err)
+		}
+	}
+	for i, topic := range Topics() {
+		if int(topic.Topic) != i+1 || topic.Topic >= TopicCount {
+			t.Errorf("topic %s has number %d at place %d", topic.Name, topic.Topic, i)
+		}
+	}
+}
+
+func FuzzParseFrame(f *testing.F) {
+	e := sample()
+	r, _ := ToRecord(&e)
+	f.Add(AppendFrame(nil, []Record{r}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		records, err := ParseFrame(b)
+		if err != nil {
+			return
+		}
+		again, err := ParseFrame(AppendFrame(nil, records))
+		if err != nil || !reflect.DeepEqual(records, again) {
+			t.Fatalf("an accepted frame does not survive: %v", err)
+		}
+	})
+}
+
+func FuzzParsePosition(f *testing.F) {
+	f.Add("17-4711")
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, err := ParsePosition(s); err == nil && p.String() != s {
+			t.Fatalf("%q became %q", s, p)
+		}
+	})
+}
