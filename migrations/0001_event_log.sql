@@ -63,7 +63,7 @@ CREATE TABLE log_heads (
   position        bigint   NOT NULL DEFAULT 0,
   epoch           int      NOT NULL DEFAULT 0,
   topic_positions bigint[] NOT NULL,        -- last position of each topic, [1] is topic 1
-  recorded_at     timestamptz NOT NULL DEFAULT '-infinity',
+  recorded_at     timestamptz NOT NULL DEFAULT 'epoch',
   accepted        bigint   NOT NULL DEFAULT 0,
   validated       bigint   NOT NULL DEFAULT 0,
   rejected        bigint   NOT NULL DEFAULT 0,

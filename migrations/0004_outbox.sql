@@ -7,7 +7,7 @@ CREATE TABLE relay_cursors (
   position        bigint NOT NULL DEFAULT 0,
   fence           bigint NOT NULL DEFAULT 0,
   owner           text,
-  lease_until     timestamptz NOT NULL DEFAULT '-infinity',
+  lease_until     timestamptz NOT NULL DEFAULT 'epoch',
   attempts        int    NOT NULL DEFAULT 0,   -- failed ones since the last step
   last_error      text,
   last_attempt_at timestamptz

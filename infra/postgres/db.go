@@ -1,0 +1,123 @@
+// Package postgres keeps the event log and the catalogue in PostgreSQL: it
+// implements the ports of commands and the log that projections fold. It decides
+// nothing: what a row means is settled before it gets here.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/meterplex/meterplex/migrations"
+)
+
+// WorkerRole is the role that the service appends, relays and folds under. It
+// owns nothing and has neither UPDATE nor DELETE on the log.
+const WorkerRole = "meterplex_worker"
+
+// Config says how to reach the database.
+type Config struct {
+	URL             string
+	MaxConns        int32 // 0: 16
+	ApplicationName string
+}
+
+// Open connects a pool whose every session runs under WorkerRole, with durable
+// commits and a bound on waiting for locks.
+func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+	}
+	pc.MaxConns = cfg.MaxConns
+	if pc.MaxConns == 0 {
+		pc.MaxConns = 16
+	}
+	pc.MaxConnIdleTime = 5 * time.Minute
+	params := pc.ConnConfig.RuntimeParams
+	params["role"] = WorkerRole
+	params["application_name"] = cfg.ApplicationName
+	params["timezone"] = "UTC"
+	params["synchronous_commit"] = "on"
+	params["lock_timeout"] = "2s"
+	params["idle_in_transaction_session_timeout"] = "60s"
+	// A plan cached while a table was empty must not be kept when it has grown.
+	params["plan_cache_mode"] = "force_custom_plan"
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database pool: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("reaching the database: %w", err)
+	}
+	return pool, nil
+}
+
+// Migrate brings the schema up to date as the owner and tells how many
+// migrations it applied. Instances that start together wait for each other.
+func Migrate(ctx context.Context, url string) (int, error) {
+	cc, err := pgx.ParseConfig(url)
+	if err != nil {
+		return 0, fmt.Errorf("the database URL cannot be read: %w", err)
+	}
+	db := stdlib.OpenDB(*cc)
+	defer db.Close()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
+	if err != nil {
+		return 0, fmt.Errorf("preparing the migration lock: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(locker))
+	if err != nil {
+		return 0, fmt.Errorf("reading the migrations: %w", err)
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return len(results), fmt.Errorf("migrating the database: %w", err)
+	}
+	return len(results), nil
+}
+
+// OwnerDB opens the database as its owner, for what creates tables of its own.
+func OwnerDB(url string) (*sql.DB, error) {
+	cc, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+	}
+	return stdlib.OpenDB(*cc), nil
+}
+
+// sqlState gives the SQLSTATE of an error, "" where the server did not answer.
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+const (
+	uniqueViolation = "23505"
+	commitTimeout   = 10 * time.Second
+)
+
+// errCommitUnknown says that COMMIT was sent and not answered: the transaction
+// may be durable or not. Only the server's own error means that it is not.
+var errCommitUnknown = errors.New("COMMIT was not answered")
+
+// classifyCommit tells a refused commit from one that was not answered.
+func classifyCommit(err error) error {
+	if err == nil || sqlState(err) != "" {
+		return err
+	}
+	return fmt.Errorf("%w: %v", errCommitUnknown, err)
+}

@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	lockAllHeadsSQL = `SELECT position FROM log_heads ORDER BY partition FOR UPDATE`
+	historySQL      = `SELECT (SELECT system_identifier FROM pg_control_system()),
+ ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint`
+	// Where the newest epoch of a partition belongs to another history, the next
+	// one begins behind the head.
+	raiseEpochSQL = `WITH stale AS (
+ SELECT h.partition, h.position + 1 AS from_position, coalesce(e.epoch, 0) + 1 AS epoch FROM log_heads h
+ LEFT JOIN LATERAL (SELECT epoch, system_identifier, timeline FROM log_epochs e
+  WHERE e.partition = h.partition ORDER BY epoch DESC LIMIT 1) e ON true
+ WHERE e.epoch IS NULL OR (e.system_identifier, e.timeline) <> ($1, $2)),
+raised AS (INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline)
+ SELECT partition, epoch, from_position, $1, $2 FROM stale)
+UPDATE log_heads h SET epoch = s.epoch FROM stale s WHERE h.partition = s.partition`
+)
+
+// ensureEpoch raises the epoch of every partition where the database is not the
+// one that wrote the log last: a restored copy, or a promoted standby. Records of
+// a future that no longer exists are known by their epoch.
+func ensureEpoch(ctx context.Context, pool *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockAllHeadsSQL); err != nil {
+			return fmt.Errorf("locking all heads: %w", err)
+		}
+		var system, timeline int64
+		if err := tx.QueryRow(ctx, historySQL).Scan(&system, &timeline); err != nil {
+			return fmt.Errorf("reading the database's identity: %w", err)
+		}
+		if _, err := tx.Exec(ctx, raiseEpochSQL, system, timeline); err != nil {
+			return fmt.Errorf("raising the epoch: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// member is an event of a group and where its answer goes.
+type member struct {
+	submitted *commands.Submitted
+	placement *commands.Placement
+	first     int // index of the first member with the same key; its own where it is that
+}
+
+// group is what one transaction appends.
+type group struct {
+	log        *Log
+	subs       []*submission
+	members    []member
+	pending    []events.Pending // of the members, in the same order
+	partitions []int16
+	mustProbe  bool // in-batch conflicts and probes cannot be settled without a look
+	rows       []row
+}
+
+func newGroup(l *Log, subs []*submission) *group {
+	g := &group{log: l, subs: subs}
+	firsts := map[logKey]int{}
+	for _, s := range subs {
+		for i := range s.batch {
+			sub := &s.batch[i]
+			m := member{sub, &s.places[i], len(g.members)}
+			if sub.ProbeOnly {
+				g.mustProbe = true
+			} else if first, ok := firsts[keyOf(&sub.Pending)]; ok {
+				m.first = first
+				g.mustProbe = g.mustProbe || !sameHash(g.members[first].submitted.PayloadHash, sub.PayloadHash)
+			} else {
+				firsts[keyOf(&sub.Pending)] = m.first
+			}
+			g.members = append(g.members, m)
+			g.pending = append(g.pending, sub.Pending)
+		}
+	}
+	g.partitions = partitionsOf(g.pending)
+	return g
+}
+
+func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
+
+// decide classifies every member and lays out the rows to write. Under the locks
+// of the heads, what the probe found stays true.
+func (g *group) decide(ctx context.Context, conn *pgx.Conn, hs heads, origin []int32, probing bool) error {
+	var known map[logKey]found
+	if probing {
+		var err error
+		if known, err = probe(ctx, conn, g.pending); err != nil {
+			return err
+		}
+	}
+	now := g.log.now()
+	g.rows = g.rows[:0]
+	var conflicts []conflict
+	for i := range g.members {
+		m := &g.members[i]
+		f, ok := known[keyOf(&m.submitted.Pending)]
+		switch {
+		case ok && f.eventID == m.submitted.EventID: // ours, of a commit that was not answered
+			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+		case ok:
+			conflicts = m.compare(f, origin[i], conflicts)
+		case m.submitted.ProbeOnly:
+			*m.placement = commands.Placement{Status: commands.Absent}
+		case m.first != i:
+			conflicts = m.compare(g.inGroup(m.first), origin[i], conflicts)
+		default:
+			r := hs.place(&m.submitted.Pending, origin[i], now)
+			g.rows = append(g.rows, r)
+			*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+		}
+	}
+	return g.appendConflicts(ctx, conn, hs, conflicts)
+}
+
+// inGroup is what a later member with the same key finds.
+func (g *group) inGroup(first int) found {
+	m := &g.members[first]
+	return found{m.placement.Position, m.submitted.EventID, m.submitted.PayloadHash}
+}
+
+type conflict struct {
+	pending events.Pending
+	origin  int32
+	place   *commands.Placement
+}
+
+func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict {
+	if sameHash(f.hash, m.submitted.PayloadHash) {
+		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.position}
+		return conflicts
+	}
+	*m.placement = commands.Placement{Status: commands.Conflict, Position: f.position}
+	return append(conflicts, conflict{commands.ConflictOf(&m.submitted.Pending, f.position, f.hash), origin, m.placement})
+}
+
+// appendConflicts records each conflict once for each eventId and hash.
+func (g *group) appendConflicts(ctx context.Context, conn *pgx.Conn, hs heads, conflicts []conflict) error {
+	if len(conflicts) == 0 {
+		return nil
+	}
+	pending := make([]events.Pending, len(conflicts))
+	for i := range conflicts {
+		pending[i] = conflicts[i].pending
+	}
+	known, err := probe(ctx, conn, pending)
+	if err != nil {
+		return err
+	}
+	for i := range conflicts {
+		key := keyOf(&pending[i])
+		if _, ok := known[key]; ok {
+			continue
+		}
+		pending[i].EventID = g.log.cfg.NewID()
+		r := hs.place(&pending[i], conflicts[i].origin, g.log.now())
+		g.rows = append(g.rows, r)
+		known[key] = found{position: r.position}
+	}
+	return nil
+}
+
+// answer gives every submission its placements, or one error.
+func (g *group) answer(err error) {
+	for _, s := range g.subs {
+		if err != nil {
+			s.places = nil
+		}
+		s.done <- err
+	}
+}

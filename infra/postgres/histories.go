@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+const (
+	// confirmWithin is how old a cached answer may be: what another instance
+	// changed holds here within a second.
+	confirmWithin = 800 * time.Millisecond
+	// maxCached bounds each cache; beyond it the cache starts anew.
+	maxCached = 20_000
+)
+
+// cache keeps answers for confirmWithin and asks once for many.
+type cache[K comparable, V any] struct {
+	now    func() time.Time
+	load   func(ctx context.Context, key K) (V, error)
+	name   func(K) string
+	mu     sync.RWMutex
+	kept   map[K]kept[V]
+	flight singleflight.Group
+	era    uint64 // grows with each forgetting: what was loaded before it is not kept
+}
+
+type kept[V any] struct {
+	value V
+	at    time.Time
+}
+
+func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
+	c.mu.RLock()
+	k, ok := c.kept[key]
+	c.mu.RUnlock()
+	if ok && c.now().Sub(k.at) < confirmWithin {
+		return k.value, nil
+	}
+	return c.fresh(ctx, key)
+}
+
+// fresh asks the tables. The load outlives the first caller, since others wait for it.
+func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, error) {
+	c.mu.RLock()
+	era := c.era
+	c.mu.RUnlock()
+	at := c.now()
+	v, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		return c.load(ctx, key)
+	})
+	if err != nil {
+		var none V
+		return none, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kept) >= maxCached {
+		clear(c.kept)
+	}
+	if c.era == era {
+		c.kept[key] = kept[V]{v.(V), at}
+	}
+	return v.(V), nil
+}
+
+// forget drops all: a change was committed here and must hold at once.
+func (c *cache[K, V]) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.era++
+	clear(c.kept)
+}
+
+// histories caches what verdicts are taken from.
+type histories struct {
+	cache[uuid.UUID, domain.History]
+}
+
+func newHistories(pool *pgxpool.Pool, now func() time.Time) *histories {
+	return &histories{cache[uuid.UUID, domain.History]{
+		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String,
+		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+			return loadHistory(ctx, pool, tenant)
+		},
+	}}
+}
+
+func loadHistory(ctx context.Context, q Queryer, tenant uuid.UUID) (domain.History, error) {
+	rows, err := q.Query(ctx, `SELECT from_position, effective_from, snapshot FROM subscription_history WHERE tenant_id = $1 ORDER BY from_position`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("reading a tenant's subscriptions: %w", err)
+	}
+	defer rows.Close()
+	var h domain.History
+	for rows.Next() {
+		var e domain.HistoryEntry
+		var snapshot []byte
+		if err := rows.Scan(&e.FromPosition, &e.EffectiveFrom, &snapshot); err != nil {
+			return nil, fmt.Errorf("reading a subscription: %w", err)
+		}
+		if snapshot != nil {
+			if err := json.Unmarshal(snapshot, &e.Subscription); err != nil {
+				return nil, fmt.Errorf("decoding a subscription: %w", err)
+			}
+		}
+		h = append(h, e)
+	}
+	return h, rows.Err()
+}
+
+// Cached implements commands.Histories.
+func (l *Log) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+	h, err := l.histories.get(ctx, tenant)
+	return h, unavailable(err)
+}
+
+// Fresh implements commands.Histories.
+func (l *Log) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+	h, err := loadHistory(ctx, l.pool, tenant)
+	return h, unavailable(err)
+}

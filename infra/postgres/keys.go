@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+// unavailable marks an error of the database as one that the caller may try again.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %v", commands.ErrUnavailable, err)
+}
+
+type keyAndTenant struct {
+	key    *domain.APIKey
+	tenant *domain.Tenant
+}
+
+// Keys implements commands.Keyring. What it answers was true within the last second.
+type Keys struct {
+	cache[[32]byte, keyAndTenant]
+}
+
+func newKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
+	return &Keys{cache[[32]byte, keyAndTenant]{
+		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
+		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) },
+		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) { return loadKey(ctx, pool, hash) },
+	}}
+}
+
+// Find implements commands.Keyring.
+func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+	kt, err := k.get(ctx, hash)
+	return kt.key, kt.tenant, unavailable(err)
+}
+
+const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at`
+
+func scanKey(row pgx.Row) (*domain.APIKey, error) {
+	var k domain.APIKey
+	err := row.Scan(&k.ID, &k.TenantID, &k.Name, &k.Prefix, &k.Mode, &k.Scopes, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a key: %w", err)
+	}
+	return &k, nil
+}
+
+func loadKey(ctx context.Context, pool *pgxpool.Pool, hash [32]byte) (keyAndTenant, error) {
+	key, err := scanKey(pool.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:]))
+	if err != nil || key == nil || key.TenantID == uuid.Nil {
+		return keyAndTenant{key: key}, err
+	}
+	tenant, err := scanTenant(pool.QueryRow(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, key.TenantID))
+	return keyAndTenant{key, tenant}, err
+}

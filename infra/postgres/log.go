@@ -1,0 +1,186 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// LogConfig says how the log is written.
+type LogConfig struct {
+	Producer events.Producer
+	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers
+	Now      func() time.Time
+	NewID    func() uuid.UUID
+	Logger   *slog.Logger
+	// OnAppend is told, after each commit, which partitions grew. It must not block.
+	OnAppend func(partitions []int16)
+}
+
+// Log is the event log in PostgreSQL. It implements commands.UsageLog,
+// commands.Store and commands.Histories, and what relays and folds read.
+type Log struct {
+	cfg       LogConfig
+	pool      *pgxpool.Pool
+	origins   *origins
+	histories *histories
+	keys      *Keys
+
+	writers []*writer
+	mu      sync.RWMutex // guards closed against late submissions
+	closed  bool
+	wg      sync.WaitGroup
+}
+
+// NewLog makes sure of the epoch, then starts the writers. Close ends them.
+func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error) {
+	if cfg.Writers == 0 {
+		cfg.Writers = 4
+	}
+	if cfg.OnAppend == nil {
+		cfg.OnAppend = func([]int16) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	if err := ensureEpoch(ctx, pool); err != nil {
+		return nil, err
+	}
+	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(pool)}
+	l.histories = newHistories(pool, cfg.Now)
+	l.keys = newKeys(pool, cfg.Now)
+	for range cfg.Writers {
+		w := newWriter(l)
+		l.writers = append(l.writers, w)
+		l.wg.Go(w.run)
+	}
+	return l, nil
+}
+
+// Keys is the keyring that this log's changes of keys invalidate at once.
+func (l *Log) Keys() *Keys { return l.keys }
+
+// Close stops taking submissions, finishes those taken, and returns.
+func (l *Log) Close() {
+	l.mu.Lock()
+	already := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if !already {
+		for _, w := range l.writers {
+			close(w.queue)
+		}
+	}
+	l.wg.Wait()
+}
+
+// now is the server's time as the log keeps it: microseconds, UTC.
+func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microsecond) }
+
+// AppendTx appends inside a transaction of the caller's, who holds checkpoints
+// but no heads yet: the heads are locked here, ascending, and stay locked until
+// the caller commits. What is in the log already under its key is left as it is,
+// and its position is given instead.
+func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	origin, err := l.originsOf(ctx, pending)
+	if err != nil {
+		return nil, err
+	}
+	hs, err := lockHeads(ctx, tx, partitionsOf(pending))
+	if err != nil {
+		return nil, err
+	}
+	before := hs.clone()
+	positions, err := l.tryAppend(ctx, tx, hs, pending, origin, nil)
+	if sqlState(err) != uniqueViolation {
+		return positions, err
+	}
+	known, err := probe(ctx, tx, pending)
+	if err != nil {
+		return nil, err
+	}
+	return l.tryAppend(ctx, tx, before, pending, origin, known)
+}
+
+// tryAppend writes what is not known yet under a savepoint, then the heads.
+func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
+	positions := make([]events.Position, len(pending))
+	seen := make(map[logKey]events.Position, len(pending))
+	rows := make([]row, 0, len(pending))
+	now := l.now()
+	for i := range pending {
+		key := keyOf(&pending[i])
+		if f, ok := known[key]; ok {
+			positions[i] = f.position
+		} else if at, ok := seen[key]; ok {
+			positions[i] = at
+		} else {
+			r := hs.place(&pending[i], origin[i], now)
+			positions[i], seen[key] = r.position, r.position
+			rows = append(rows, r)
+		}
+	}
+	save, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("setting a savepoint: %w", err)
+	}
+	if err := writeRows(ctx, save.Conn(), rows); err != nil {
+		return nil, errors.Join(err, save.Rollback(ctx))
+	}
+	if err := save.Commit(ctx); err != nil {
+		return nil, fmt.Errorf("releasing a savepoint: %w", err)
+	}
+	if _, err := tx.Exec(ctx, updateHeadsSQL, hs.updateArgs()...); err != nil {
+		return nil, fmt.Errorf("moving heads: %w", err)
+	}
+	return positions, nil
+}
+
+// originsOf gives the origin of each event; distinct ones are few.
+func (l *Log) originsOf(ctx context.Context, pending []events.Pending) ([]int32, error) {
+	ids := make([]int32, len(pending))
+	for i := range pending {
+		if i > 0 && pending[i].Actor == pending[i-1].Actor {
+			ids[i] = ids[i-1]
+			continue
+		}
+		id, err := l.origins.id(ctx, origin{pending[i].Actor, l.cfg.Producer})
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+// Appended tells that a caller's transaction with events in it has committed.
+func (l *Log) Appended(partitions []int16) { l.cfg.OnAppend(partitions) }
+
+func (hs heads) clone() heads {
+	c := make(heads, len(hs))
+	for p, h := range hs {
+		copied := *h
+		copied.topics = slices.Clone(h.topics)
+		c[p] = &copied
+	}
+	return c
+}

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Queryer is a pool, a connection or a transaction.
+type Queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// The topic is compared inside the scan of the key: a partition's stretch is
+// read once, whatever it holds.
+const readSQL = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
+ l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''), w.position IS NOT NULL
+ FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position
+ WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND ($4 = 0 OR l.topic = $4) ORDER BY l.position LIMIT $5`
+
+// Read gives the events of a partition after a number up to and with another, in
+// order, at most limit; of one topic, or of all where topic is 0.
+func (l *Log) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
+	return l.read(ctx, l.pool, partition, after, upTo, 0, limit)
+}
+
+// ReadTx is Read inside a transaction.
+func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+	return l.read(ctx, tx, partition, after, upTo, topic, limit)
+}
+
+func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+	rows, err := q.Query(ctx, readSQL, partition, after, upTo, int16(topic), limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	defer rows.Close()
+	var list []events.Envelope
+	var origin []int32
+	for rows.Next() {
+		e, id, err := scanEnvelope(rows, partition)
+		if err != nil {
+			return nil, err
+		}
+		list, origin = append(list, e), append(origin, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	known, err := l.origins.resolve(ctx, q, origin)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].Actor, list[i].Producer = known[origin[i]].actor, known[origin[i]].producer
+	}
+	return list, nil
+}
+
+func scanEnvelope(rows pgx.Rows, partition int16) (events.Envelope, int32, error) {
+	e := events.Envelope{Position: events.Position{Partition: partition}}
+	var correlation, causation *uuid.UUID
+	var origin int32
+	err := rows.Scan(&e.Position.Number, &e.Previous, &e.RecordedAt, &e.OccurredAt, &e.EventID, &e.TenantID, &correlation,
+		&causation, &e.Epoch, &origin, &e.Subject, &e.DedupeKey, &e.PayloadHash, &e.Payload, &e.Replay, &e.Withheld)
+	if err != nil {
+		return e, 0, fmt.Errorf("reading an event: %w", err)
+	}
+	if correlation != nil {
+		e.CorrelationID = *correlation
+	}
+	if causation != nil {
+		e.CausationID = *causation
+	}
+	return e, origin, nil
+}

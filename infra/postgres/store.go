@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Change implements commands.Store. Where COMMIT is not answered, the change's
+// own events are looked up under the head's lock, which tells what is true.
+func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
+	partition := events.PartitionOf(tenant)
+	tx := &changeTx{log: l, ctx: ctx, partition: partition}
+	err := l.change(ctx, tx, decide)
+	if errors.Is(err, errCommitUnknown) && len(tx.appended) > 0 {
+		err = l.resolveChange(tx)
+	}
+	if err == nil {
+		l.histories.forget()
+		l.keys.forget()
+		if len(tx.appended) > 0 {
+			l.cfg.OnAppend(partitionsOf(tx.appended))
+		}
+		return nil
+	}
+	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {
+		return refusal
+	}
+	return unavailable(err)
+}
+
+func (l *Log) change(ctx context.Context, tx *changeTx, decide func(commands.Tx) error) error {
+	t, err := l.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("beginning a change: %w", err)
+	}
+	defer t.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
+	tx.tx = t
+	if _, err := lockHeads(ctx, t, []int16{tx.partition}); err != nil {
+		return err
+	}
+	if err := decide(tx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return classifyCommit(t.Commit(ctx))
+}
+
+func (l *Log) resolveChange(tx *changeTx) error {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveFor)
+	defer cancel()
+	return pgx.BeginFunc(ctx, l.pool, func(t pgx.Tx) error {
+		if _, err := lockHeads(ctx, t, []int16{tx.partition}); err != nil {
+			return err
+		}
+		known, err := probe(ctx, t, tx.appended[:1])
+		if err != nil {
+			return err
+		}
+		if f, ok := known[keyOf(&tx.appended[0])]; !ok || f.eventID != tx.appended[0].EventID {
+			return errors.New("the change was not committed")
+		}
+		return nil
+	})
+}
+
+// changeTx implements commands.Tx. Its context is that of the one change it serves.
+type changeTx struct {
+	log       *Log
+	ctx       context.Context
+	tx        pgx.Tx
+	partition int16
+	appended  []events.Pending
+}
+
+func (t *changeTx) exec(what, sql string, args ...any) error {
+	if _, err := t.tx.Exec(t.ctx, sql, args...); err != nil {
+		return fmt.Errorf("keeping a %s: %w", what, err)
+	}
+	return nil
+}
+
+func (t *changeTx) Append(p events.Pending) (events.Position, error) {
+	positions, err := t.log.AppendTx(t.ctx, t.tx, []events.Pending{p})
+	if err != nil {
+		return events.Position{}, err
+	}
+	t.appended = append(t.appended, p)
+	return positions[0], nil
+}
+
+// Answers lie with the platform: the key names its holder already.
+func (t *changeTx) Answer(key string) (*commands.Answer, error) {
+	var a commands.Answer
+	var hash []byte
+	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil, key).Scan(&hash, &a.Body)
+	copy(a.RequestHash[:], hash)
+	return one(&a, "stored answer", err)
+}
+
+func (t *changeTx) SaveAnswer(key string, a commands.Answer) error {
+	return t.exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0, $4, now())`,
+		uuid.Nil, key, a.RequestHash[:], a.Body)
+}
+
+func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
+	return scanTenant(t.tx.QueryRow(t.ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id))
+}
+
+func (t *changeTx) SaveTenant(v domain.Tenant) error {
+	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5)
+ ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status`,
+		v.ID, v.Name, v.Class, v.Status, v.CreatedAt)
+}
+
+func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
+	return scanKey(t.tx.QueryRow(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id))
+}
+
+func (t *changeTx) SaveKey(k domain.APIKey, secretHash []byte) error {
+	if secretHash == nil {
+		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt)
+	}
+	return t.exec("key", `INSERT INTO api_keys (`+keyColumns+`, secret_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		k.ID, k.TenantID, k.Name, k.Prefix, k.Mode, k.Scopes, k.CreatedAt, k.ExpiresAt, k.RevokedAt, secretHash)
+}
+
+func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
+	return scanFeature(t.tx.QueryRow(t.ctx, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey))
+}
+
+func (t *changeTx) SaveFeature(f domain.Feature) error {
+	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4)
+ ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit`, f.LookupKey, f.Name, f.Type, f.Unit)
+}
+
+func (t *changeTx) Plan(key string) (*domain.Plan, error) {
+	return scanPlan(t.tx.QueryRow(t.ctx, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key))
+}
+
+func (t *changeTx) SavePlan(p domain.Plan) error {
+	entitlements, err := json.Marshal(p.Entitlements)
+	if err != nil {
+		return fmt.Errorf("encoding a plan: %w", err)
+	}
+	return t.exec("plan", `INSERT INTO plans (`+planColumns+`) VALUES ($1, $2, $3)
+ ON CONFLICT (key) DO UPDATE SET name = excluded.name, entitlements = excluded.entitlements`, p.Key, p.Name, entitlements)
+}
+
+func (t *changeTx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
+	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id))
+}
+
+func (t *changeTx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
+	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant))
+}
+
+func (t *changeTx) SaveSubscription(s domain.Subscription) error {
+	entitlements, err := json.Marshal(s.Entitlements)
+	if err != nil {
+		return fmt.Errorf("encoding a subscription: %w", err)
+	}
+	return t.exec("subscription", `INSERT INTO subscriptions (`+subscriptionColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
+ ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, entitlements = excluded.entitlements`,
+		s.ID, s.TenantID, s.Plan, s.Status, entitlements, s.CreatedAt)
+}
+
+func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
+	var snapshot []byte
+	if e.Subscription != nil {
+		var err error
+		if snapshot, err = json.Marshal(e.Subscription); err != nil {
+			return fmt.Errorf("encoding a subscription: %w", err)
+		}
+	}
+	return t.exec("subscription's history", `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, $3, $4)`,
+		tenant, e.FromPosition, e.EffectiveFrom, snapshot)
+}
+
+func (t *changeTx) Payload(number int64) (events.Envelope, error) {
+	found, err := t.log.ReadTx(t.ctx, t.tx, t.partition, number-1, number, 0, 1)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("position %d-%d is not in the log", t.partition, number)
+	}
+	if err != nil {
+		return events.Envelope{}, err
+	}
+	return found[0], nil
+}

@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+const (
+	// maxGroupRows bounds what is committed together, and so how long a head is held.
+	maxGroupRows = 2000
+	// maxQueued bounds the submissions that wait for a writer; more wait at the door.
+	maxQueued = 1024
+	// hotFor is how long a partition that met duplicates is probed before it is written.
+	hotFor = time.Second
+	// resolveFor bounds how long an unanswered commit is looked into before the
+	// caller is told that nothing is known.
+	resolveFor = 8 * time.Second
+)
+
+// submission is one caller's batch on its way through a writer.
+type submission struct {
+	tenant uuid.UUID
+	batch  []commands.Submitted
+	places []commands.Placement
+	done   chan error
+}
+
+// writer commits the submissions of its partitions in groups: what comes while
+// one group commits makes the next. There is no timer; the commit is the timer.
+type writer struct {
+	log   *Log
+	queue chan *submission
+	hot   map[int16]time.Time // until when a partition is probed first
+}
+
+func newWriter(l *Log) *writer {
+	return &writer{log: l, queue: make(chan *submission, maxQueued), hot: map[int16]time.Time{}}
+}
+
+// Submit implements commands.UsageLog.
+func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	s := &submission{tenant: tenant, batch: batch, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	if err := l.enqueue(ctx, s); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-s.done:
+		return s.places, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
+	}
+}
+
+func (l *Log) enqueue(ctx context.Context, s *submission) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
+	}
+	w := l.writers[int(events.PartitionOf(s.tenant))%len(l.writers)]
+	select {
+	case w.queue <- s:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
+	}
+}
+
+func (w *writer) run() {
+	var carried *submission
+	for {
+		first := carried
+		carried = nil
+		if first == nil {
+			s, ok := <-w.queue
+			if !ok {
+				return
+			}
+			first = s
+		}
+		group := []*submission{first}
+		group, carried = w.gather(group)
+		w.commit(group)
+	}
+}
+
+// gather adds what waits already, up to the bound; what would pass it is carried
+// over to the next group.
+func (w *writer) gather(group []*submission) ([]*submission, *submission) {
+	rows := len(group[0].batch)
+	for {
+		select {
+		case s, ok := <-w.queue:
+			if !ok {
+				return group, nil
+			}
+			if rows += len(s.batch); rows > maxGroupRows {
+				return group, s
+			}
+			group = append(group, s)
+		default:
+			return group, nil
+		}
+	}
+}
+
+// commit appends a group and answers everybody in it. A commit that was not
+// answered is not guessed at: the group is appended again with a look at the keys
+// first. That look waits for the head's lock, which the unanswered transaction
+// holds until it is durable or gone.
+func (w *writer) commit(group []*submission) {
+	g := newGroup(w.log, group)
+	probing := g.mustProbe || w.isHot(g.partitions)
+	deadline := time.Now().Add(resolveFor)
+	for attempt := 0; ; attempt++ {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		err := w.attempt(ctx, g, probing)
+		cancel()
+		if err == nil {
+			g.answer(nil)
+			w.log.cfg.OnAppend(g.partitions)
+			return
+		}
+		if sqlState(err) == uniqueViolation && !probing {
+			w.markHot(g.partitions)
+			probing = true
+			continue
+		}
+		if time.Now().After(deadline) || w.hopeless(err) {
+			w.log.cfg.Logger.Error("appending failed", "error", err, "attempts", attempt+1)
+			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, err))
+			return
+		}
+		probing = true
+		time.Sleep(min(time.Duration(attempt+1)*50*time.Millisecond, time.Second))
+	}
+}
+
+// hopeless tells errors of the server that trying again cannot mend: all but
+// lost connections (08), conflicts (40), resources (53), interventions and
+// shutdowns (57), and locks that were not had (55).
+func (w *writer) hopeless(err error) bool {
+	state := sqlState(err)
+	return state != "" && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
+}
+
+func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+	conn, err := w.log.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("taking a connection: %w", err)
+	}
+	defer conn.Release() // a connection in mid-transaction is closed, not reused
+	origin, err := w.log.originsOf(ctx, g.pending)
+	if err != nil {
+		return err
+	}
+	hs, err := beginLocked(ctx, conn.Conn(), g.partitions)
+	if err != nil {
+		return err
+	}
+	if err := g.decide(ctx, conn.Conn(), hs, origin, probing); err != nil {
+		return errors.Join(err, rollback(conn.Conn()))
+	}
+	if len(g.rows) == 0 {
+		return rollback(conn.Conn())
+	}
+	if err := writeRows(ctx, conn.Conn(), g.rows); err != nil {
+		return errors.Join(err, rollback(conn.Conn()))
+	}
+	return commitHeads(ctx, conn.Conn(), hs)
+}
+
+func rollback(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	_, err := conn.Exec(ctx, "rollback")
+	return err
+}
+
+// commitHeads moves the heads and commits in one round trip. It has its own time:
+// a context that ends while COMMIT is on its way would leave the outcome open.
+func commitHeads(ctx context.Context, conn *pgx.Conn, hs heads) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	b := &pgx.Batch{}
+	b.Queue(updateHeadsSQL, hs.updateArgs()...)
+	b.Queue("commit")
+	res := conn.SendBatch(ctx, b)
+	if _, err := res.Exec(); err != nil {
+		closeErr := res.Close()
+		return classifyCommit(errors.Join(fmt.Errorf("moving heads: %w", err), closeErr))
+	}
+	tag, err := res.Exec()
+	if closeErr := res.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil && tag.String() != "COMMIT" {
+		return fmt.Errorf("the transaction was rolled back by the server (%s)", tag)
+	}
+	return classifyCommit(err)
+}
+
+func (w *writer) isHot(partitions []int16) bool {
+	now := time.Now()
+	for _, p := range partitions {
+		if now.Before(w.hot[p]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *writer) markHot(partitions []int16) {
+	for _, p := range partitions {
+		w.hot[p] = time.Now().Add(hotFor)
+	}
+}
