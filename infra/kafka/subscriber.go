@@ -43,6 +43,9 @@ const (
 	// One consumer's buffers: a fetch holds at most so much, compressed.
 	fetchBytes          = 8 << 20
 	fetchPartitionBytes = 1 << 20
+	// fetchWait bounds how long a partition that was just assigned waits for a
+	// fetch that was sent without it; a record ends the wait at once.
+	fetchWait = 300 * time.Millisecond
 	// A member that was killed gives its partitions back after sessionTimeout.
 	sessionTimeout    = 10 * time.Second
 	heartbeatInterval = 1 * time.Second
@@ -82,6 +85,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
 		kgo.RebalanceTimeout(rebalanceTimeout),
+		kgo.FetchMaxWait(fetchWait),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
 		// A topic that was made anew is an error that only then comes to light.

@@ -1,0 +1,125 @@
+package kafka_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+)
+
+func TestMain(m *testing.M) {
+	localtest.Main(m, localtest.NoLeaks(
+		// sarama's metrics have a clock that nothing stops.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+	))
+}
+
+func logger() *slog.Logger {
+	level := slog.LevelError
+	if os.Getenv("KAFKA_TEST_LOG") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func config(t testing.TB) kafka.Config {
+	return kafka.Config{
+		Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: logger(),
+	}
+}
+
+func newPublisher(t testing.TB, cfg kafka.Config) *kafka.Publisher {
+	t.Helper()
+	p, err := kafka.NewPublisher(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func newSubscriber(t testing.TB, cfg kafka.SubscriberConfig) *kafka.Subscriber {
+	t.Helper()
+	s, err := kafka.NewSubscriber(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newAdmin(t testing.TB, cfg kafka.Config) *kafka.Admin {
+	t.Helper()
+	a, err := kafka.NewAdmin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a
+}
+
+func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
+	t.Helper()
+	a := newAdmin(t, cfg)
+	if err := a.Ensure(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// client is one of the test's own, apart from what is tested.
+func client(t testing.TB) *kadm.Client {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return kadm.NewClient(c)
+}
+
+const partitions = 4
+
+func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
+	cfg.AllowAnyTopic, cfg.MessageUUIDs = true, true
+	admin := client(t)
+	return pipetest.Pipe{
+		Partitions: partitions,
+		Publisher:  func(t testing.TB) pipetest.Publisher { return newPublisher(t, cfg) },
+		Subscriber: func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber {
+			return newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: group, MaxRecords: maxRecords, CloseTimeout: grace})
+		},
+		CreateTopic: func(topic string) error {
+			answers, err := admin.CreateTopics(context.Background(), partitions, 1, nil, cfg.TopicPrefix+topic)
+			if err != nil {
+				return err
+			}
+			for _, a := range answers {
+				if a.Err != nil && a.ErrMessage == "" {
+					return a.Err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// TestWatermillSuite runs Watermill's own tests, one record a message.
+func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 1) }
+
+// TestWatermillSuiteBatched runs them again behind batches.
+func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 500) }
+
+func TestContract(t *testing.T) {
+	cfg := config(t)
+	ensure(t, cfg)
+	pipetest.Contract(t, pipe(t, cfg))
+}

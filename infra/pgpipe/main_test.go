@@ -1,0 +1,111 @@
+package pgpipe_test
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
+func logger() *slog.Logger {
+	level := slog.LevelError
+	if os.Getenv("PIPE_TEST_LOG") != "" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// The role is the server's, not the database's: another test may be faster.
+const makeRole = `
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'meterplex_worker') THEN
+    CREATE ROLE meterplex_worker NOLOGIN NOINHERIT;
+  END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+GRANT meterplex_worker TO CURRENT_USER;`
+
+// database makes an empty one with the role; as owner and as the service.
+func database(t testing.TB) (owner, worker *sql.DB) {
+	t.Helper()
+	address := localtest.Database(t)
+	owner = open(t, address, "")
+	if _, err := owner.Exec(makeRole); err != nil {
+		t.Fatal(err)
+	}
+	return owner, open(t, address, "SET ROLE meterplex_worker")
+}
+
+func open(t testing.TB, address, first string) *sql.DB {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, first)
+		return err
+	}))
+	db.SetMaxOpenConns(40)
+	db.SetMaxIdleConns(40)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func config(t testing.TB) (pgpipe.Config, *sql.DB) {
+	t.Helper()
+	owner, worker := database(t)
+	cfg := pgpipe.Config{DB: owner, Logger: logger()}
+	if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	cfg.DB = worker
+	return cfg, owner
+}
+
+func pipe(t testing.TB) pipetest.Pipe {
+	cfg, owner := config(t)
+	cfg.AllowAnyTopic, cfg.MessageUUIDs = true, true
+	return pipetest.Pipe{
+		Partitions: 32,
+		Publisher: func(t testing.TB) pipetest.Publisher {
+			p, err := pgpipe.NewPublisher(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		},
+		Subscriber: func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber {
+			s, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group, MaxRecords: maxRecords, CloseTimeout: grace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		CreateTopic: func(topic string) error {
+			as := cfg
+			as.DB = owner
+			return pgpipe.Ensure(context.Background(), as, topic)
+		},
+	}
+}
+
+// TestWatermillSuite runs Watermill's own tests, one record a message.
+func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t), 1) }
+
+// TestWatermillSuiteBatched runs them again behind batches.
+func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t), 500) }
+
+func TestContract(t *testing.T) { pipetest.Contract(t, pipe(t)) }

@@ -1,0 +1,62 @@
+package pipetest
+
+import (
+	"testing"
+	"time"
+
+	wm "github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+)
+
+// suiteGrace is short: the suite closes with messages in flight in most tests.
+const suiteGrace = 50 * time.Millisecond
+
+// Suite runs Watermill's own tests, in their short form, through Unbatch.
+//
+// Off are: exactly-once (a pipe delivers at least once, consumers dedupe by
+// position), a context that travels with the message (it does not leave the
+// process), and the restart of the server by a shell command (the contract kills
+// it itself). Order is asked of what shares a payload, which is what shares a
+// partition here.
+func Suite(t *testing.T, pipe Pipe, maxRecords int) {
+	byPayload := func(m *message.Message) string { return string(m.Payload) }
+	inGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+		pub := spread{pipe.Publisher(t), pipe.Partitions, byPayload}
+		sub := Unbatch(pipe.Subscriber(t, group, maxRecords, suiteGrace), pipe.CreateTopic)
+		// Two of the suite's tests leave something open.
+		t.Cleanup(func() { closeAll(t, pub, sub) })
+		return pub, sub
+	}
+	features := tests.Features{
+		ConsumerGroups:  true,
+		GuaranteedOrder: true,
+		Persistent:      true,
+		ForceShort:      true,
+	}
+	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) {
+		return inGroup(t, "suite")
+	}, inGroup)
+	t.Run("TestNewSubscriberReceivesOldMessages", func(t *testing.T) {
+		features.NewSubscriberReceivesOldMessages = true
+		tests.TestNewSubscriberReceivesOldMessages(t, tests.TestContext{TestID: tests.NewTestID(), Features: features},
+			func(t *testing.T) (message.Publisher, message.Subscriber) { return inGroup(t, "g"+wm.NewShortUUID()) })
+	})
+	t.Run("SpreadOverPartitions", func(t *testing.T) {
+		features.GuaranteedOrder = false
+		byUUID := func(m *message.Message) string { return m.UUID }
+		constructor := func(t *testing.T) (message.Publisher, message.Subscriber) {
+			pub, sub := inGroup(t, "spread")
+			return spread{pub.(spread).Publisher, pipe.Partitions, byUUID}, sub
+		}
+		for name, test := range map[string]func(*testing.T, tests.TestContext, tests.PubSubConstructor){
+			"TestPublishSubscribe":    tests.TestPublishSubscribe,
+			"TestConcurrentSubscribe": tests.TestConcurrentSubscribe,
+			"TestResendOnError":       tests.TestResendOnError,
+		} {
+			t.Run(name, func(t *testing.T) {
+				test(t, tests.TestContext{TestID: tests.NewTestID(), Features: features}, constructor)
+			})
+		}
+	})
+}
