@@ -1,6 +1,12 @@
 package projections
 
-import "context"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
 
 // Terms are the terms of "accepted = applied + rejected + undecided + unapplied +
 // parked", each from its own source.
@@ -30,7 +36,64 @@ type Identity struct {
 	Partitions []PartitionTerms `json:"partitions"`
 }
 
+// Rows are counted from the checkpoints on: nearly none where the consumers keep
+// up. What is withheld was counted as parked when its dead letter was appended.
+// 1 and 2 are the topics usage.raw and usage.validated.
+const readIdentity = `
+WITH live AS (
+  SELECT p.tenant_id, p.generation FROM projection_pointers p WHERE p.projection = 'usage_aggregates'),
+applied AS (
+  SELECT a.partition, sum(a.applied_count) AS applied
+  FROM usage_aggregates a
+  JOIN live every ON every.tenant_id = '00000000-0000-0000-0000-000000000000'
+  LEFT JOIN live own ON own.tenant_id = a.tenant_id
+  WHERE a.generation = coalesce(own.generation, every.generation)
+  GROUP BY a.partition)
+SELECT h.partition, h.accepted, coalesce(applied.applied, 0)::bigint, h.rejected, undecided.n, unapplied.n, h.parked, h.validated
+FROM log_heads h
+JOIN live every ON every.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN consumer_checkpoints v ON v.consumer = 'meterplex-usage-validator' AND v.generation = 1 AND v.partition = h.partition
+JOIN consumer_checkpoints a ON a.consumer = 'meterplex-usage-aggregator' AND a.generation = every.generation AND a.partition = h.partition
+LEFT JOIN applied ON applied.partition = h.partition
+CROSS JOIN LATERAL (
+  SELECT count(*) AS n FROM event_log l
+  WHERE l.partition = h.partition AND l.position > v.position AND l.position <= h.topic_positions[1] AND l.topic = 1
+    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)) undecided
+CROSS JOIN LATERAL (
+  SELECT count(*) AS n FROM event_log l
+  WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[2] AND l.topic = 2
+    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)) unapplied
+ORDER BY h.partition`
+
 // Identity computes the terms in one snapshot, for operators.
 func (r *Reads) Identity(ctx context.Context) (Identity, error) {
-	return Identity{}, errUnwritten
+	identity := Identity{Holds: true, Partitions: make([]PartitionTerms, 0, events.Partitions)}
+	err := r.snapshot(ctx, Viewer{Operator: true}, query{readIdentity, nil, each(func(rows pgx.Rows) error {
+		var p PartitionTerms
+		err := rows.Scan(&p.Partition, &p.Accepted, &p.Applied, &p.Rejected, &p.Undecided, &p.Unapplied, &p.Parked, &p.Validated)
+		p.Missing = p.Accepted - p.Applied - p.Rejected - p.Undecided - p.Unapplied - p.Parked
+		identity.Partitions = append(identity.Partitions, p)
+		identity.Total.add(&p.Terms)
+		identity.Holds = identity.Holds && p.Missing == 0
+		return err
+	})})
+	if err != nil {
+		return Identity{}, err
+	}
+	if len(identity.Partitions) != events.Partitions {
+		return Identity{}, errNoStanding
+	}
+	identity.InFlight = identity.Total.Undecided + identity.Total.Unapplied
+	return identity, nil
+}
+
+func (t *Terms) add(o *Terms) {
+	t.Accepted += o.Accepted
+	t.Applied += o.Applied
+	t.Rejected += o.Rejected
+	t.Undecided += o.Undecided
+	t.Unapplied += o.Unapplied
+	t.Parked += o.Parked
+	t.Validated += o.Validated
+	t.Missing += o.Missing
 }

@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
-
-var errUnwritten = errors.New("not written yet")
 
 // AggregateQuery asks for a tenant's aggregates, at most Limit of them after the
 // cursor After. Feature and PeriodKey choose, "" is all.
@@ -48,8 +50,117 @@ type Aggregates struct {
 	AsOf *events.Position
 }
 
+// A tenant's aggregates are few: they are sorted whole. $5 to $9 are the last row
+// of the page before. -infinity puts lifetime last.
+const readAggregates = `
+SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id, a.amount::text, a.event_count, a.period_start, a.period_end, a.last_event_at
+FROM usage_aggregates a
+WHERE a.tenant_id = $1
+  AND a.generation = coalesce($2::int, (
+    SELECT p.generation FROM projection_pointers p
+    WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+    ORDER BY p.tenant_id DESC LIMIT 1))
+  AND ($3 = '' OR a.feature = $3) AND ($4 = '' OR a.period_key = $4)
+  AND (NOT $5::boolean
+    OR coalesce(a.period_start, '-infinity') < coalesce($6::timestamptz, '-infinity')
+    OR coalesce(a.period_start, '-infinity') = coalesce($6::timestamptz, '-infinity')
+      AND (a.feature, a.period_key, a.subscription_id) > ($7::text, $8::text, $9::uuid))
+ORDER BY coalesce(a.period_start, '-infinity') DESC, a.feature, a.period_key, a.subscription_id
+LIMIT $10`
+
 // Aggregates lists a tenant's figures, newest period first, lifetime last, within
-// a period by feature. A cursor stays with the generation that its list began in.
+// a period by feature. A cursor stays with the generation that its list began in;
+// ErrCursorInvalid once that is gone.
 func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Aggregates, error) {
-	return Aggregates{}, errUnwritten
+	q.Limit = pageSize(q.Limit)
+	after, err := parseAggregateCursor(q.After)
+	if err != nil {
+		return Aggregates{}, err
+	}
+	if err := r.await(ctx, v, aggregatesSource(), q.TenantID, q.Wait); err != nil {
+		return Aggregates{}, err
+	}
+	page := Aggregates{Data: []Aggregate{}}
+	stands := standing{generation: -1}
+	err = r.snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, after.generation, &stands), query{
+		sql: readAggregates,
+		args: []any{q.TenantID, after.generation, q.Feature, q.PeriodKey,
+			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
+		scan: each(func(rows pgx.Rows) error {
+			a, err := scanAggregate(rows)
+			page.Data = append(page.Data, a)
+			return err
+		}),
+	})
+	if after.given && errors.Is(err, errNoStanding) {
+		return Aggregates{}, ErrCursorInvalid
+	}
+	if err != nil {
+		return Aggregates{}, err
+	}
+	if len(page.Data) > q.Limit {
+		page.Data = page.Data[:q.Limit]
+		page.Next = aggregateCursor(stands.generation, &page.Data[q.Limit-1])
+	}
+	asOf := stands.asOf(q.TenantID, q.Wait)
+	page.AsOf = &asOf
+	return page, nil
+}
+
+func scanAggregate(rows pgx.Rows) (Aggregate, error) {
+	var a Aggregate
+	var amount string
+	err := rows.Scan(&a.TenantID, &a.Feature, &a.PeriodKey, &a.SubscriptionID, &amount, &a.EventCount, &a.PeriodStart, &a.PeriodEnd, &a.LastEventAt)
+	a.Amount = json.Number(amount)
+	a.PeriodStart, a.PeriodEnd, a.LastEventAt = utc(a.PeriodStart), utc(a.PeriodEnd), a.LastEventAt.UTC()
+	return a, err
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// aggregatePlace is the last row of a page: what its cursor says.
+type aggregatePlace struct {
+	given        bool
+	generation   *int
+	periodKey    string
+	feature      string
+	subscription uuid.UUID
+}
+
+func (p *aggregatePlace) start() *time.Time {
+	if start, _, ok := domain.PeriodBounds(p.periodKey); ok {
+		return &start
+	}
+	return nil
+}
+
+// None of the parts can hold the separator.
+func aggregateCursor(generation int, last *Aggregate) string {
+	return strings.Join([]string{strconv.Itoa(generation), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
+}
+
+func parseAggregateCursor(s string) (aggregatePlace, error) {
+	if s == "" {
+		return aggregatePlace{}, nil
+	}
+	parts := strings.Split(s, "|")
+	if len(parts) != 4 || !storable(s) {
+		return aggregatePlace{}, ErrCursorInvalid
+	}
+	generation, err := strconv.ParseInt(parts[0], 10, 32)
+	if err != nil {
+		return aggregatePlace{}, ErrCursorInvalid
+	}
+	subscription, err := uuid.Parse(parts[3])
+	if err != nil {
+		return aggregatePlace{}, ErrCursorInvalid
+	}
+	g := int(generation)
+	return aggregatePlace{true, &g, parts[1], parts[2], subscription}, nil
 }

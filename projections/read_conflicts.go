@@ -2,9 +2,11 @@ package projections
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -27,8 +29,47 @@ type ConflictPage struct {
 	Next string
 }
 
+// The keys of a tenant's conflicts stand together in the index, k/ and the
+// eventId and the hash; '0' is the character after '/'.
+const readConflicts = `
+SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
+       l.payload ->> 'firstHash', l.payload ->> 'conflictHash'
+FROM event_log l
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'k/' || $3::text AND l.dedupe_key < 'k0'
+ORDER BY l.dedupe_key
+LIMIT $4`
+
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
-// hash.
+// hash. They are there as soon as they were answered.
 func (r *Reads) Conflicts(ctx context.Context, v Viewer, tenant uuid.UUID, limit int, after string) (ConflictPage, error) {
-	return ConflictPage{}, errUnwritten
+	if !storable(after) {
+		return ConflictPage{}, ErrCursorInvalid
+	}
+	limit = pageSize(limit)
+	page := ConflictPage{Data: []Conflict{}}
+	var keys []string
+	partition := events.PartitionOf(tenant)
+	err := r.snapshot(ctx, v, query{
+		sql:  readConflicts,
+		args: []any{partition, tenant, after, limit + 1},
+		scan: each(func(rows pgx.Rows) error {
+			c, key, err := scanConflict(rows, partition)
+			page.Data, keys = append(page.Data, c), append(keys, key)
+			return err
+		}),
+	})
+	if err != nil {
+		return ConflictPage{}, err
+	}
+	if len(page.Data) > limit {
+		page.Data, page.Next = page.Data[:limit], strings.TrimPrefix(keys[limit-1], "k/")
+	}
+	return page, nil
+}
+
+func scanConflict(rows pgx.Rows, partition int16) (c Conflict, key string, err error) {
+	c.Position.Partition, c.FirstPosition.Partition = partition, partition
+	err = rows.Scan(&c.Position.Number, &c.At, &key, &c.EventID, &c.FirstPosition.Number, &c.FirstHash, &c.ConflictHash)
+	c.At = c.At.UTC()
+	return c, key, err
 }

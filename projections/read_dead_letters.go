@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -52,12 +53,128 @@ type DeadLetterPage struct {
 	Next string
 }
 
+// Ids are made in the order of time. Every generation has the same ids, so that a
+// page follows the one before also where the live one changed in between.
+const readTenantDeadLetters = `
+SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.details, d.producer_event_id, d.feature,
+       d.partition, d.source_position, d.topic, d.kafka_partition, d.kafka_offset, NULL::json,
+       d.retry_count, d.first_failed_at, d.last_failed_at
+FROM dead_letter_events d
+WHERE d.tenant_id = $8
+  AND d.generation = (
+    SELECT p.generation FROM projection_pointers p
+    WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($8, '00000000-0000-0000-0000-000000000000')
+    ORDER BY p.tenant_id DESC LIMIT 1)
+  AND ($1 = '' OR d.status = $1) AND ($2 = '' OR d.stage = $2) AND ($3 = '' OR d.code = $3)
+  AND ($4::timestamptz IS NULL OR d.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR d.first_failed_at < $5)
+  AND ($6::uuid IS NULL OR d.id < $6)
+ORDER BY d.id DESC
+LIMIT $7`
+
+// Two branches, since each comes in order from an index of its own: the
+// generation that all see, and those of the tenants that have one of their own.
+const readAllDeadLetters = `
+WITH everyone AS MATERIALIZED (
+  SELECT p.generation FROM projection_pointers p
+  WHERE p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'),
+own AS MATERIALIZED (
+  SELECT p.tenant_id, p.generation FROM projection_pointers p
+  WHERE p.projection = 'dead_letter_events' AND p.tenant_id <> '00000000-0000-0000-0000-000000000000'),
+found AS (
+  (SELECT d.* FROM dead_letter_events d
+   WHERE d.generation = (SELECT generation FROM everyone) AND d.tenant_id NOT IN (SELECT tenant_id FROM own)
+     AND ($1 = '' OR d.status = $1) AND ($2 = '' OR d.stage = $2) AND ($3 = '' OR d.code = $3)
+     AND ($4::timestamptz IS NULL OR d.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR d.first_failed_at < $5)
+     AND ($6::uuid IS NULL OR d.id < $6)
+   ORDER BY d.id DESC LIMIT $7)
+  UNION ALL
+  (SELECT d.* FROM own JOIN dead_letter_events d ON d.generation = own.generation AND d.tenant_id = own.tenant_id
+   WHERE ($1 = '' OR d.status = $1) AND ($2 = '' OR d.stage = $2) AND ($3 = '' OR d.code = $3)
+     AND ($4::timestamptz IS NULL OR d.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR d.first_failed_at < $5)
+     AND ($6::uuid IS NULL OR d.id < $6)
+   ORDER BY d.id DESC LIMIT $7))
+SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.details, d.producer_event_id, d.feature,
+       d.partition, d.source_position, d.topic, d.kafka_partition, d.kafka_offset, NULL::json,
+       d.retry_count, d.first_failed_at, d.last_failed_at
+FROM found d
+ORDER BY d.id DESC
+LIMIT $7`
+
+// A rejection keeps no payload of its own: it is the recorded event's. Where the
+// source came to lie on the broker may have been noted after it failed.
+const readDeadLetter = `
+SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.details, d.producer_event_id, d.feature,
+       d.partition, d.source_position, d.topic, d.kafka_partition, coalesce(d.kafka_offset, b.broker_offset), coalesce(d.payload, l.payload),
+       d.retry_count, d.first_failed_at, d.last_failed_at
+FROM projection_pointers p
+JOIN dead_letter_events d ON d.generation = p.generation AND d.id = $1
+LEFT JOIN event_log l ON l.partition = d.partition AND l.position = d.source_position
+LEFT JOIN LATERAL broker_place(d.partition, l.topic, d.source_position) b ON d.kafka_partition IS NOT NULL
+WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
+ORDER BY p.tenant_id DESC
+LIMIT 1`
+
 // DeadLetters lists dead letters, newest first.
 func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
-	return DeadLetterPage{}, errUnwritten
+	after, err := parseDeadLetterCursor(q.After)
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	limit := pageSize(q.Limit)
+	sql, args := readAllDeadLetters, []any{q.Status, q.Stage, q.Reason, q.From, q.To, after, limit + 1}
+	if !v.Operator && q.TenantID == nil {
+		q.TenantID = &v.TenantID
+	}
+	if q.TenantID != nil {
+		sql, args = readTenantDeadLetters, append(args, *q.TenantID)
+	}
+	page := DeadLetterPage{Data: []DeadLetter{}}
+	err = r.snapshot(ctx, v, query{sql, args, each(func(rows pgx.Rows) error {
+		d, err := scanDeadLetter(rows)
+		page.Data = append(page.Data, d)
+		return err
+	})})
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	if len(page.Data) > limit {
+		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()
+	}
+	return page, nil
+}
+
+func parseDeadLetterCursor(s string) (*uuid.UUID, error) {
+	if s == "" {
+		return nil, nil
+	}
+	id, err := uuid.Parse(s)
+	if err != nil {
+		return nil, ErrCursorInvalid
+	}
+	return &id, nil
 }
 
 // DeadLetter gives one; ErrNotFound where the viewer sees none with this id.
 func (r *Reads) DeadLetter(ctx context.Context, v Viewer, id uuid.UUID) (DeadLetter, error) {
-	return DeadLetter{}, errUnwritten
+	var found []DeadLetter
+	err := r.snapshot(ctx, v, query{readDeadLetter, []any{id}, each(func(rows pgx.Rows) error {
+		d, err := scanDeadLetter(rows)
+		found = append(found, d)
+		return err
+	})})
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	if len(found) == 0 {
+		return DeadLetter{}, ErrNotFound
+	}
+	return found[0], nil
+}
+
+func scanDeadLetter(rows pgx.Rows) (d DeadLetter, err error) {
+	err = rows.Scan(&d.ID, &d.TenantID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.Details, &d.EventID, &d.Feature,
+		&d.SourcePosition.Partition, &d.SourcePosition.Number, &d.Topic, &d.KafkaPartition, &d.KafkaOffset, &d.Payload,
+		&d.RetryCount, &d.FirstFailedAt, &d.LastFailedAt)
+	d.FirstFailedAt, d.LastFailedAt = d.FirstFailedAt.UTC(), d.LastFailedAt.UTC()
+	return d, err
 }

@@ -2,21 +2,14 @@ package projections
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-)
-
-// States of a usage event in receipts and lists.
-const (
-	UsagePending      = "PENDING"       // recorded, without a verdict
-	UsageValidated    = "VALIDATED"     // accepted by the validator, not in the aggregates yet
-	UsageAggregated   = "AGGREGATED"    // counted
-	UsageRejected     = "REJECTED"      // refused by the validator, or discarded
-	UsageDeadLettered = "DEAD_LETTERED" // parked: could not be published or folded
 )
 
 // Receipt tells what became of one usage event, step by step. A step that has
@@ -105,8 +98,174 @@ type DeadLetterStep struct {
 	At     time.Time `json:"at"` // of the last failure
 }
 
+const readRecorded = `
+SELECT l.position, l.recorded_at, l.event_id, l.correlation_id, l.payload, l.payload_hash,
+       c.position >= l.position, b.broker_offset, b.published_at
+FROM event_log l
+JOIN relay_cursors c ON c.partition = l.partition
+LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON c.position >= l.position
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
+
+// Every step has a key that is made of the recorded position or of the dead
+// letter; '0' is the character after '/', so that a pair of bounds is a prefix.
+const readSteps = `
+WITH recorded AS (
+  SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),
+verdicts AS (
+  SELECT l.position, l.recorded_at, l.subject, l.payload
+  FROM recorded JOIN event_log l ON l.dedupe_key = 'v/' || recorded.position
+  WHERE l.partition = $1 AND l.tenant_id = $2
+  UNION ALL
+  SELECT l.position, l.recorded_at, l.subject, l.payload
+  FROM recorded JOIN event_log l ON l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
+  WHERE l.partition = $1 AND l.tenant_id = $2),
+letters AS (
+  SELECT payload ->> 'deadLetterId' AS id FROM verdicts WHERE subject = 3
+  UNION
+  SELECT d.id::text FROM dead_letter_events d WHERE d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION')
+SELECT * FROM verdicts
+UNION ALL
+SELECT l.position, l.recorded_at, l.subject, l.payload
+FROM letters JOIN event_log l ON l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.subject IN (6, 12)
+ORDER BY position
+LIMIT 1000`
+
+// An eventId can begin another's: the key's length tells them apart.
+const readEventConflicts = `
+SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
+       l.payload ->> 'firstHash', l.payload ->> 'conflictHash'
+FROM event_log l
+WHERE l.partition = $1 AND l.tenant_id = $2
+  AND l.dedupe_key > 'k/' || $3::text || '/' AND l.dedupe_key < 'k/' || $3::text || '0'
+  AND length(l.dedupe_key) = length($3::text) + 67
+ORDER BY l.position
+LIMIT 1000`
+
+const readEventLetters = `
+SELECT d.id, d.stage, d.status, d.code, d.reason, d.last_failed_at, d.topic, coalesce(d.details ->> 'consumer', '')
+FROM (SELECT p.generation FROM projection_pointers p
+      WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      ORDER BY p.tenant_id DESC LIMIT 1) live
+JOIN dead_letter_events d ON d.generation = live.generation
+WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
+ORDER BY d.id
+LIMIT 1000`
+
+// receipt is a receipt in the making.
+type receipt struct {
+	Receipt
+	partition int16
+	found     bool
+	facts     usageFacts
+	verdict   events.Validated
+	stands    standing
+}
+
 // Receipt gives the receipt of a producer's event; ErrNotFound where the tenant
 // has none with this id.
 func (r *Reads) Receipt(ctx context.Context, v Viewer, tenant uuid.UUID, eventID string, w Wait) (Receipt, error) {
-	return Receipt{}, errUnwritten
+	if !storable(eventID) {
+		return Receipt{}, ErrNotFound
+	}
+	if err := r.await(ctx, v, aggregatesSource(), tenant, w); err != nil {
+		return Receipt{}, err
+	}
+	c := receipt{partition: events.PartitionOf(tenant)}
+	c.EventID, c.TenantID = eventID, tenant
+	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
+	var common usageStanding
+	err := r.snapshot(ctx, v,
+		standingOf(aggregatesSource(), tenant, nil, &c.stands),
+		usageStandingOf(tenant, &common),
+		query{readRecorded, []any{c.partition, tenant, eventID}, each(c.scanRecorded)},
+		query{readSteps, []any{c.partition, tenant, eventID}, each(c.scanStep)},
+		query{readEventConflicts, []any{c.partition, tenant, eventID}, each(c.scanConflict)},
+		query{readEventLetters, []any{tenant, eventID}, each(c.scanLetter)})
+	if err != nil {
+		return Receipt{}, err
+	}
+	if !c.found {
+		return Receipt{}, ErrNotFound
+	}
+	c.facts.aggregated, c.facts.failing = common.aggregated, common.failing
+	c.conclude(w)
+	return c.Receipt, nil
+}
+
+func (c *receipt) at(number int64) events.Position {
+	return events.Position{Partition: c.partition, Number: number}
+}
+
+func (c *receipt) scanRecorded(rows pgx.Rows) error {
+	var hash []byte
+	var published bool
+	place := PublishedStep{Topic: events.TopicUsageRaw.Name(), Partition: c.partition}
+	err := rows.Scan(&c.facts.recorded, &c.Recorded.At, &c.Recorded.LogEventID, &c.Recorded.CorrelationID, &c.Payload, &hash,
+		&published, &place.Offset, &place.At)
+	if err != nil {
+		return err
+	}
+	c.found = true
+	c.Recorded.At, c.Recorded.Position = c.Recorded.At.UTC(), c.at(c.facts.recorded)
+	if len(hash) > 1 {
+		c.CanonicalVersion, c.PayloadHash = int(hash[0]), hex.EncodeToString(hash[1:])
+	}
+	if published {
+		place.At = utc(place.At)
+		c.Published = &place
+	}
+	return nil
+}
+
+func (c *receipt) scanStep(rows pgx.Rows) error {
+	var number int64
+	var at time.Time
+	var subject events.Subject
+	var payload []byte
+	if err := rows.Scan(&number, &at, &subject, &payload); err != nil {
+		return err
+	}
+	at = at.UTC()
+	switch subject {
+	case events.UsageValidated:
+		c.facts.validated = number
+		err := json.Unmarshal(payload, &c.verdict)
+		c.Validated = &ValidatedStep{at, c.at(number), c.verdict.ValidatedSubscriptionID, c.verdict.FeatureType, c.verdict.PeriodKey, c.verdict.Amount}
+		return err
+	case events.UsageRejected:
+		var no events.Rejected
+		err := json.Unmarshal(payload, &no)
+		c.facts.rejected = true
+		c.Rejected = &RejectedStep{at, c.at(number), no.Code, no.Reason, no.Attempt, no.DeadLetterID}
+		return err
+	default: // both kinds of retry say this much
+		var retry events.Retried
+		err := json.Unmarshal(payload, &retry)
+		c.Retries = append(c.Retries, RetryStep{at, c.at(number), retry.DeadLetterID, retry.Attempt})
+		return err
+	}
+}
+
+func (c *receipt) scanConflict(rows pgx.Rows) error {
+	conflict, _, err := scanConflict(rows, c.partition)
+	c.Conflicts = append(c.Conflicts, conflict)
+	return err
+}
+
+func (c *receipt) scanLetter(rows pgx.Rows) error {
+	var d DeadLetterStep
+	var l usageLetter
+	err := rows.Scan(&d.ID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.At, &l.Topic, &l.Consumer)
+	d.At, l.Stage, l.Status = d.At.UTC(), d.Stage, d.Status
+	c.DeadLetters, c.facts.letters = append(c.DeadLetters, d), append(c.facts.letters, l)
+	return err
+}
+
+func (c *receipt) conclude(w Wait) {
+	c.AsOfPosition = c.stands.asOf(c.TenantID, w)
+	c.Status = c.facts.status()
+	if c.Status == UsageAggregated {
+		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.movedAt.UTC()}
+	}
 }

@@ -2,9 +2,15 @@ package projections
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -46,7 +52,143 @@ type UsageEventPage struct {
 	Next string
 }
 
+// The newest usage below $2 and not below $3, with what its status follows from:
+// the verdict and the last rejection by their keys ('0' is the character after
+// '/'), and its dead letters. occurred_at of a recorded event is the time of usage.
+const readUsageEvents = `
+WITH page AS MATERIALIZED (
+  SELECT l.position, l.recorded_at, l.payload, substr(l.dedupe_key, 3) AS event_id
+  FROM event_log l
+  WHERE l.partition = $1 AND l.tenant_id = $4 AND l.subject = 1 AND l.position < $2 AND l.position >= $3
+    AND ($5 = '' OR l.payload ->> 'feature' = $5)
+    AND ($6::timestamptz IS NULL OR l.occurred_at >= $6) AND ($7::timestamptz IS NULL OR l.occurred_at < $7)
+  ORDER BY l.position DESC
+  LIMIT $8)
+SELECT p.position, p.recorded_at, p.payload, coalesce(v.position, 0), x.payload,
+       (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer', coalesce(d.details ->> 'consumer', '')))
+        FROM dead_letter_events d WHERE d.generation = $9 AND d.tenant_id = $4 AND d.producer_event_id = p.event_id)
+FROM page p
+LEFT JOIN event_log v ON v.partition = $1 AND v.tenant_id = $4 AND v.dedupe_key = 'v/' || p.position
+LEFT JOIN LATERAL (
+  SELECT r.payload FROM event_log r
+  WHERE r.partition = $1 AND r.tenant_id = $4 AND r.dedupe_key > 'x/' || p.position || '/' AND r.dedupe_key < 'x/' || p.position || '0'
+  ORDER BY r.position DESC
+  LIMIT 1) x ON true
+ORDER BY p.position DESC`
+
 // UsageEvents lists from the log, newest first.
 func (r *Reads) UsageEvents(ctx context.Context, v Viewer, q EventQuery) (UsageEventPage, error) {
-	return UsageEventPage{}, errUnwritten
+	q.Limit = pageSize(q.Limit)
+	before := int64(math.MaxInt64)
+	if q.After != "" {
+		var err error
+		if before, err = strconv.ParseInt(q.After, 10, 64); err != nil || before < 1 {
+			return UsageEventPage{}, ErrCursorInvalid
+		}
+	}
+	page := UsageEventPage{Data: []UsageEventRow{}}
+	err := r.within(ctx, v, func(tx pgx.Tx) error {
+		var stands usageStanding
+		if err := step(ctx, tx, usageStandingOf(q.TenantID, &stands)); err != nil {
+			return err
+		}
+		s := usageScan{query: &q, stands: &stands, before: min(before, stands.head+1)}
+		s.floor = max(1, s.before-scannedRows)
+		return s.fill(ctx, tx, &page)
+	})
+	if err != nil {
+		return UsageEventPage{}, err
+	}
+	return page, nil
+}
+
+// usageChunk bounds the rows that are looked at in one statement where most of
+// them may have another status than the one asked for.
+const usageChunk = 1000
+
+// usageScan goes down a tenant's part of the log.
+type usageScan struct {
+	query  *EventQuery
+	stands *usageStanding
+	before int64 // to be looked at: [floor, before)
+	floor  int64
+}
+
+func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) error {
+	for s.before > s.floor {
+		chunk := s.query.Limit - len(page.Data)
+		if s.query.Status != "" {
+			chunk = usageChunk
+		}
+		rows, err := s.read(ctx, tx, chunk)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if s.query.Status != "" && rows[i].Status != s.query.Status {
+				continue
+			}
+			page.Data = append(page.Data, rows[i])
+			if len(page.Data) == s.query.Limit {
+				page.Next = cursorBelow(rows[i].Position.Number)
+				return nil
+			}
+		}
+		if len(rows) < chunk {
+			break
+		}
+		s.before = rows[len(rows)-1].Position.Number
+	}
+	page.Next = cursorBelow(s.floor)
+	return nil
+}
+
+// cursorBelow goes on below a position; "" at the log's beginning.
+func cursorBelow(position int64) string {
+	if position <= 1 {
+		return ""
+	}
+	return strconv.FormatInt(position, 10)
+}
+
+func (s *usageScan) read(ctx context.Context, tx pgx.Tx, limit int) ([]UsageEventRow, error) {
+	partition := events.PartitionOf(s.query.TenantID)
+	args := []any{partition, s.before, s.floor, s.query.TenantID, s.query.Feature, s.query.From, s.query.To, limit, s.stands.letterGeneration}
+	var list []UsageEventRow
+	err := step(ctx, tx, query{readUsageEvents, args, each(func(rows pgx.Rows) error {
+		u, err := s.scan(rows, partition)
+		list = append(list, u)
+		return err
+	})})
+	return list, err
+}
+
+func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
+	u := UsageEventRow{Position: events.Position{Partition: partition}}
+	facts := usageFacts{aggregated: s.stands.aggregated, failing: s.stands.failing}
+	var payload, rejection, letters []byte
+	if err := row.Scan(&u.Position.Number, &u.RecordedAt, &payload, &facts.validated, &rejection, &letters); err != nil {
+		return u, err
+	}
+	var usage events.Usage
+	var rejected events.Rejected
+	err := errors.Join(json.Unmarshal(payload, &usage), unmarshalAny(rejection, &rejected), unmarshalAny(letters, &facts.letters))
+	if err != nil {
+		return u, fmt.Errorf("read what stands at %s: %w", u.Position, err)
+	}
+	facts.recorded, facts.rejected = u.Position.Number, rejection != nil
+	u.EventID, u.Type, u.Feature, u.Amount, u.Timestamp = usage.EventID, usage.Type, usage.Feature, usage.Amount, usage.Timestamp.UTC()
+	u.RecordedAt, u.Status = u.RecordedAt.UTC(), facts.status()
+	if u.Status == UsageRejected {
+		u.Code, u.Reason = rejected.Code, rejected.Reason
+	}
+	return u, nil
+}
+
+// unmarshalAny decodes what may be absent.
+func unmarshalAny(b []byte, into any) error {
+	if b == nil {
+		return nil
+	}
+	return json.Unmarshal(b, into)
 }

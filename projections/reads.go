@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -89,6 +91,35 @@ func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error 
 	return nil
 }
 
+// within runs several steps in one read-only transaction, under the viewer's role.
+func (r *Reads) within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, r.Pool, options, func(tx pgx.Tx) error {
+		if !v.Operator {
+			b := new(pgx.Batch)
+			b.Queue(becomeTenant)
+			b.Queue(nameTenant, v.TenantID.String())
+			if err := tx.SendBatch(ctx, b).Close(); err != nil {
+				return fmt.Errorf("become a tenant: %w", err)
+			}
+		}
+		return read(tx)
+	})
+}
+
+// step runs one query of within.
+func step(ctx context.Context, tx pgx.Tx, q query) error {
+	rows, err := tx.Query(ctx, q.sql, q.args...)
+	if err == nil {
+		err = q.scan(rows)
+		rows.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("read in a snapshot: %w", err)
+	}
+	return nil
+}
+
 func snapshotBatch(v Viewer, queries []query) *pgx.Batch {
 	b := new(pgx.Batch)
 	b.Queue(beginSnapshot)
@@ -138,10 +169,11 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// into scans the one row that there may be, and tells whether there was.
-func into(found *bool, dest ...any) func(pgx.Rows) error {
-	return each(func(rows pgx.Rows) error {
-		*found = true
-		return rows.Scan(dest...)
-	})
-}
+// maxPage bounds a page of any list: what is asked for beyond it is cut.
+const maxPage = 1000
+
+func pageSize(limit int) int { return max(1, min(limit, maxPage)) }
+
+// storable reports whether the database can hold the text at all. What it cannot
+// hold is in no table, and asking for it would be a fault.
+func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

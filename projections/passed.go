@@ -1,0 +1,163 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// A recorded position p has passed a projection X, for a tenant, when
+//
+//	every event of the tenant recorded up to p has its verdict, and
+//	every verdict so given that is a yes is folded by X, and
+//	where X reads the log itself, p is folded by X.
+//
+// With head H, the validator's checkpoint v, X's checkpoint x, raw the positions
+// of the tenant's events on usage.raw, and V(r) the position of the yes to r:
+//
+//	decided = min{r ∈ raw: r > v} − 1, or H where there is none
+//	passed  = min(decided, min{r ∈ raw: V(r) > x} − 1, min{g re-aggregated: g > x} − 1)
+//	          and, of a reader of the log, min(that, x)
+//
+// v, x and H only grow, and a verdict is never taken back, so passed never
+// falls. Verdicts come in the order of what they are on: the first yes beyond x
+// tells the first r. That is what consumer_standing (migrations) computes, in the
+// snapshot of the figures, so that the position is true of them.
+//
+// "Decided" is a little more than the validator's checkpoint or, where that is at
+// the last event of its topic, the head: it holds for the tenant alone, and so a
+// neighbour's backlog does not hold it back.
+
+// source is a projection whose progress can be asked for, and its consumer.
+type source struct {
+	projection string
+	consumer   string
+	wholeLog   bool
+}
+
+func aggregatesSource() source {
+	return source{projection: "usage_aggregates", consumer: events.GroupAggregator}
+}
+
+func entitlementsSource() source {
+	return source{projection: "entitlement_reads", consumer: events.GroupEntitlements, wholeLog: true}
+}
+
+// standingSpan bounds how far from a checkpoint the tenant's next event is looked
+// for: some milliseconds. Further behind, positions are understated.
+const standingSpan = 8192
+
+// standing is how far a consumer is for a tenant, in numbers of its partition.
+type standing struct {
+	head          int64
+	decided       int64
+	lastValidated int64
+	folded        int64
+	passed        int64
+	generation    int
+	movedAt       time.Time // when the consumer's checkpoint moved last
+}
+
+const readStanding = `
+SELECT s.head, s.decided, s.last_validated, s.folded, s.passed, s.generation, s.moved_at
+FROM consumer_standing($1::smallint, $2::uuid, $3::text, $4::int, $5::text, $6::boolean, $7::bigint) s`
+
+var errNoStanding = errors.New("the projection has no live generation or no checkpoints")
+
+// standingOf reads how far a projection is for a tenant; generation nil is the live one.
+func standingOf(src source, tenant uuid.UUID, generation *int, into *standing) query {
+	return query{
+		sql:  readStanding,
+		args: []any{events.PartitionOf(tenant), tenant, src.projection, generation, src.consumer, src.wholeLog, int64(standingSpan)},
+		scan: each(func(rows pgx.Rows) error {
+			var head, decided, lastValidated, folded, passed *int64
+			var generation *int
+			var movedAt *time.Time
+			if err := rows.Scan(&head, &decided, &lastValidated, &folded, &passed, &generation, &movedAt); err != nil {
+				return err
+			}
+			if generation == nil {
+				return errNoStanding
+			}
+			*into = standing{*head, *decided, *lastValidated, *folded, *passed, *generation, *movedAt}
+			return nil
+		}),
+	}
+}
+
+// asOf is the position to tell with figures: what has passed, or what was waited for.
+func (s *standing) asOf(tenant uuid.UUID, w Wait) events.Position {
+	p := events.Position{Partition: events.PartitionOf(tenant), Number: s.passed}
+	if w.MinPosition != nil && w.MinPosition.Number > p.Number {
+		p.Number = w.MinPosition.Number // await has proved it
+	}
+	return p
+}
+
+// Polling while a position is waited for: short at first, for what is nearly there.
+const (
+	pollFirst = 2 * time.Millisecond
+	pollLast  = 20 * time.Millisecond
+)
+
+// await returns when the wait's position has passed the projection. A read that
+// begins afterwards sees it.
+func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	if w.MinPosition.Partition != events.PartitionOf(tenant) {
+		return positionInvalid(fmt.Sprintf("minPosition %s is in another partition than the tenant's log, %d", w.MinPosition, events.PartitionOf(tenant)))
+	}
+	a := arrival{position: w.MinPosition.Number, target: -1, wholeLog: src.wholeLog}
+	deadline := time.Now().Add(w.For)
+	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
+		var s standing
+		if err := r.snapshot(ctx, v, standingOf(src, tenant, nil, &s)); err != nil {
+			return err
+		}
+		if a.position > s.head {
+			return positionInvalid(fmt.Sprintf("minPosition %s is beyond the end of the log, %d", w.MinPosition, s.head))
+		}
+		left := time.Until(deadline)
+		switch {
+		case a.arrived(&s):
+			return nil
+		case left <= 0:
+			return ErrProjectionBehind
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(poll, left)):
+		}
+	}
+}
+
+// arrival follows one position through looks at a moving consumer. Once the
+// position is decided, the last verdict of that moment is what has to be folded:
+// it stands still, also where traffic never lets the consumer catch up.
+type arrival struct {
+	position int64
+	target   int64 // -1: not known yet
+	wholeLog bool
+}
+
+func (a *arrival) arrived(s *standing) bool {
+	if s.passed >= a.position {
+		return true
+	}
+	if a.target < 0 && s.decided >= a.position {
+		a.target = s.lastValidated
+		if a.wholeLog {
+			a.target = max(a.target, a.position)
+		}
+	}
+	return a.target >= 0 && s.folded >= a.target
+}

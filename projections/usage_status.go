@@ -1,0 +1,119 @@
+package projections
+
+import (
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// States of a usage event in receipts and lists.
+const (
+	UsagePending      = "PENDING"       // recorded, without a verdict
+	UsageValidated    = "VALIDATED"     // accepted by the validator, not in the aggregates yet
+	UsageAggregated   = "AGGREGATED"    // counted
+	UsageRejected     = "REJECTED"      // refused by the validator, or discarded
+	UsageDeadLettered = "DEAD_LETTERED" // parked: could not be published or folded
+)
+
+// usageFacts are what the status of a usage event follows from. Status is derived
+// at each read and kept nowhere.
+type usageFacts struct {
+	recorded   int64
+	validated  int64 // position of the verdict, 0 for none
+	rejected   bool
+	aggregated int64 // the aggregator's checkpoint
+	letters    []usageLetter
+	failing    []int64 // what failures that are no dead letters yet speak of
+}
+
+// usageLetter is a dead letter of a usage event.
+type usageLetter struct {
+	Stage    string `json:"stage"`
+	Status   string `json:"status"`
+	Topic    string `json:"topic"`    // of what failed
+	Consumer string `json:"consumer"` // that failed; "" where none did
+}
+
+// parks reports whether the letter stands for the event itself, on its way over a
+// topic: not for another payload, nor for a read model beside that way.
+func (l *usageLetter) parks(topic events.Topic) bool {
+	beside := l.Consumer != "" && l.Consumer != events.GroupValidator && l.Consumer != events.GroupAggregator
+	return l.Topic == topic.Name() && l.Stage != events.StageIngestion && !beside
+}
+
+func (f *usageFacts) status() string {
+	on, source := events.TopicUsageRaw, f.recorded
+	if f.validated > 0 {
+		on, source = events.TopicUsageValidated, f.validated
+	}
+	at := make(map[string]string) // status of the letters that park it → their stage
+	for i := range f.letters {
+		if f.letters[i].parks(on) {
+			at[f.letters[i].Status] = f.letters[i].Stage
+		}
+	}
+	for _, position := range f.failing {
+		if position == source {
+			at[events.StatusFailed] = events.StagePublishing
+		}
+	}
+	_, discarded := at[events.StatusDiscarded]
+	_, retrying := at[events.StatusRetrying]
+	failed, isFailed := at[events.StatusFailed]
+	switch {
+	case discarded:
+		return UsageRejected
+	case isFailed && (failed != events.StageValidation || !f.rejected):
+		return UsageDeadLettered
+	case f.validated > 0 && (retrying || f.validated > f.aggregated):
+		return UsageValidated
+	case f.validated > 0:
+		return UsageAggregated
+	case f.rejected && !retrying:
+		return UsageRejected
+	default:
+		return UsagePending
+	}
+}
+
+// usageStanding is what the states of all of a tenant's events have in common.
+type usageStanding struct {
+	head             int64
+	aggregated       int64   // the aggregator's checkpoint
+	letterGeneration int     // of the dead letters to look at
+	failing          []int64 // sources of failures that are not folded into dead letters yet
+}
+
+// An event that failed in a fold or on its way out is passed by the checkpoint: it
+// must not look counted while its dead letter is still to be folded. $3 bounds how
+// much is looked at where the dead letters are far behind.
+const readUsageStanding = `
+SELECT h.position, a.position, d.generation, ARRAY(
+         SELECT (l.payload ->> 'sourcePosition')::bigint
+         FROM event_log l JOIN log_origins o ON o.id = l.origin
+         WHERE l.partition = h.partition AND l.tenant_id = $2 AND l.subject IN (10, 11)
+           AND l.position > d.position AND l.position <= least(h.topic_positions[3], d.position + $3::bigint)
+           AND (l.subject = 10 OR o.actor_id IN ('meterplex-usage-validator', 'meterplex-usage-aggregator')))
+FROM log_heads h
+JOIN LATERAL (
+  SELECT c.position FROM projection_pointers p
+  JOIN consumer_checkpoints c ON c.consumer = 'meterplex-usage-aggregator' AND c.generation = p.generation AND c.partition = h.partition
+  WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
+  ORDER BY p.tenant_id DESC LIMIT 1) a ON true
+JOIN LATERAL (
+  SELECT c.position, c.generation FROM projection_pointers p
+  JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
+  WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
+  ORDER BY p.tenant_id DESC LIMIT 1) d ON true
+WHERE h.partition = $1`
+
+func usageStandingOf(tenant uuid.UUID, s *usageStanding) query {
+	return query{
+		sql:  readUsageStanding,
+		args: []any{events.PartitionOf(tenant), tenant, int64(scannedRows)},
+		scan: each(func(rows pgx.Rows) error {
+			return rows.Scan(&s.head, &s.aggregated, &s.letterGeneration, &s.failing)
+		}),
+	}
+}
