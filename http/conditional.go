@@ -1,0 +1,81 @@
+package http
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	nethttp "net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// entityTag names what an answer says, whatever position it was true at: a weak
+// validator (RFC 9110, section 8.8.1).
+func entityTag(says []byte) string {
+	sum := sha256.Sum256(says)
+	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+}
+
+// unchanged reports whether If-None-Match names the tag, by weak comparison.
+func unchanged(r *nethttp.Request, tag string) bool {
+	for _, value := range r.Header["If-None-Match"] {
+		for candidate := range strings.SplitSeq(value, ",") {
+			candidate = strings.TrimSpace(candidate)
+			if candidate == "*" || strings.TrimPrefix(candidate, "W/") == strings.TrimPrefix(tag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Freshness is the part of a read's parameters that says how new it has to be.
+type Freshness struct {
+	MinPosition string `query:"minPosition" doc:"A position of the tenant's: answer only once every event recorded up to it has its verdict and that is folded." example:"17-4711"`
+	Prefer      string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for minPosition (RFC 7240)." example:"wait=10"`
+}
+
+// maxWait is the longest a reader may ask to wait.
+const maxWait = 30 * time.Second
+
+// wait reads the parameters.
+func (f Freshness) wait() (projections.Wait, error) {
+	if f.MinPosition == "" {
+		return projections.Wait{}, nil
+	}
+	position, err := events.ParsePosition(f.MinPosition)
+	if err != nil {
+		return projections.Wait{}, &domain.Error{Code: "position_invalid", Message: "minPosition: " + err.Error()}
+	}
+	return projections.Wait{MinPosition: &position, For: preferredWait(f.Prefer)}, nil
+}
+
+// applied is the value of Preference-Applied, "" where nothing was preferred.
+func (f Freshness) applied() string {
+	if wait := preferredWait(f.Prefer); wait > 0 && f.MinPosition != "" {
+		return "wait=" + strconv.Itoa(int(wait/time.Second))
+	}
+	return ""
+}
+
+// preferredWait reads wait=N out of a Prefer header. What cannot be honoured is
+// ignored, as RFC 7240 wants; more than maxWait is maxWait.
+func preferredWait(prefer string) time.Duration {
+	for preference := range strings.SplitSeq(prefer, ",") {
+		name, value, _ := strings.Cut(preference, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+			continue
+		}
+		value, _, _ = strings.Cut(value, ";")
+		seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 31)
+		if err != nil {
+			return 0
+		}
+		return min(time.Duration(seconds)*time.Second, maxWait)
+	}
+	return 0
+}

@@ -1,0 +1,100 @@
+package http
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// cursor is where a list goes on. It is opaque to clients: what it holds may
+// change with cursorVersion. It carries no right to anything: a list shows a
+// caller what it would show without a cursor.
+type cursor struct {
+	Version    int    `json:"v"`
+	Generation int    `json:"g,omitempty"` // of the projection the page was read from
+	After      string `json:"a"`           // the last entry of the page
+	Sum        []byte `json:"s"`           // binds it to the list it came from
+}
+
+const (
+	cursorVersion = 1
+	sumLength     = 12
+)
+
+// list is what a cursor belongs to: a route, a tenant and the filters. A cursor of
+// another list is refused, since its place means nothing here.
+type list []string
+
+func (l list) sum(generation int, after string) []byte {
+	h := sha256.New()
+	for _, part := range append(list{"meterplex cursor", after, strconv.Itoa(generation)}, l...) {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return h.Sum(nil)[:sumLength]
+}
+
+// next writes the cursor to the page after an entry.
+func (l list) next(generation int, after string) *string {
+	// A struct of numbers and valid strings always encodes.
+	body, _ := json.Marshal(cursor{cursorVersion, generation, after, l.sum(generation, after)})
+	text := base64.RawURLEncoding.EncodeToString(body)
+	return &text
+}
+
+func cursorInvalid() *Problem {
+	return newProblem("cursor_invalid", "cursor is not one that this list gave for these filters; start again without it")
+}
+
+// open reads a cursor that next wrote for the same list; "" is the first page.
+func (l list) open(text string) (generation int, after string, _ error) {
+	if text == "" {
+		return 0, "", nil
+	}
+	body, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return 0, "", cursorInvalid()
+	}
+	var c cursor
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&c); err != nil || c.Version != cursorVersion || strings.IndexByte(c.After, 0) >= 0 {
+		return 0, "", cursorInvalid()
+	}
+	if written := l.next(c.Generation, c.After); *written != text || !bytes.Equal(c.Sum, l.sum(c.Generation, c.After)) {
+		return 0, "", cursorInvalid()
+	}
+	return c.Generation, c.After, nil
+}
+
+// Paging is the part of a list's query that all lists have.
+type Paging struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many entries a page has at most."`
+	Cursor string `query:"cursor" doc:"nextCursor of the page before; opaque."`
+}
+
+// page is an answer that lists.
+type page[T any] struct {
+	Data       []T     `json:"data" nullable:"false"`
+	NextCursor *string `json:"nextCursor" doc:"null on the last page."`
+}
+
+// listed is a page as an operation's output.
+type listed[T any] struct{ Body page[T] }
+
+// cut makes a page of what was asked for with one more than limit: only where
+// that one is there does a next page follow. key names an entry's place.
+func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
+	p := page[T]{Data: entries}
+	if len(entries) > limit {
+		p.Data = entries[:limit]
+		p.NextCursor = l.next(0, key(&entries[limit-1]))
+	}
+	if p.Data == nil {
+		p.Data = []T{}
+	}
+	return p
+}

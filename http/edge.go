@@ -1,0 +1,98 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	nethttp "net/http"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// edge is what every request passes first and every answer last: ids, headers
+// that all answers have, faults of ours, metrics, the log.
+type edge struct {
+	*service
+	next nethttp.Handler
+}
+
+func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
+	x, out, start := newExchange(r), &recorder{ResponseWriter: w}, time.Now()
+	header := w.Header()
+	header["X-Request-Id"] = []string{x.id}
+	header["X-Content-Type-Options"] = []string{"nosniff"}
+	header["Cache-Control"] = []string{"no-store"}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer e.finish(out, r, x, start)
+	if refused := checkPath(r.URL.Path); refused != nil {
+		e.refuse(out, r, refused)
+		return
+	}
+	e.next.ServeHTTP(out, r)
+}
+
+// finish answers for a panic, counts and logs.
+func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time.Time) {
+	if fault := recover(); fault != nil {
+		if fault == nethttp.ErrAbortHandler {
+			panic(fault)
+		}
+		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.id, "trace", x.traceID(),
+			"fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+		if out.status == 0 {
+			e.refuse(out, r, newProblem("internal", "Something is wrong on our side; the request id helps to find out what"))
+		}
+	}
+	took := time.Since(start)
+	e.metrics.answered(x.route, r.Method, out.status, took)
+	e.log.DebugContext(r.Context(), "answered", "request", x.id, "trace", x.traceID(), "method", r.Method,
+		"route", routePath(x.route), "status", out.status, "took", took)
+}
+
+// checkPath refuses what no id or key can hold and a store or a log might choke on.
+func checkPath(path string) *Problem {
+	control := strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7F })
+	if control || !utf8.ValidString(path) {
+		return newProblem("path_invalid", "The path holds control characters or is not valid UTF-8")
+	}
+	return nil
+}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	nethttp.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = nethttp.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (r *recorder) Unwrap() nethttp.ResponseWriter { return r.ResponseWriter }
+
+// counter is a semaphore that never waits: who finds it full is sent away at
+// once, since a queue in front of a full service only makes answers late.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) enter(bound int64) bool {
+	if c.n.Add(1) > bound {
+		c.n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (c *counter) leave() { c.n.Add(-1) }

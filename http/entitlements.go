@@ -1,0 +1,247 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	nethttp "net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *service) entitlementOperations(t *site) {
+	const path = prefix + "/entitlements"
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/{feature}/check", id: "checkEntitlement", tag: "Entitlements",
+		summary:     "May the tenant use an amount of a feature?",
+		description: "200 also where it may not: allowed is false and reason says why. The ETag names what is said, not when: send it as If-None-Match."},
+		describeCheck, s.check)
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
+	serve(t, operation{method: nethttp.MethodPost, path: path + "/check", id: "checkEntitlements", tag: "Entitlements",
+		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
+}
+
+// check is a hot path: parameters are read and the answer is written by hand.
+func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
+	feature := pathValue(r, "feature")
+	if !isFeature(feature) {
+		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	}
+	query, _ := url.ParseQuery(r.URL.RawQuery) // the guard has read it before
+	amount := int64(1)
+	if text := query.Get("amount"); text != "" {
+		amount, _ = strconv.ParseInt(text, 10, 64)
+	}
+	asked := Freshness{MinPosition: query.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
+	wait, err := asked.wait()
+	if err != nil {
+		return err
+	}
+	x := exchangeOf(r.Context())
+	tenant := x.caller.TenantID
+	found, err := s.Reads.Check(r.Context(), projections.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
+	if err != nil {
+		return err
+	}
+	says := appendCheck(make([]byte, 0, 320), &found)
+	tag := entityTag(says)
+	header := w.Header()
+	header["Etag"] = []string{tag}
+	header["Cache-Control"] = []string{"private, no-cache"}
+	header["Vary"] = []string{"Authorization"}
+	if applied := asked.applied(); applied != "" {
+		header["Preference-Applied"] = []string{applied}
+	}
+	if unchanged(r, tag) {
+		w.WriteHeader(nethttp.StatusNotModified)
+		return nil
+	}
+	body := appendPosition(says, found.AsOf)
+	header["Content-Type"] = []string{mediaJSON}
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(nethttp.StatusOK)
+	_, _ = w.Write(body)
+	return nil
+}
+
+// isFeature tells what can be the key of a feature.
+func isFeature(key string) bool {
+	if len(key) < 1 || len(key) > domain.MaxFeature || key[0]-'a' > 'z'-'a' {
+		return false
+	}
+	for _, c := range []byte(key) {
+		if c-'a' > 'z'-'a' && c-'0' > 9 && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// entitlementCheck is the answer about one feature. A BOOLEAN feature has no figures;
+// what is not granted has only a reason.
+type entitlementCheck struct {
+	Allowed       bool            `json:"allowed"`
+	Feature       string          `json:"feature"`
+	Type          string          `json:"type,omitempty" enum:"BOOLEAN,QUOTA,METERED"`
+	Reason        string          `json:"reason,omitempty" doc:"Why it is not allowed." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
+	Limit         *int64          `json:"limit,omitempty" nullable:"true" doc:"null: no limit."`
+	Used          *json.Number    `json:"used,omitempty" nullable:"true"`
+	Held          *json.Number    `json:"held,omitempty" nullable:"true"`
+	Remaining     *json.Number    `json:"remaining,omitempty" nullable:"true" doc:"null: no limit."`
+	LimitBehavior string          `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
+	ResetAt       *time.Time      `json:"resetAt,omitempty" nullable:"true" doc:"null where the period never resets."`
+	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
+}
+
+// appendCheck writes an answer without the position it is true at.
+func appendCheck(dst []byte, c *projections.Check) []byte {
+	dst = strconv.AppendBool(append(dst, `{"allowed":`...), c.Allowed)
+	dst = appendMember(dst, "feature", c.Feature)
+	if c.Type != "" {
+		dst = appendMember(dst, "type", c.Type)
+	}
+	if c.Reason != "" {
+		dst = appendMember(dst, "reason", c.Reason)
+	}
+	if c.Used == nil {
+		return dst
+	}
+	dst = append(dst, `,"limit":`...)
+	if c.Limit == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, *c.Limit, 10)
+	}
+	dst = appendNumber(dst, "used", c.Used)
+	dst = appendNumber(dst, "held", c.Held)
+	dst = appendNumber(dst, "remaining", c.Remaining)
+	dst = appendMember(dst, "limitBehavior", c.LimitBehavior)
+	if c.ResetAt == nil {
+		return append(dst, `,"resetAt":null`...)
+	}
+	dst = append(dst, `,"resetAt":"`...)
+	return append(c.ResetAt.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+}
+
+func appendNumber(dst []byte, name string, n *json.Number) []byte {
+	dst = append(append(append(dst, ',', '"'), name...), '"', ':')
+	if n == nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, *n...)
+}
+
+// appendPosition ends an answer with the position it is true at.
+func appendPosition(dst []byte, p events.Position) []byte {
+	dst = strconv.AppendInt(append(dst, `,"asOfPosition":"`...), int64(p.Partition), 10)
+	dst = strconv.AppendInt(append(dst, '-'), p.Number, 10)
+	return append(dst, '"', '}')
+}
+
+func describeCheck(op *huma.Operation, types schemas) {
+	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+	op.Parameters = []*huma.Param{
+		{Name: "feature", In: "path", Required: true, Schema: text()},
+		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Maximum: ptr(float64(domain.MaxAmount)), Default: 1}},
+		{Name: "minPosition", In: "query", Schema: text(), Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
+		{Name: "Prefer", In: "header", Schema: text(), Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
+		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
+	}
+	op.Responses["200"] = &huma.Response{
+		Description: "What may be used.",
+		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(entitlementCheck{})}},
+	}
+	op.Responses["304"] = &huma.Response{Description: "What If-None-Match names is still what is said."}
+}
+
+// written is JSON that was written by hand.
+type written json.RawMessage
+
+// MarshalJSON gives it as it is.
+func (w written) MarshalJSON() ([]byte, error) { return w, nil }
+
+// Schema documents what is written.
+func (written) Schema(r huma.Registry) *huma.Schema { return schemas{r}.of(entitlementCheck{}) }
+
+func writtenChecks(found []projections.Check) []written {
+	out := make([]written, len(found))
+	for i := range found {
+		out[i] = appendPosition(appendCheck(nil, &found[i]), found[i].AsOf)
+	}
+	return out
+}
+
+type entitlementsAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    struct {
+		Data       []written       `json:"data" nullable:"false"`
+		NextCursor *string         `json:"nextCursor" doc:"Always null: there is one page."`
+		AsOf       events.Position `json:"asOfPosition"`
+	} `nameHint:"Entitlements"`
+}
+
+func (s *service) entitlements(ctx context.Context, in *struct{ Freshness }) (*entitlementsAnswer, error) {
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	tenant := exchangeOf(ctx).caller.TenantID
+	found, err := s.Reads.Entitlements(ctx, projections.Viewer{TenantID: tenant}, tenant, wait)
+	if err != nil {
+		return nil, err
+	}
+	answer := &entitlementsAnswer{Applied: in.applied()}
+	answer.Body.Data, answer.Body.AsOf = writtenChecks(found.Data), found.AsOf
+	return answer, nil
+}
+
+type checksRequest struct {
+	Freshness
+	Body struct {
+		Features []question `json:"features" minItems:"1" maxItems:"100" nullable:"false"`
+	} `nameHint:"Checks"`
+}
+
+type question struct {
+	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Amount  *int64 `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" default:"1"`
+}
+
+type checksAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    struct {
+		Data []written `json:"data" nullable:"false"`
+	} `nameHint:"CheckedEntitlements"`
+}
+
+func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer, error) {
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	questions := make([]projections.Question, len(in.Body.Features))
+	for i, q := range in.Body.Features {
+		if !isFeature(q.Feature) {
+			return nil, &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$",
+				Pointer: "/features/" + strconv.Itoa(i) + "/feature"}
+		}
+		questions[i] = projections.Question{Feature: q.Feature, Amount: 1}
+		if q.Amount != nil {
+			questions[i].Amount = *q.Amount
+		}
+	}
+	tenant := exchangeOf(ctx).caller.TenantID
+	found, err := s.Reads.Checks(ctx, projections.Viewer{TenantID: tenant}, tenant, questions, wait)
+	if err != nil {
+		return nil, err
+	}
+	answer := &checksAnswer{Applied: in.applied()}
+	answer.Body.Data = writtenChecks(found)
+	return answer, nil
+}

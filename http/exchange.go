@@ -1,0 +1,96 @@
+package http
+
+import (
+	"context"
+	"encoding/hex"
+	nethttp "net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+// exchange is what is known of one request beside the request itself.
+type exchange struct {
+	id     string    // X-Request-Id
+	trace  uuid.UUID // the 16 bytes of the trace id; also the events' correlation
+	route  *Route    // nil until it is known
+	caller commands.Caller
+	tenant *domain.Tenant // of a tenant key
+	body   []byte         // read, decompressed and checked to be JSON
+	from   *nethttp.Request
+}
+
+type exchangeKey struct{}
+
+// exchangeOf gives the exchange that edge has put into every request's context.
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	if x == nil {
+		return &exchange{}
+	}
+	return x
+}
+
+func (x *exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
+
+// newExchange takes the ids a client sent where they are sane, else its own.
+func newExchange(r *nethttp.Request) *exchange {
+	x := &exchange{id: r.Header.Get("X-Request-Id"), from: r}
+	fresh := uuid.Must(uuid.NewV7())
+	if !isRequestID(x.id) {
+		x.id = fresh.String()
+	}
+	var ok bool
+	if x.trace, ok = traceOf(r.Header["Traceparent"]); !ok {
+		x.trace = fresh
+	}
+	return x
+}
+
+// maxRequestID bounds what of a client is repeated in an answer and in logs.
+const maxRequestID = 128
+
+func isRequestID(id string) bool {
+	for _, c := range []byte(id) {
+		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxRequestID
+}
+
+func isAlphanumeric(c byte) bool {
+	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
+}
+
+// traceOf reads the trace id of a traceparent header (W3C Trace Context, section
+// 3.2). What is malformed is as if it was not there, as that standard wants.
+func traceOf(values []string) (trace uuid.UUID, ok bool) {
+	if len(values) != 1 {
+		return trace, false
+	}
+	v := values[0]
+	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
+		return trace, false
+	}
+	for _, part := range [...]string{v[:2], v[3:35], v[36:52], v[53:]} {
+		if !isLowerHex(part) {
+			return trace, false
+		}
+	}
+	if _, err := hex.Decode(trace[:], []byte(v[3:35])); err != nil {
+		return trace, false
+	}
+	return trace, trace != uuid.Nil && v[36:52] != "0000000000000000"
+}
+
+func isLowerHex(s string) bool {
+	for _, c := range []byte(s) {
+		if c-'0' > 9 && c-'a' > 'f'-'a' {
+			return false
+		}
+	}
+	return true
+}

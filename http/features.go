@@ -1,0 +1,66 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+func (s *service) featureOperations(t *site) {
+	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
+	serve(t, operation{method: nethttp.MethodPut, path: one, also: nethttp.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
+		description: "201 for a new one, 200 for a changed one. The type stays.", problems: []int{nethttp.StatusConflict}}, s.putFeature)
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
+		problems: []int{nethttp.StatusNotFound}}, s.getFeature)
+}
+
+type FeaturePath struct {
+	LookupKey string `path:"lookupKey" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+}
+
+// featureAnswer is 201 for a new feature, else 200.
+type featureAnswer struct {
+	Status int
+	Body   domain.Feature
+}
+
+func putStatus(created bool) int {
+	if created {
+		return nethttp.StatusCreated
+	}
+	return nethttp.StatusOK
+}
+
+type putFeatureRequest struct {
+	FeaturePath
+	Body struct {
+		Name string `json:"name" minLength:"1" maxLength:"200"`
+		Type string `json:"type" enum:"BOOLEAN,QUOTA,METERED"`
+		Unit string `json:"unit,omitempty" maxLength:"50"`
+	} `nameHint:"NewFeature"`
+}
+
+func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
+	f, created, err := s.Catalogue.PutFeature(ctx, exchangeOf(ctx).caller,
+		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit})
+	return &featureAnswer{putStatus(created), f}, err
+}
+
+func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*listed[domain.Feature], error) {
+	return listCatalogue(list{"features"}, in.Paging, func(p commands.Page) ([]domain.Feature, error) { return s.Reader.Features(ctx, p) },
+		func(f *domain.Feature) string { return f.LookupKey })
+}
+
+func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*featureAnswer, error) {
+	f, err := s.Reader.Feature(ctx, in.LookupKey)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, absent("feature_not_found")
+	}
+	return &featureAnswer{nethttp.StatusOK, *f}, nil
+}

@@ -1,0 +1,166 @@
+package http
+
+import (
+	nethttp "net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// Media types of ingest beside application/json.
+const (
+	mediaJSON            = "application/json"
+	mediaCloudEvent      = "application/cloudevents+json"
+	mediaCloudEventBatch = "application/cloudevents-batch+json"
+)
+
+// ingest is the hot path: the body is decoded without reflection, and the answer
+// is written without it.
+func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
+	x, start := exchangeOf(r.Context()), time.Now()
+	if p := s.admitBacklog(); p != nil {
+		return p
+	}
+	if p := x.readReplay(r.Header["Meterplex-Replay"]); p != nil {
+		return p
+	}
+	items, err := s.readEvents(r)
+	if err != nil {
+		return err
+	}
+	if p := s.admitEvents(w.Header(), x.caller.TenantID, len(items)); p != nil {
+		return p
+	}
+	verdicts, err := s.Ingest.Do(r.Context(), x.caller, items)
+	if err != nil {
+		return err
+	}
+	sums := countVerdicts(verdicts)
+	body := appendVerdicts(make([]byte, 0, answerRoom*(1+len(verdicts))), sums, verdicts)
+	s.metrics.ingested(sums, time.Since(start))
+	header := w.Header()
+	header["Content-Type"] = []string{mediaJSON}
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(nethttp.StatusAccepted)
+	_, _ = w.Write(body) // who went away sends it again
+	return nil
+}
+
+// readReplay takes the word of a queue that is emptied after an outage. It ends in
+// the envelope's metadata, never in the payload.
+func (x *exchange) readReplay(values []string) *Problem {
+	if len(values) == 0 {
+		return nil
+	}
+	if len(values) > 1 || values[0] != "offline" {
+		return newProblem("header_invalid", `Meterplex-Replay may only be "offline"`)
+	}
+	x.caller.Replay = values[0]
+	return nil
+}
+
+// readEvents decodes the body by its media type. Attributes of a CloudEvent in
+// headers make the request one in binary mode, whatever JSON type data has.
+func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
+	binary := hasAttributes(r.Header)
+	media := ""
+	body, p := s.readBody(r, func(m string) bool {
+		media = m
+		switch {
+		case binary && !strings.HasPrefix(m, "application/cloudevents"):
+			return m == mediaJSON || strings.HasSuffix(m, "+json") || strings.HasSuffix(m, "/json")
+		default:
+			return m == mediaJSON || m == mediaCloudEvent || m == mediaCloudEventBatch
+		}
+	})
+	if p != nil {
+		return nil, p
+	}
+	switch media {
+	case mediaCloudEvent:
+		return domain.DecodeCloudEvent(body)
+	case mediaCloudEventBatch:
+		return domain.DecodeCloudEventBatch(body)
+	}
+	if binary {
+		return domain.DecodeCloudEventBinary(r.Header, body)
+	}
+	return domain.DecodeBatch(body)
+}
+
+func hasAttributes(header nethttp.Header) bool {
+	for name := range header {
+		if strings.HasPrefix(name, "Ce-") {
+			return true
+		}
+	}
+	return false
+}
+
+// describeIngest is what reflection would have found in typed bodies.
+func describeIngest(op *huma.Operation, types schemas) {
+	cloudEvent := types.of(cloudEvent{})
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		mediaJSON:            {Schema: types.of(usageBatch{}), Example: exampleBatch()},
+		mediaCloudEvent:      {Schema: cloudEvent},
+		mediaCloudEventBatch: {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloudEvent, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch)}},
+	}}
+	op.Parameters = []*huma.Param{
+		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
+			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "zstd"}}},
+		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
+			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
+	}
+	text := &huma.Schema{Type: huma.TypeString}
+	op.Responses["202"] = &huma.Response{
+		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
+		Headers: map[string]*huma.Param{
+			"RateLimit":        {Schema: text, Description: "What is left of the tenant's rate."},
+			"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
+		},
+		Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// usageBatch, usageEvent and cloudEvent describe bodies that domain decodes.
+type usageBatch struct {
+	Events []usageEvent `json:"events" minItems:"1" maxItems:"1000" nullable:"false"`
+}
+
+type usageEvent struct {
+	EventID   string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
+	Feature   string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Amount    int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Timestamp string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind."`
+	Metadata  map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
+	Type      string         `json:"type,omitempty" enum:"usage" default:"usage"`
+}
+
+type cloudEvent struct {
+	_               struct{}       `additionalProperties:"true"`
+	SpecVersion     string         `json:"specversion" enum:"1.0"`
+	ID              string         `json:"id" maxLength:"255" doc:"The eventId."`
+	Source          string         `json:"source" maxLength:"1024"`
+	Type            string         `json:"type" doc:"The feature, where there is no subject."`
+	Subject         string         `json:"subject,omitempty" doc:"The feature."`
+	Time            string         `json:"time" format:"date-time"`
+	DataContentType string         `json:"datacontenttype,omitempty"`
+	Data            cloudEventData `json:"data"`
+}
+
+type cloudEventData struct {
+	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+func exampleBatch() any {
+	return map[string]any{"events": []any{map[string]any{
+		"eventId": "evt_1", "feature": "api_calls", "amount": 1, "timestamp": "2026-05-01T12:00:00Z",
+	}}}
+}

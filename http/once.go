@@ -1,0 +1,47 @@
+package http
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+// Idempotent describes the header that once reads.
+type Idempotent struct {
+	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"A repeat under the same key gives the first answer, without a secret; another request under it is 422."`
+}
+
+const maxIdempotencyKey = 255
+
+// once makes the request one that takes effect once, where the caller gave a key.
+// Two requests are the same when method, path and canonical body are.
+func once(ctx context.Context) (commands.Once, error) {
+	x := exchangeOf(ctx)
+	values := x.from.Header["Idempotency-Key"]
+	if len(values) == 0 {
+		return commands.Once{}, nil
+	}
+	if len(values) > 1 || !isIdempotencyKey(values[0]) {
+		return commands.Once{}, newProblem("idempotency_key_invalid", "Idempotency-Key must be there once, with 1 to 255 printable ASCII characters")
+	}
+	var canonical []byte
+	if len(x.body) > 0 {
+		var fault *domain.Error
+		if canonical, fault = domain.Canonical(x.body); fault != nil {
+			return commands.Once{}, fault
+		}
+	}
+	request := append([]byte(x.from.Method+" "+x.from.URL.EscapedPath()+"\n"), canonical...)
+	return commands.Once{Key: values[0], RequestHash: sha256.Sum256(request)}, nil
+}
+
+func isIdempotencyKey(key string) bool {
+	for _, c := range []byte(key) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return key != "" && len(key) <= maxIdempotencyKey
+}

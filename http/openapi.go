@@ -1,0 +1,205 @@
+package http
+
+import (
+	"encoding/json"
+	nethttp "net/http"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is durable and counts exactly once, however often it is sent.
+
+Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" + `. Unknown
+query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
+is a place in the event log. Lists are pages: send ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.`
+
+// Names of the security schemes.
+const (
+	tenantScheme   = "tenantKey"
+	operatorScheme = "operatorKey"
+)
+
+// description is what stands above the operations.
+func description(version string) *huma.OpenAPI {
+	if version == "" {
+		version = "dev"
+	}
+	return &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info:    &huma.Info{Title: "Meterplex", Version: version, Description: about},
+		Servers: []*huma.Server{{URL: "/"}},
+		Tags: []*huma.Tag{
+			{Name: "Usage", Description: "Send usage events and read what became of them."},
+			{Name: "Entitlements", Description: "What a tenant may use, and how much is left."},
+			{Name: "Tenants", Description: "Tenants and their subscriptions."},
+			{Name: "Keys", Description: "Keys of tenants and of operators. A secret is shown once."},
+			{Name: "Features and plans", Description: "What can be used, and what plans grant of it."},
+			{Name: "Dead letters", Description: "What failed, and its retries."},
+			{Name: "System", Description: "Health and the identity of the figures."},
+		},
+		Components: &huma.Components{
+			Schemas: newRegistry(),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				tenantScheme:   {Type: "http", Scheme: "bearer", Description: "A tenant's key: mp_live_… or mp_test_…. It names the tenant."},
+				operatorScheme: {Type: "http", Scheme: "bearer", Description: "An operator's key: mp_op_…."},
+			},
+		},
+		Extensions: map[string]any{"x-problems": problemCodes()},
+	}
+}
+
+// newRegistry knows what Go's types do not say.
+func newRegistry() huma.Registry {
+	r := huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer)
+	r.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[exactInteger]())
+	r.RegisterTypeAlias(reflect.TypeFor[uuid.UUID](), reflect.TypeFor[id]())
+	r.RegisterTypeAlias(reflect.TypeFor[events.Position](), reflect.TypeFor[position]())
+	return r
+}
+
+// exactInteger, id and position document a json.Number, which is an integer of any
+// size, a uuid.UUID and an events.Position.
+type (
+	exactInteger struct{}
+	id           struct{}
+	position     struct{}
+)
+
+// Schema implements huma.SchemaProvider.
+func (exactInteger) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
+
+// Schema implements huma.SchemaProvider.
+func (id) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "uuid"}
+}
+
+// Schema implements huma.SchemaProvider.
+func (position) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,2}-[0-9]+$", Examples: []any{"17-4711"}}
+}
+
+// schemaPrefix is where references point.
+const schemaPrefix = "#/components/schemas/"
+
+// problemCode explains a code on the reference page.
+type problemCode struct {
+	Code   string `json:"code"`
+	Status int    `json:"status"`
+	Title  string `json:"title"`
+}
+
+// problemCodes lists the codes that are not simply "the request is not valid".
+func problemCodes() []problemCode {
+	var list []problemCode
+	for _, r := range refusals() {
+		list = append(list, problemCode{r.code, r.status, r.title})
+	}
+	return list
+}
+
+// describe makes huma's description of an operation: its security from the route
+// table, its problems from what every route of its kind may answer.
+func (t *site) describe(o operation) huma.Operation {
+	row := t.rows[o.method+" "+o.path]
+	op := huma.Operation{
+		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Description: o.description,
+		Tags: []string{o.tag}, DefaultStatus: o.status, Responses: map[string]*huma.Response{},
+	}
+	statuses := append([]int{nethttp.StatusBadRequest, nethttp.StatusInternalServerError, nethttp.StatusServiceUnavailable}, o.problems...)
+	if row != nil && row.Who != Public {
+		op.Security = security(row)
+		statuses = append(statuses, nethttp.StatusUnauthorized, nethttp.StatusForbidden)
+	} else {
+		op.Security = []map[string][]string{}
+	}
+	if o.method != nethttp.MethodGet && o.method != nethttp.MethodDelete {
+		statuses = append(statuses, nethttp.StatusRequestTimeout, nethttp.StatusRequestEntityTooLarge, nethttp.StatusUnsupportedMediaType)
+	}
+	problem := schemas{t.api.OpenAPI().Components.Schemas}.of(Problem{})
+	for _, status := range statuses {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: nethttp.StatusText(status),
+			Content:     map[string]*huma.MediaType{problemType: {Schema: problem}},
+		}
+	}
+	return op
+}
+
+// security lists the keys that are taken; each alternative stands by itself.
+func security(row *Route) []map[string][]string {
+	var all []map[string][]string
+	for _, scope := range row.Scopes {
+		scheme := tenantScheme
+		if slices.Contains(commands.OperatorScopes(), scope) {
+			scheme = operatorScheme
+		}
+		all = append(all, map[string][]string{scheme: {scope}})
+	}
+	return all
+}
+
+// tidy takes out of the description what huma adds for its own errors, and lets
+// answers grow: only what we read is closed to members nobody knows.
+func tidy(api *huma.OpenAPI) {
+	all := api.Components.Schemas.Map()
+	delete(all, "ErrorModel")
+	delete(all, "ErrorDetail")
+	read := map[string]bool{}
+	for _, item := range api.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op == nil || op.RequestBody == nil {
+				continue
+			}
+			for _, media := range op.RequestBody.Content {
+				markRead(api.Components.Schemas, media.Schema, read)
+			}
+		}
+	}
+	for name, schema := range all {
+		if !read[name] && schema.Type == huma.TypeObject {
+			schema.AdditionalProperties = nil
+		}
+		for _, member := range schema.Properties {
+			if member.Type == huma.TypeArray {
+				member.Nullable = false // an empty list is written []
+			}
+		}
+	}
+	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated")
+	orNull(all["RecordedStep"], "correlationId")
+}
+
+// orNull lets members be null whose Go types, in another package, cannot say so.
+func orNull(schema *huma.Schema, members ...string) {
+	if schema == nil {
+		return
+	}
+	for _, name := range members {
+		schema.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{schema.Properties[name], {Type: "null"}}}
+	}
+}
+
+func markRead(registry huma.Registry, s *huma.Schema, read map[string]bool) {
+	if s == nil {
+		return
+	}
+	if s.Ref != "" {
+		name := s.Ref[len(schemaPrefix):]
+		if !read[name] {
+			read[name] = true
+			markRead(registry, registry.SchemaFromRef(s.Ref), read)
+		}
+		return
+	}
+	markRead(registry, s.Items, read)
+	for _, property := range s.Properties {
+		markRead(registry, property, read)
+	}
+}

@@ -1,0 +1,76 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+func (s *service) planOperations(t *site) {
+	const path, one = prefix + "/plans", prefix + "/plans/{key}"
+	serve(t, operation{method: nethttp.MethodPut, path: one, also: nethttp.StatusCreated, id: "putPlan", tag: "Features and plans", summary: "Define a plan or change it",
+		description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took."}, s.putPlan)
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listPlans", tag: "Features and plans", summary: "List plans"}, s.listPlans)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getPlan", tag: "Features and plans", summary: "Read a plan",
+		problems: []int{nethttp.StatusNotFound}}, s.getPlan)
+}
+
+type PlanPath struct {
+	Key string `path:"key" pattern:"^[a-z0-9][a-z0-9_.-]{0,63}$"`
+}
+
+// planAnswer is 201 for a new plan, else 200.
+type planAnswer struct {
+	Status int
+	Body   domain.Plan
+}
+
+func planBody(p domain.Plan) domain.Plan {
+	if p.Entitlements == nil {
+		p.Entitlements = []domain.Entitlement{}
+	}
+	return p
+}
+
+type newEntitlement struct {
+	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Limit         *int64 `json:"limit,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"null: no limit."`
+	LimitBehavior string `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
+	ResetPeriod   string `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
+	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce"`
+}
+
+type putPlanRequest struct {
+	PlanPath
+	Body struct {
+		Name         string           `json:"name" minLength:"1" maxLength:"200"`
+		Entitlements []newEntitlement `json:"entitlements" maxItems:"200" nullable:"false"`
+	} `nameHint:"NewPlan"`
+}
+
+func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*planAnswer, error) {
+	plan := domain.Plan{Key: in.Key, Name: in.Body.Name, Entitlements: make([]domain.Entitlement, len(in.Body.Entitlements))}
+	for i, e := range in.Body.Entitlements {
+		plan.Entitlements[i] = domain.Entitlement(e)
+	}
+	plan, created, err := s.Catalogue.PutPlan(ctx, exchangeOf(ctx).caller, plan)
+	return &planAnswer{putStatus(created), planBody(plan)}, err
+}
+
+func (s *service) listPlans(ctx context.Context, in *struct{ Paging }) (*listed[domain.Plan], error) {
+	return listCatalogue(list{"plans"}, in.Paging, func(p commands.Page) ([]domain.Plan, error) { return s.Reader.Plans(ctx, p) },
+		func(p *domain.Plan) string { *p = planBody(*p); return p.Key })
+}
+
+func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*planAnswer, error) {
+	p, err := s.Reader.Plan(ctx, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, absent("plan_not_found")
+	}
+	return &planAnswer{nethttp.StatusOK, planBody(*p)}, nil
+}

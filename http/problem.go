@@ -1,0 +1,132 @@
+package http
+
+import (
+	"encoding/json"
+	nethttp "net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is the answer to everything that is refused or fails (RFC 9457). Code
+// is stable; clients branch on it.
+type Problem struct {
+	Type     string  `json:"type" format:"uri-reference" doc:"Where the code is explained."`
+	Title    string  `json:"title" doc:"What the code says, the same for each occurrence."`
+	Status   int     `json:"status" doc:"The HTTP status."`
+	Detail   string  `json:"detail" doc:"What is wrong with this request, and what to do."`
+	Instance string  `json:"instance" format:"uri-reference" doc:"What was asked for."`
+	Code     string  `json:"code" doc:"Stable, in snake_case."`
+	Errors   []Fault `json:"errors,omitempty" nullable:"false" doc:"The members at fault; at most 5 are listed."`
+	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
+
+	retryAfter int // seconds, 0 for none
+}
+
+// Fault is one thing that is wrong with a body.
+type Fault struct {
+	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) into the body; empty where it is not about a member."`
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+}
+
+// Bounds of an answer: together they stay below 4 KiB.
+const (
+	maxDetail  = 400 // bytes
+	maxPointer = 300
+	maxFaults  = 5
+	maxProblem = 4096
+)
+
+func newProblem(code, detail string) *Problem {
+	r := refusalOf(code)
+	return &Problem{Type: "/docs#problem-" + code, Title: r.title, Status: r.status, Code: code,
+		Detail: clip(detail, maxDetail), retryAfter: r.retry}
+}
+
+// at adds the member at fault, with the problem's own code and detail.
+func (p *Problem) at(pointer string) *Problem {
+	if pointer != "" && len(p.Errors) < maxFaults {
+		p.Errors = append(p.Errors, Fault{clip(pointer, maxPointer), p.Code, p.Detail})
+	}
+	return p
+}
+
+func (p *Problem) retry(seconds int) *Problem {
+	p.retryAfter = seconds
+	return p
+}
+
+// clip cuts text to at most n bytes, between characters.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = text[:n]
+	for len(text) > 0 {
+		if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size > 1 {
+			break
+		}
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// Error, GetStatus and ContentType are what huma asks of an error it writes.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is RFC 9457's media type.
+func (p *Problem) ContentType(string) string { return problemType }
+
+const problemType = "application/problem+json"
+
+// GetHeaders are the headers that go with the problem.
+func (p *Problem) GetHeaders() nethttp.Header {
+	h := nethttp.Header{}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.Status == nethttp.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="meterplex"`)
+	}
+	return h
+}
+
+// maxInstance bounds how much of a path is repeated.
+const maxInstance = 256
+
+// of completes the problem with what belongs to the request.
+func (p *Problem) of(r *nethttp.Request) *Problem {
+	p.TraceID = exchangeOf(r.Context()).traceID()
+	if p.Instance = r.URL.EscapedPath(); len(p.Instance) > maxInstance || !strings.HasPrefix(p.Instance, "/") {
+		p.Instance = "/"
+	}
+	return p
+}
+
+// refuse writes a problem. Nothing of the answer may have been written before.
+func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
+	body := p.of(r).encode()
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // a client that went away has no use for it
+}
+
+func (p *Problem) encode() []byte {
+	body, err := json.Marshal(p)
+	if err == nil && len(body) > maxProblem {
+		p.Errors, p.Detail = nil, clip(p.Detail, maxDetail/4)
+		body, err = json.Marshal(p)
+	}
+	if err != nil { // no member of a problem can fail to encode
+		return []byte(`{"status":500,"code":"internal"}`)
+	}
+	return append(body, '\n')
+}

@@ -1,0 +1,111 @@
+package http
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// queryRules are the query parameters an operation knows.
+type queryRules struct{ known map[string]*huma.Schema }
+
+func newQueryRules(op *huma.Operation) *queryRules {
+	rules := &queryRules{known: map[string]*huma.Schema{}}
+	for _, p := range op.Parameters {
+		if p.In == "query" {
+			rules.known[p.Name] = p.Schema
+		}
+	}
+	return rules
+}
+
+// maxParameter is more than any parameter needs; a cursor is the longest.
+const maxParameter = 2048
+
+// check refuses what the operation does not know, what is said twice, and what is
+// not of its type: a misspelt filter must not answer for all.
+func (rules *queryRules) check(raw string) *Problem {
+	if raw == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return newProblem("malformed_query", "The query is not name=value pairs joined by &, percent-encoded")
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		schema, known := rules.known[name]
+		switch {
+		case !known:
+			return newProblem("unknown_parameter", "The parameter "+echo(name)+" is not known here; names are case-sensitive")
+		case len(values[name]) > 1:
+			return newProblem("duplicate_parameter", "The parameter "+name+" is there more than once")
+		}
+		if why := parameterFault(schema, values[name][0]); why != "" {
+			return newProblem("parameter_invalid", name+" "+why)
+		}
+	}
+	return nil
+}
+
+// echo repeats a little of the input, printable and quoted.
+func echo(s string) string { return strconv.QuoteToASCII(clip(s, 40)) }
+
+func parameterFault(schema *huma.Schema, value string) string {
+	control := strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7F })
+	switch {
+	case value == "":
+		return "is empty; leave it out instead"
+	case len(value) > maxParameter || control || !utf8.ValidString(value):
+		return "is too long, holds control characters or is not UTF-8"
+	case schema.Type == huma.TypeInteger:
+		return integerFault(schema, value)
+	case len(schema.Enum) > 0 && !slices.Contains(schema.Enum, any(value)):
+		return "must be " + oneOf(schema.Enum)
+	}
+	return ""
+}
+
+// integerFault judges digits against the bounds of a schema; a number is written
+// in digits only.
+func integerFault(schema *huma.Schema, digits string) string {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != digits {
+		return "must be an integer, written in digits only"
+	}
+	if schema.Minimum != nil && n < int64(*schema.Minimum) || schema.Maximum != nil && n > int64(*schema.Maximum) {
+		return "must be " + bounds(schema)
+	}
+	return ""
+}
+
+func bounds(schema *huma.Schema) string {
+	low, high := "", ""
+	if schema.Minimum != nil {
+		low = strconv.FormatInt(int64(*schema.Minimum), 10)
+	}
+	if schema.Maximum != nil {
+		high = strconv.FormatInt(int64(*schema.Maximum), 10)
+	}
+	switch {
+	case high == "":
+		return "at least " + low
+	case low == "":
+		return "at most " + high
+	}
+	return "from " + low + " to " + high
+}
+
+func oneOf(values []any) string {
+	words := make([]string, 0, len(values))
+	for _, v := range values {
+		if word, ok := v.(string); ok {
+			words = append(words, word)
+		}
+	}
+	return "one of " + strings.Join(words, ", ")
+}

@@ -1,0 +1,70 @@
+package http
+
+import (
+	"math"
+	nethttp "net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// rates are the token buckets of tenants' ingest, one token for an event. A
+// bucket belongs to this instance: the bound protects the instance.
+type rates struct{ buckets sync.Map } // uuid.UUID → *bucket
+
+func newRates() *rates { return &rates{} }
+
+type bucket struct {
+	mu     sync.Mutex
+	tokens float64
+	at     time.Time
+}
+
+// take takes n tokens if they are there, and tells how many are left and, where
+// they were not there, how long until they are.
+func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left float64, wait time.Duration, ok bool) {
+	found, known := r.buckets.Load(tenant)
+	if !known {
+		found, _ = r.buckets.LoadOrStore(tenant, &bucket{tokens: l.EventsBurst, at: now})
+	}
+	b := found.(*bucket)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if passed := now.Sub(b.at); passed > 0 {
+		b.tokens = min(l.EventsBurst, b.tokens+passed.Seconds()*l.EventsPerSecond)
+		b.at = now
+	}
+	if missing := float64(n) - b.tokens; missing > 0 {
+		return b.tokens, time.Duration(missing / l.EventsPerSecond * float64(time.Second)), false
+	}
+	b.tokens -= float64(n)
+	return b.tokens, 0, true
+}
+
+// admitEvents takes n events' tokens, and tells the client the limit before it is
+// hit (draft-ietf-httpapi-ratelimit-headers).
+func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *Problem {
+	left, wait, ok := s.ingestRate.take(tenant, n, s.now(), s.limits)
+	window := math.Ceil(s.limits.EventsBurst / s.limits.EventsPerSecond)
+	reset := math.Ceil((s.limits.EventsBurst - left) / s.limits.EventsPerSecond)
+	header["Ratelimit-Policy"] = []string{`"events";q=` + strconv.FormatInt(int64(s.limits.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
+	header["Ratelimit"] = []string{`"events";r=` + strconv.FormatInt(int64(left), 10) + ";t=" + strconv.Itoa(int(reset))}
+	if ok {
+		return nil
+	}
+	return newProblem("rate_limited", "The tenant is over its rate; nothing of the batch was taken, send it again later").
+		retry(int(math.Ceil(wait.Seconds())))
+}
+
+// admitBacklog refuses while more events wait to be published than may.
+func (s *service) admitBacklog() *Problem {
+	if s.Backlog == nil {
+		return nil
+	}
+	if waiting, bound := s.Backlog(); waiting > bound {
+		return newProblem("backlog_full", "Too many events wait to be published; nothing of the batch was taken, send it again later")
+	}
+	return nil
+}

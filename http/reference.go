@@ -1,0 +1,53 @@
+package http
+
+import (
+	"crypto/sha256"
+	_ "embed" // for the page below
+	"encoding/base64"
+	nethttp "net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// referencePage shows the description of the API. It is one file that loads
+// nothing but that description, so that it works where there is no internet.
+//
+//go:embed reference.html
+var referencePage string
+
+// newReference serves the page under a policy that lets only its own script and
+// style run, by their hashes.
+func newReference() nethttp.Handler {
+	policy := "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:; " +
+		"script-src '" + hashOf("script") + "'; style-src '" + hashOf("style") + "'"
+	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, _ *nethttp.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		_, _ = w.Write([]byte(referencePage))
+	})
+}
+
+// hashOf is the hash of the page's one element of a name, as a policy names it.
+func hashOf(element string) string {
+	_, rest, _ := strings.Cut(referencePage, "<"+element+">")
+	text, _, _ := strings.Cut(rest, "</"+element+">")
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// document serves the description, written once, when all of it is known.
+func (t *site) document(media string, write func() ([]byte, error)) nethttp.Handler {
+	once := sync.OnceValues(write)
+	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		body, err := once()
+		if err != nil {
+			t.refuse(w, r, t.problem(r.Context(), err))
+			return
+		}
+		w.Header().Set("Content-Type", media)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body)
+	})
+}

@@ -1,0 +1,117 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	nethttp "net/http"
+	"strings"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+// refusal is a code that is not answered with 400, and its title.
+type refusal struct {
+	code   string
+	status int
+	title  string
+	retry  int // seconds to wait before the same is sent again; 0: it would be refused again
+}
+
+// refusals is the one place that gives codes their statuses. A code that is not
+// here says that the request itself is wrong: 400, or 404 where it ends in
+// _not_found.
+func refusals() []refusal {
+	return []refusal{
+		{"unauthenticated", nethttp.StatusUnauthorized, "A valid key is required", 0},
+		{"forbidden", nethttp.StatusForbidden, "The key may not do this", 0},
+		{"tenant_suspended", nethttp.StatusForbidden, "The tenant is suspended", 0},
+		{"not_found", nethttp.StatusNotFound, "There is nothing here", 0},
+		{"method_not_allowed", nethttp.StatusMethodNotAllowed, "The method is not taken here", 0},
+		{"request_timeout", nethttp.StatusRequestTimeout, "The body did not arrive in time", 0},
+		{"subscription_exists", nethttp.StatusConflict, "The tenant has a subscription in force", 0},
+		{"feature_type_fixed", nethttp.StatusConflict, "The type of a feature does not change", 0},
+		{"key_not_usable", nethttp.StatusConflict, "The key is revoked or expired", 0},
+		{"dead_letter_not_retryable", nethttp.StatusConflict, "The dead letter cannot be retried now", 0},
+		{"body_too_large", nethttp.StatusRequestEntityTooLarge, "The body is too large", 0},
+		{"media_type_unsupported", nethttp.StatusUnsupportedMediaType, "The media type is not taken here", 0},
+		{"content_encoding_unsupported", nethttp.StatusUnsupportedMediaType, "The content encoding is not taken here", 0},
+		{"idempotency_key_reused", nethttp.StatusUnprocessableEntity, "The Idempotency-Key came with another request before", 0},
+		{"rate_limited", nethttp.StatusTooManyRequests, "The tenant sends more events than its rate allows", 1},
+		{"backlog_full", nethttp.StatusTooManyRequests, "Too many events wait to be published", 5},
+		{"internal", nethttp.StatusInternalServerError, "A fault of the service", 0},
+		{"unavailable", nethttp.StatusServiceUnavailable, "The event log is not available", 1},
+		{"overloaded", nethttp.StatusServiceUnavailable, "Too many requests are in work", 1},
+		{"projection_behind", nethttp.StatusServiceUnavailable, "The position has not been folded yet", 1},
+		{"not_ready", nethttp.StatusServiceUnavailable, "A dependency does not answer", 1},
+	}
+}
+
+// Titles of all other codes.
+const (
+	titleInvalid  = "The request is not valid"
+	titleNotFound = "There is no such thing, or it is another's"
+)
+
+func refusalOf(code string) refusal {
+	for _, r := range refusals() {
+		if r.code == code {
+			return r
+		}
+	}
+	if strings.HasSuffix(code, "_not_found") {
+		return refusal{code, nethttp.StatusNotFound, titleNotFound, 0}
+	}
+	return refusal{code, nethttp.StatusBadRequest, titleInvalid, 0}
+}
+
+// problemOf turns an error of a command or a read into what is answered; cause is
+// what is to be logged, nil where the caller alone is at fault.
+func problemOf(err error) (p *Problem, cause error) {
+	var refused *domain.Error
+	switch {
+	case errors.As(err, &p):
+		return p, nil
+	case errors.As(err, &refused): // reads refuse with these, too
+		return newProblem(refused.Code, refused.Message).at(refused.Pointer), nil
+	case isOutage(err):
+		return newProblem("unavailable", "The event log does not answer; nothing is known about this request, send the same again"), err
+	}
+	return newProblem("internal", "Something is wrong on our side; the request id helps to find out what"), err
+}
+
+// isOutage tells a database that is away from a fault of ours. The classes of
+// SQLSTATE are: 08 connection, 40 rolled back, 53 resources, 55 lock not
+// available, 57 operator intervention, 58 system error.
+func isOutage(err error) bool {
+	if errors.Is(err, commands.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		return true
+	}
+	var network net.Error
+	if errors.As(err, &network) {
+		return true
+	}
+	var state interface{ SQLState() string }
+	if !errors.As(err, &state) || len(state.SQLState()) != len("08006") {
+		return false
+	}
+	switch state.SQLState()[:2] {
+	case "08", "40", "53", "55", "57", "58":
+		return true
+	}
+	return false
+}
+
+// problem is problemOf for a request: what is not the caller's fault is logged.
+func (s *service) problem(ctx context.Context, err error) *Problem {
+	p, cause := problemOf(err)
+	if cause != nil && ctx.Err() != context.Canceled {
+		x := exchangeOf(ctx)
+		s.log.ErrorContext(ctx, "a request failed", "request", x.id, "trace", x.traceID(),
+			"route", routePath(x.route), "code", p.Code, "error", cause)
+	}
+	return p
+}

@@ -1,0 +1,214 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	nethttp "net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+)
+
+// site is the router and the description of what it serves, which grow together:
+// an operation cannot be served without being described, and neither without a
+// row in the route table.
+type site struct {
+	*service
+	router *chi.Mux
+	api    huma.API
+	rows   map[string]*Route // those not yet served
+	faults []error
+}
+
+func newSite(s *service) *site {
+	t := &site{service: s, router: chi.NewMux(), rows: map[string]*Route{}}
+	for _, row := range Routes() {
+		t.rows[row.name()] = &row
+	}
+	t.router.NotFound(t.notFound)
+	t.router.MethodNotAllowed(t.methodNotAllowed)
+	t.api = huma.NewAPI(huma.Config{
+		OpenAPI: description(s.Version),
+		Formats: map[string]huma.Format{
+			"application/json": huma.DefaultJSONFormat,
+			problemType:        huma.DefaultJSONFormat,
+		},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{asProblem},
+	}, t)
+	return t
+}
+
+// Handle makes site the adapter that huma registers operations with.
+func (t *site) Handle(op *huma.Operation, next func(huma.Context)) {
+	body := newBodyRules(op, t.api.OpenAPI().Components.Schemas)
+	t.mount(op, body, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		next(&humaExchange{underHuma: humachi.NewContext(op, r, w)})
+	}))
+}
+
+// ServeHTTP is a part of huma's adapter that is never used: edge serves.
+func (t *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) { t.router.ServeHTTP(w, r) }
+
+// mount serves an operation behind its guard; body is nil where the operation has
+// none or reads it by itself.
+func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) {
+	row := t.rows[op.Method+" "+op.Path]
+	if row == nil {
+		t.faults = append(t.faults, fmt.Errorf("the route %s %s has no row in the route table, or is served twice", op.Method, op.Path))
+		return
+	}
+	delete(t.rows, row.name())
+	t.router.Method(op.Method, op.Path, t.guard(row, newQueryRules(op), body, next))
+}
+
+// finish reports what is wrong with the routes, and closes the description.
+func (t *site) finish() error {
+	for name := range t.rows {
+		t.faults = append(t.faults, fmt.Errorf("the route table has a row for %s, which nothing serves", name))
+	}
+	tidy(t.api.OpenAPI())
+	return errors.Join(t.faults...)
+}
+
+// operation is the part of an operation that each handler's file says.
+type operation struct {
+	method, path string
+	id           string
+	summary      string
+	description  string
+	tag          string
+	status       int   // of success
+	also         int   // another status of success, with the same body
+	problems     []int // statuses beside those that every operation has
+}
+
+// serve registers a typed operation: In and Out are described from the same tags
+// that they are read and written by. The validation is shape's, not huma's: that
+// would match names whatever their case and report Go's words.
+func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) (*Out, error)) {
+	op := t.describe(o)
+	op.SkipValidateBody, op.SkipValidateParams = true, true
+	op.MaxBodyBytes, op.BodyReadTimeout = -1, -1
+	huma.Register(t.api, op, func(ctx context.Context, in *In) (*Out, error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, t.problem(ctx, err)
+		}
+		return out, nil
+	})
+	if o.also != 0 {
+		op.Responses[strconv.Itoa(o.also)] = &huma.Response{
+			Description: nethttp.StatusText(o.also), Content: op.Responses[strconv.Itoa(max(o.status, nethttp.StatusOK))].Content}
+	}
+}
+
+// serveRaw registers an operation that reads and writes its bodies by itself, for
+// the paths where reflection would cost more than the work.
+func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), handle func(nethttp.ResponseWriter, *nethttp.Request) error) {
+	op := t.describe(o)
+	complete(&op, schemas{t.api.OpenAPI().Components.Schemas})
+	t.api.OpenAPI().AddOperation(&op)
+	t.mount(&op, nil, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		if err := handle(w, r); err != nil {
+			t.refuse(w, r, t.problem(r.Context(), err))
+		}
+	}))
+}
+
+// servePlain registers a page that is no part of the API's description.
+func (t *site) servePlain(path string, handler nethttp.Handler) {
+	t.mount(&huma.Operation{Method: nethttp.MethodGet, Path: path}, nil, handler)
+}
+
+// schemas gives the schema of a Go type.
+type schemas struct{ huma.Registry }
+
+func (s schemas) of(v any) *huma.Schema { return s.Schema(reflect.TypeOf(v), true, "") }
+
+// underHuma is huma.Context by another name: embedded under its own, the field
+// would hide the method Context.
+type underHuma huma.Context
+
+// humaExchange lets asProblem correct the status huma would answer with.
+type humaExchange struct {
+	underHuma
+	status int
+}
+
+// SetStatus is called after the transformers have seen what is written.
+func (x *humaExchange) SetStatus(code int) {
+	if x.status != 0 {
+		code = x.status
+	}
+	x.underHuma.SetStatus(code)
+}
+
+// asProblem completes the problems of our handlers, and turns what huma refuses
+// by itself, which the guard has checked before, into one of ours.
+func asProblem(ctx huma.Context, _ string, v any) (any, error) {
+	p, ours := v.(*Problem)
+	if model, theirs := v.(*huma.ErrorModel); theirs {
+		code := "malformed_request"
+		if model.Status >= nethttp.StatusInternalServerError {
+			code = "internal"
+		}
+		p = newProblem(code, "The request cannot be read")
+	} else if !ours {
+		return v, nil
+	}
+	if x, ok := ctx.(*humaExchange); ok {
+		x.status = p.Status
+	}
+	u := ctx.URL()
+	r := &nethttp.Request{URL: &u}
+	return p.of(r.WithContext(ctx.Context())), nil
+}
+
+func (t *site) notFound(w nethttp.ResponseWriter, r *nethttp.Request) {
+	t.refuse(w, r, newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end"))
+}
+
+// methodNotAllowed names the methods that are taken, as RFC 9110 wants.
+func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	found := false
+	for _, method := range [...]string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		if t.router.Match(chi.NewRouteContext(), method, path) {
+			w.Header().Add("Allow", method)
+			found = true
+		}
+	}
+	if !found {
+		t.notFound(w, r)
+		return
+	}
+	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow says which it takes"))
+}
+
+// pathValue is a path parameter, decoded: chi matches the path as it was sent.
+func pathValue(r *nethttp.Request, name string) string {
+	v := r.PathValue(name)
+	if r.URL.RawPath == "" {
+		return v
+	}
+	if decoded, err := url.PathUnescape(v); err == nil {
+		return decoded
+	}
+	return v
+}
+
+func routePath(r *Route) string {
+	if r == nil {
+		return "none"
+	}
+	return r.Path
+}

@@ -1,0 +1,114 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+func (s *service) subscriptionOperations(t *site) {
+	const path = prefix + "/tenants/{tenantId}/subscriptions"
+	const one = path + "/{subscriptionId}"
+	gone, clash := nethttp.StatusNotFound, nethttp.StatusConflict
+	serve(t, operation{method: nethttp.MethodPost, path: path, id: "createSubscription", tag: "Tenants", status: nethttp.StatusCreated,
+		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan. A tenant has at most one subscription that is ACTIVE or TRIALING.",
+		problems: []int{gone, clash, nethttp.StatusUnprocessableEntity}}, s.createSubscription)
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions",
+		problems: []int{gone}}, s.listSubscriptions)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getSubscription", tag: "Tenants", summary: "Read a subscription",
+		problems: []int{gone}}, s.getSubscription)
+	serve(t, operation{method: nethttp.MethodPatch, path: one, id: "changeSubscription", tag: "Tenants", summary: "Change a subscription",
+		description: "A plan takes a new snapshot.", problems: []int{gone, clash}}, s.changeSubscription)
+}
+
+type subscriptionAnswer struct{ Body domain.Subscription }
+
+func subscriptionBody(s domain.Subscription) domain.Subscription {
+	s.CreatedAt = s.CreatedAt.UTC()
+	if s.Entitlements == nil {
+		s.Entitlements = []domain.Grant{}
+	}
+	return s
+}
+
+type createSubscriptionRequest struct {
+	TenantPath
+	Idempotent
+	Body struct {
+		Plan   string `json:"plan" minLength:"1" maxLength:"64"`
+		Status string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE" default:"ACTIVE"`
+	} `nameHint:"NewSubscription"`
+}
+
+func (s *service) createSubscription(ctx context.Context, in *createSubscriptionRequest) (*subscriptionAnswer, error) {
+	tenant, err := idOf(in.TenantID, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Catalogue.CreateSubscription(ctx, exchangeOf(ctx).caller, once, tenant,
+		commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status})
+	return &subscriptionAnswer{subscriptionBody(made)}, err
+}
+
+func (s *service) listSubscriptions(ctx context.Context, in *tenantListRequest) (*listed[domain.Subscription], error) {
+	tenant, err := s.knownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	return listCatalogue(list{"subscriptions", tenant.ID.String()}, in.Paging,
+		func(p commands.Page) ([]domain.Subscription, error) { return s.Reader.Subscriptions(ctx, tenant.ID, p) },
+		func(v *domain.Subscription) string { *v = subscriptionBody(*v); return v.ID.String() })
+}
+
+type SubscriptionPath struct {
+	TenantPath
+	SubscriptionID string `path:"subscriptionId" format:"uuid"`
+}
+
+func (p *SubscriptionPath) ids() (tenant, id uuid.UUID, err error) {
+	if tenant, err = idOf(p.TenantID, "subscription_not_found"); err == nil {
+		id, err = idOf(p.SubscriptionID, "subscription_not_found")
+	}
+	return tenant, id, err
+}
+
+func (s *service) getSubscription(ctx context.Context, in *struct{ SubscriptionPath }) (*subscriptionAnswer, error) {
+	tenant, id, err := in.ids()
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reader.Subscription(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, absent("subscription_not_found")
+	}
+	return &subscriptionAnswer{subscriptionBody(*found)}, nil
+}
+
+type changeSubscriptionRequest struct {
+	SubscriptionPath
+	Body struct {
+		Status *string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED"`
+		Plan   *string `json:"plan,omitempty" minLength:"1" maxLength:"64"`
+	} `nameHint:"SubscriptionChange"`
+}
+
+func (s *service) changeSubscription(ctx context.Context, in *changeSubscriptionRequest) (*subscriptionAnswer, error) {
+	tenant, id, err := in.ids()
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.Catalogue.ChangeSubscription(ctx, exchangeOf(ctx).caller, tenant, id,
+		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
+	return &subscriptionAnswer{subscriptionBody(changed)}, err
+}

@@ -1,0 +1,127 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+func (s *service) tenantOperations(t *site) {
+	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
+	serve(t, operation{method: nethttp.MethodPost, path: path, id: "createTenant", tag: "Tenants", status: nethttp.StatusCreated,
+		summary: "Create a tenant", problems: []int{nethttp.StatusUnprocessableEntity}}, s.createTenant)
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listTenants", tag: "Tenants", summary: "List tenants"}, s.listTenants)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getTenant", tag: "Tenants", summary: "Read a tenant",
+		problems: []int{nethttp.StatusNotFound}}, s.getTenant)
+	serve(t, operation{method: nethttp.MethodPatch, path: one, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
+		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{nethttp.StatusNotFound}}, s.changeTenant)
+}
+
+// TenantPath is the part of a path that names a tenant.
+type TenantPath struct {
+	TenantID string `path:"tenantId" format:"uuid"`
+}
+
+// idOf reads an id of a path. What is no id names nothing, like any unknown one.
+func idOf(text, code string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(uuid.Nil.String()) || id == uuid.Nil {
+		return uuid.Nil, absent(code)
+	}
+	return id, nil
+}
+
+// absent is the answer for what is not there, and for what is another's.
+func absent(code string) *domain.Error {
+	return &domain.Error{Code: code, Message: "There is no such thing, or it is another's"}
+}
+
+type tenantAnswer struct{ Body domain.Tenant }
+
+func tenantBody(t domain.Tenant) domain.Tenant {
+	t.CreatedAt = t.CreatedAt.UTC()
+	return t
+}
+
+type createTenantRequest struct {
+	Idempotent
+	Body struct {
+		Name  string `json:"name" minLength:"1" maxLength:"200"`
+		Class string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
+	} `nameHint:"NewTenant"`
+}
+
+func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*tenantAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).caller, once, commands.CreateTenant{Name: in.Body.Name, Class: in.Body.Class})
+	return &tenantAnswer{tenantBody(t)}, err
+}
+
+func (s *service) listTenants(ctx context.Context, in *struct{ Paging }) (*listed[domain.Tenant], error) {
+	return listCatalogue(list{"tenants"}, in.Paging, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) },
+		func(t *domain.Tenant) string { *t = tenantBody(*t); return t.ID.String() })
+}
+
+// listCatalogue reads one page of a list of the catalogue. key names an entry's
+// place, and may complete the entry.
+func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*listed[T], error) {
+	_, after, err := l.open(p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := read(commands.Page{Limit: p.Limit + 1, After: after})
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		key(&entries[i])
+	}
+	return &listed[T]{cut(l, entries, p.Limit, key)}, nil
+}
+
+func (s *service) getTenant(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
+	t, err := s.knownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	return &tenantAnswer{tenantBody(*t)}, nil
+}
+
+// knownTenant finds the tenant that a path or a parameter names.
+func (s *service) knownTenant(ctx context.Context, text string) (*domain.Tenant, error) {
+	id, err := idOf(text, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Reader.Tenant(ctx, id)
+	if err == nil && t == nil {
+		err = absent("tenant_not_found")
+	}
+	return t, err
+}
+
+type changeTenantRequest struct {
+	TenantPath
+	Body struct {
+		Name   *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
+		Class  *string `json:"class,omitempty" enum:"small,medium,large"`
+		Status *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
+	} `nameHint:"TenantChange"`
+}
+
+func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*tenantAnswer, error) {
+	id, err := idOf(in.TenantID, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Catalogue.ChangeTenant(ctx, exchangeOf(ctx).caller, id,
+		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status})
+	return &tenantAnswer{tenantBody(t)}, err
+}

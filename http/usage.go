@@ -1,0 +1,222 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *service) usageOperations(t *site) {
+	const path = prefix + "/usage"
+	gone := []int{nethttp.StatusNotFound}
+	t.serveRaw(operation{method: nethttp.MethodPost, path: path + "/events", id: "ingestUsage", tag: "Usage", summary: "Send usage events",
+		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: what was accepted is a duplicate then and counts once.",
+		problems:    []int{nethttp.StatusTooManyRequests}}, describeIngest, s.ingest)
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/events", id: "listUsageEvents", tag: "Usage", summary: "List usage events",
+		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/events/{eventId}", id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
+		description: "Each step with its time: recorded, published, validated or rejected, aggregated; and the conflicts seen.", problems: gone}, s.receipt)
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/conflicts", id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
+		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates", id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
+		description: "Newest period first. Amounts are exact integers.", problems: gone}, s.aggregates)
+}
+
+// OfTenant names the tenant of a read.
+type OfTenant struct {
+	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
+}
+
+// subject finds whose usage is read, and by whose eyes. To a tenant's key another
+// tenant's id is as unknown as one that does not exist.
+func (s *service) subject(ctx context.Context, named string) (projections.Viewer, uuid.UUID, error) {
+	x := exchangeOf(ctx)
+	if x.tenant != nil {
+		own := x.caller.TenantID
+		if named != "" {
+			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
+				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+			}
+		}
+		return projections.Viewer{TenantID: own}, own, nil
+	}
+	if named == "" {
+		return projections.Viewer{}, uuid.Nil, newProblem("parameter_missing", "Operator keys name the tenant by tenantId")
+	}
+	tenant, err := s.knownTenant(ctx, named)
+	if err != nil {
+		return projections.Viewer{}, uuid.Nil, err
+	}
+	return projections.Viewer{Operator: true}, tenant.ID, nil
+}
+
+// Between is a range of time in a query, [from, to).
+type Between struct {
+	From string `query:"from" format:"date-time" doc:"From this time on."`
+	To   string `query:"to" format:"date-time" doc:"Before this time."`
+}
+
+func (b Between) read() (from, to *time.Time, err error) {
+	if from, err = timeParameter("from", b.From); err == nil {
+		to, err = timeParameter("to", b.To)
+	}
+	if err == nil && from != nil && to != nil && to.Before(*from) {
+		err = newProblem("parameter_invalid", "to lies before from")
+	}
+	return from, to, err
+}
+
+func timeParameter(name, text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, fault := domain.ParseTime(text)
+	if fault != nil {
+		return nil, newProblem("parameter_invalid", name+": "+fault.Message)
+	}
+	return &t, nil
+}
+
+// listedFrom makes an answer of a page of the projections, whose cursor is kept
+// in ours.
+func listedFrom[T any](l list, data []T, next string) page[T] {
+	p := page[T]{Data: data}
+	if data == nil {
+		p.Data = []T{}
+	}
+	if next != "" {
+		p.NextCursor = l.next(0, next)
+	}
+	return p
+}
+
+type usageEventsRequest struct {
+	OfTenant
+	Between
+	Paging
+	Feature string `query:"feature"`
+	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DEAD_LETTERED"`
+}
+
+func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[projections.UsageEventRow], error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	l := list{"usage events", tenant.String(), in.Feature, in.Status, in.From, in.To}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.UsageEvents(ctx, viewer, projections.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
+		From: from, To: to, Limit: in.Limit, After: after})
+	return &listed[projections.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
+}
+
+type receiptRequest struct {
+	OfTenant
+	Freshness
+	EventID string `path:"eventId" maxLength:"255"`
+}
+
+type receiptAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    projections.Receipt
+}
+
+func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnswer, error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	if !isEventID(in.EventID) {
+		return nil, projections.ErrNotFound
+	}
+	r, err := s.Reads.Receipt(ctx, viewer, tenant, in.EventID, wait)
+	return &receiptAnswer{in.applied(), r}, err
+}
+
+// isEventID tells what can be an eventId; what cannot was never recorded.
+func isEventID(id string) bool {
+	for _, c := range []byte(id) {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= domain.MaxEventID
+}
+
+type conflictsRequest struct {
+	OfTenant
+	Paging
+}
+
+func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*listed[projections.Conflict], error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	l := list{"conflicts", tenant.String()}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Conflicts(ctx, viewer, tenant, in.Limit, after)
+	return &listed[projections.Conflict]{listedFrom(l, found.Data, found.Next)}, err
+}
+
+type aggregatesRequest struct {
+	OfTenant
+	Paging
+	Freshness
+	Feature string `query:"feature" doc:"One feature; all without it."`
+	Period  string `query:"period" doc:"2026-05, 2026 or lifetime; all without it." example:"2026-05"`
+}
+
+type aggregatesAnswer struct {
+	Applied string `header:"Preference-Applied"`
+	Body    struct {
+		Data       []projections.Aggregate `json:"data" nullable:"false"`
+		NextCursor *string                 `json:"nextCursor" doc:"null on the last page."`
+		AsOf       *events.Position        `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures."`
+	} `nameHint:"Aggregates"`
+}
+
+func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	if _, _, ok := domain.PeriodBounds(in.Period); in.Period != "" && in.Period != domain.PeriodLifetime && !ok {
+		return nil, newProblem("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+	}
+	l := list{"aggregates", tenant.String(), in.Feature, in.Period}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Aggregates(ctx, viewer, projections.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
+		Limit: in.Limit, After: after, Wait: wait})
+	figures := listedFrom(l, found.Data, found.Next)
+	answer := &aggregatesAnswer{Applied: in.applied()}
+	answer.Body.Data, answer.Body.NextCursor, answer.Body.AsOf = figures.Data, figures.NextCursor, found.AsOf
+	return answer, err
+}
