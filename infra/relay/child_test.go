@@ -1,0 +1,170 @@
+package relay_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay"
+)
+
+// childEnv makes this binary a relay: a process of its own that can be stopped
+// and killed.
+const childEnv = "METERPLEX_TEST_RELAY"
+
+type childConfig struct {
+	URL, Prefix, Instance string
+	Brokers               []string
+	Signal                syscall.Signal // sent to itself after the broker acknowledged a batch
+	After                 int64          // number of that batch
+}
+
+// startChild runs a relay as a process. Lines of its log arrive on the channel.
+func (w *world) startChild(instance string, signal syscall.Signal, after int64) (*exec.Cmd, *lines) {
+	w.t.Helper()
+	config, _ := json.Marshal(childConfig{w.url, w.cfg.TopicPrefix, instance, w.cfg.Brokers, signal, after})
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	l := &lines{done: make(chan struct{})}
+	go l.read(bufio.NewScanner(out))
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		<-l.done
+	})
+	return cmd, l
+}
+
+type lines struct {
+	mu   sync.Mutex
+	all  []string
+	done chan struct{}
+}
+
+func (l *lines) read(s *bufio.Scanner) {
+	defer close(l.done)
+	for s.Scan() {
+		l.mu.Lock()
+		l.all = append(l.all, s.Text())
+		l.mu.Unlock()
+	}
+}
+
+func (l *lines) contain(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func runChild(config string) {
+	if err := child(config); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+}
+
+func child(config string) error {
+	var c childConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	pool, err := postgres.Open(ctx, postgres.Config{URL: c.URL})
+	if err != nil {
+		return err
+	}
+	log, err := postgres.NewLog(ctx, pool, postgres.LogConfig{})
+	if err != nil {
+		return err
+	}
+	publisher, err := kafka.NewPublisher(kafka.Config{Brokers: c.Brokers, TopicPrefix: c.Prefix, Logger: quiet()})
+	if err != nil {
+		return err
+	}
+	r := &relay.Relay{
+		Pool: pool, Log: log, Appender: log, Publisher: &signalling{Publisher: publisher, signal: c.Signal, after: c.After},
+		Instance: c.Instance, NewID: newID, Now: time.Now, LeaseTTL: time.Second,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), MaxEvents: 300,
+	}
+	return r.Run(ctx)
+}
+
+// signalling sends a signal to its own process between the broker's
+// acknowledgement and the step of the cursor.
+type signalling struct {
+	relay.Publisher
+	signal syscall.Signal
+	after  int64
+	calls  atomic.Int64
+}
+
+func (s *signalling) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
+	stored, err := s.Publisher.PublishRecords(ctx, records)
+	if err == nil && s.calls.Add(1) == s.after {
+		fmt.Fprintln(os.Stderr, "fault reached")
+		_ = syscall.Kill(os.Getpid(), s.signal)
+		time.Sleep(10 * time.Millisecond) // the signal arrives before this ends
+	}
+	return stored, err
+}
+
+func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
+	w := newWorld(t)
+	w.appendUsage(40, tenantsOfAllPartitions()...)
+	cmd, out := w.startChild("killed", syscall.SIGKILL, 2)
+	_ = cmd.Wait()
+	<-out.done
+	if !out.contain("fault reached") {
+		t.Fatalf("the relay was not killed at the place: %v", out.all)
+	}
+	w.start(w.relay("next"))
+	w.drained()
+	if w.checkTopic(events.TopicUsageRaw) == 0 {
+		t.Error("nothing was sent again: the kill proved nothing")
+	}
+}
+
+func TestP2_StoppedRelayComesBackAsAZombie(t *testing.T) {
+	w := newWorld(t)
+	w.appendUsage(40, tenantsOfAllPartitions()...)
+	cmd, out := w.startChild("zombie", syscall.SIGSTOP, 2)
+	w.until("the zombie is stopped", func() bool { return out.contain("fault reached") })
+	w.start(w.relay("next"))
+	w.drained()
+	fences := w.int(`SELECT sum(fence) FROM relay_cursors`)
+	w.appendUsage(5, tenantsOfAllPartitions()...)
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	w.until("the zombie's step is refused", func() bool { return out.contain("cursors were not moved") })
+	w.drained()
+	if fences < 2 {
+		t.Errorf("no partition changed hands")
+	}
+	if w.checkTopic(events.TopicUsageRaw) == 0 {
+		t.Error("nothing was sent again: the zombie proved nothing")
+	}
+}

@@ -1,0 +1,354 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay"
+)
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(childEnv); config != "" {
+		runChild(config)
+		return
+	}
+	localtest.Main(m, localtest.NoLeaks())
+}
+
+// world is a log in a database of its own and topics of its own.
+type world struct {
+	t      testing.TB
+	url    string
+	pool   *pgxpool.Pool
+	log    *postgres.Log
+	cfg    kafka.Config
+	notify *relay.Notifier
+	serial int
+}
+
+func newWorld(t testing.TB) *world {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool := openPool(t, url)
+	if _, err := pool.Exec(t.Context(), `UPDATE log_heads SET recorded_at = 'epoch' WHERE recorded_at = '-infinity'`); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
+	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}
+	w.log = openLog(t, pool, w.notify.Appended)
+	admin, err := kafka.NewAdmin(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func openPool(t testing.TB, url string) *pgxpool.Pool {
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func openLog(t testing.TB, pool *pgxpool.Pool, onAppend func([]int16)) *postgres.Log {
+	l, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// usage makes a recorded event with a payload of about the given size.
+func (w *world) usage(tenant uuid.UUID, size int) events.Pending {
+	w.serial++
+	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage", Source: strings.Repeat("x", size)})
+	return events.Pending{
+		EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(fmt.Sprintf("e%d", w.serial)),
+		Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: body,
+		Counts: events.Counts{Accepted: 1},
+	}
+}
+
+func (w *world) append(pending ...events.Pending) []events.Position {
+	w.t.Helper()
+	var places []events.Position
+	err := pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
+		places, err = w.log.AppendTx(context.Background(), tx, pending)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.notify.Appended(nil)
+	return places
+}
+
+// appendUsage appends n events of each tenant, in turns.
+func (w *world) appendUsage(n int, tenants ...uuid.UUID) {
+	w.t.Helper()
+	var pending []events.Pending
+	for range n {
+		for _, tenant := range tenants {
+			pending = append(pending, w.usage(tenant, 200))
+		}
+	}
+	for len(pending) > 0 {
+		k := min(len(pending), 5000)
+		w.append(pending[:k]...)
+		pending = pending[k:]
+	}
+}
+
+func tenants(n int) []uuid.UUID {
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		ids[i] = newID()
+	}
+	return ids
+}
+
+// tenantsOfAllPartitions gives one tenant for each partition.
+func tenantsOfAllPartitions() []uuid.UUID {
+	ids := make([]uuid.UUID, events.Partitions)
+	for left := len(ids); left > 0; {
+		if id := newID(); ids[events.PartitionOf(id)] == uuid.Nil {
+			ids[events.PartitionOf(id)] = id
+			left--
+		}
+	}
+	return ids
+}
+
+// relay makes a relay on the world's log and topics.
+func (w *world) relay(instance string) *relay.Relay {
+	publisher, err := kafka.NewPublisher(w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { publisher.Close() })
+	return &relay.Relay{
+		Pool: w.pool, Log: w.log, Appender: w.log, Publisher: publisher, Instance: instance,
+		NewID: newID, Now: time.Now, Wake: w.notify.Wake(), Logger: quiet(), LeaseTTL: time.Second,
+	}
+}
+
+// start runs a relay; the function it returns stops it and waits.
+func (w *world) start(r *relay.Relay) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the relay ended with %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// until waits for something that must become true; the bound only keeps a broken
+// build from hanging.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for !ok() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never: %s; cursors: %s", what, w.cursors())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (w *world) drained() {
+	w.t.Helper()
+	w.until("the log is published", func() bool {
+		return w.int(`SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`) == 0
+	})
+}
+
+func (w *world) cursors() string {
+	var s string
+	_ = w.pool.QueryRow(context.Background(), `SELECT string_agg(format('%s:%s/%s %s f%s %s', partition, c.position, h.position, owner, fence, last_error), ', ' ORDER BY partition)
+ FROM relay_cursors c JOIN log_heads h USING (partition) WHERE h.position <> c.position`).Scan(&s)
+	return s
+}
+
+func (w *world) int(sql string, args ...any) (n int64) {
+	w.t.Helper()
+	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// logged reads the whole log.
+func (w *world) logged() []events.Envelope {
+	w.t.Helper()
+	var all []events.Envelope
+	for p := range int16(events.Partitions) {
+		for after := int64(0); ; {
+			list, err := w.log.Read(context.Background(), p, after, 1<<60, 10000)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if len(list) == 0 {
+				break
+			}
+			all = append(all, list...)
+			after = list[len(list)-1].Position.Number
+		}
+	}
+	return all
+}
+
+// published reads a topic from its beginning to its present end.
+func (w *world) published(topic events.Topic) []*kgo.Record {
+	w.t.Helper()
+	name := w.cfg.TopicPrefix + topic.Name()
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumeTopics(name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListEndOffsets(context.Background(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	want := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
+	var records []*kgo.Record
+	for int64(len(records)) < want {
+		fetches := client.PollFetches(context.Background())
+		if err := fetches.Err(); err != nil {
+			w.t.Fatal(err)
+		}
+		records = append(records, fetches.Records()...)
+	}
+	return records
+}
+
+// checkTopic holds a topic against the log: the same set, each partition's first
+// occurrences in the order of the log, repetitions byte-identical, and where the
+// publications say an event lies, there it is. It gives the number of repetitions.
+func (w *world) checkTopic(topic events.Topic) (repeated int) {
+	w.t.Helper()
+	var last [events.Partitions]int64
+	first := map[events.Position]*kgo.Record{}
+	offsets := map[events.Position][]int64{}
+	for _, k := range w.published(topic) {
+		r := toRecord(topic, k)
+		place, err := events.PlaceOf(&r)
+		if err != nil || int32(place.Position.Partition) != k.Partition {
+			w.t.Fatalf("offset %d of partition %d: %+v %v", k.Offset, k.Partition, place, err)
+		}
+		offsets[place.Position] = append(offsets[place.Position], k.Offset)
+		if seen := first[place.Position]; seen != nil {
+			repeated++
+			if !same(seen, k) {
+				w.t.Errorf("%s was sent again with other bytes", place.Position)
+			}
+			continue
+		}
+		first[place.Position] = k
+		if place.Previous != last[k.Partition] {
+			w.t.Errorf("%s follows %d on the topic, says it follows %d", place.Position, last[k.Partition], place.Previous)
+		}
+		last[k.Partition] = place.Position.Number
+	}
+	for _, e := range w.logged() {
+		if e.Subject.Topic() != topic {
+			continue
+		}
+		want, _ := events.ToRecord(&e)
+		k := first[e.Position]
+		if k == nil || !bytes.Equal(k.Value, want.Value) || !bytes.Equal(k.Key, want.Key) {
+			w.t.Errorf("%s is not on the topic as the log has it", e.Position)
+		}
+		delete(first, e.Position)
+	}
+	if len(first) > 0 {
+		w.t.Errorf("%d records on the topic are not in the log", len(first))
+	}
+	w.checkPublications(topic, offsets)
+	return repeated
+}
+
+func (w *world) checkPublications(topic events.Topic, offsets map[events.Position][]int64) {
+	w.t.Helper()
+	rows, err := w.pool.Query(context.Background(), `SELECT l.partition, l.position,
+ o.base_offset + rank() OVER (PARTITION BY l.partition, o.from_position ORDER BY l.position) - 1
+ FROM event_log_rows l LEFT JOIN outbox_publications o ON o.partition = l.partition AND o.topic = l.topic AND l.position BETWEEN o.from_position AND o.to_position
+ WHERE l.topic = $1`, int16(topic))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p events.Position
+		var offset *int64
+		if err := rows.Scan(&p.Partition, &p.Number, &offset); err != nil {
+			w.t.Fatal(err)
+		}
+		found := false
+		for _, o := range offsets[p] {
+			found = found || offset != nil && o == *offset
+		}
+		if !found {
+			w.t.Errorf("%s lies at %v, the publications say otherwise", p, offsets[p])
+		}
+	}
+}
+
+func toRecord(topic events.Topic, k *kgo.Record) events.Record {
+	r := events.Record{Topic: topic, Partition: int16(k.Partition), Offset: k.Offset, Key: k.Key, Value: k.Value}
+	for _, h := range k.Headers {
+		r.Headers = append(r.Headers, events.Header(h))
+	}
+	return r
+}
+
+func same(a, b *kgo.Record) bool {
+	if !bytes.Equal(a.Key, b.Key) || !bytes.Equal(a.Value, b.Value) || len(a.Headers) != len(b.Headers) {
+		return false
+	}
+	for i := range a.Headers {
+		if a.Headers[i].Key != b.Headers[i].Key || !bytes.Equal(a.Headers[i].Value, b.Headers[i].Value) {
+			return false
+		}
+	}
+	return true
+}

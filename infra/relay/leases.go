@@ -1,0 +1,213 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// leases shares the partitions among the live instances. All times are the
+// database's; an instance trusts its own clock only to measure how long ago a
+// renewal was asked for.
+type leases struct {
+	*Relay
+	held *holdings
+	kick chan struct{} // there is something to take
+	// handed tells the subscriber that partitions came.
+	handed chan struct{}
+	share  int
+}
+
+func newLeases(r *Relay) *leases {
+	return &leases{
+		Relay: r, held: &holdings{fresh: r.LeaseTTL / 2},
+		kick: make(chan struct{}, 1), handed: make(chan struct{}, 1),
+	}
+}
+
+// minTick bounds how often kicks make a round.
+const minTick = 50 * time.Millisecond
+
+// run keeps the leases until ctx ends.
+func (l *leases) run(ctx context.Context) {
+	every := l.LeaseTTL / 5
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-l.kick:
+		}
+		if err := l.round(ctx); err != nil && ctx.Err() == nil {
+			l.Logger.WarnContext(ctx, "the relay's leases were not renewed", "error", err)
+		}
+		timer.Reset(every)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(minTick):
+		}
+	}
+}
+
+// round renews, hands back what is above the fair share, and takes what is below.
+func (l *leases) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.LeaseTTL/2)
+	defer cancel()
+	if err := l.renew(ctx); err != nil {
+		return err
+	}
+	live, err := l.heartbeat(ctx)
+	if err != nil {
+		return err
+	}
+	l.share = (events.Partitions + live - 1) / live
+	if err := l.release(ctx, l.held.shed(l.share)); err != nil {
+		return err
+	}
+	if want := l.share - len(l.held.list()); want > 0 {
+		if err := l.take(ctx, want); err != nil {
+			return err
+		}
+	}
+	return l.observe(ctx)
+}
+
+// Instances that were not heard of for an hour are forgotten.
+const heartbeatSQL = `WITH gone AS (
+ DELETE FROM relay_instances WHERE seen_at < now() - interval '1 hour' AND instance <> $1
+), me AS (
+ INSERT INTO relay_instances (instance, seen_at) VALUES ($1, now()) ON CONFLICT (instance) DO UPDATE SET seen_at = now()
+) SELECT count(*) + 1 FROM relay_instances WHERE instance <> $1 AND seen_at > now() - $2::interval`
+
+func (l *leases) heartbeat(ctx context.Context) (live int, err error) {
+	if err := l.Pool.QueryRow(ctx, heartbeatSQL, l.Instance, l.LeaseTTL).Scan(&live); err != nil {
+		return 0, fmt.Errorf("telling that the relay lives: %w", err)
+	}
+	return live, nil
+}
+
+// Each statement on several cursors locks them in ascending order first, so that
+// renewals and steps never wait for each other in a circle.
+const renewSQL = `WITH mine AS MATERIALIZED (
+ SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
+ WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
+) UPDATE relay_cursors c SET lease_until = now() + $4::interval FROM mine
+ WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence`
+
+func (l *leases) renew(ctx context.Context) error {
+	asked, at := l.held.list(), time.Now()
+	if len(asked) == 0 {
+		return nil
+	}
+	partitions, fences := columns(asked)
+	rows, err := l.Pool.Query(ctx, renewSQL, l.Instance, partitions, fences, l.LeaseTTL)
+	if err != nil {
+		return fmt.Errorf("renewing leases: %w", err)
+	}
+	kept, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
+		return s, row.Scan(&s.partition, &s.fence)
+	})
+	if err != nil {
+		return fmt.Errorf("renewing leases: %w", err)
+	}
+	if lost := len(asked) - len(kept); lost > 0 {
+		l.Logger.WarnContext(ctx, "another relay took partitions", "partitions", lost)
+	}
+	l.held.renewed(at, asked, kept)
+	return nil
+}
+
+func columns(spans []span) (partitions []int16, fences []int64) {
+	for _, s := range spans {
+		partitions, fences = append(partitions, s.partition), append(fences, s.fence)
+	}
+	return partitions, fences
+}
+
+const takeSQL = `WITH loose AS MATERIALIZED (
+ SELECT partition FROM relay_cursors WHERE owner IS NULL OR lease_until < now()
+ ORDER BY partition LIMIT $2 FOR UPDATE SKIP LOCKED
+) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose
+ WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position`
+
+func (l *leases) take(ctx context.Context, want int) error {
+	at := time.Now()
+	rows, err := l.Pool.Query(ctx, takeSQL, l.Instance, want, l.LeaseTTL)
+	if err != nil {
+		return fmt.Errorf("taking leases: %w", err)
+	}
+	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*holding, error) {
+		p := &holding{renewed: at}
+		return p, row.Scan(&p.partition, &p.fence, &p.cursor)
+	})
+	if err != nil {
+		return fmt.Errorf("taking leases: %w", err)
+	}
+	if len(taken) > 0 {
+		l.held.add(taken)
+		hint(l.handed)
+	}
+	return nil
+}
+
+const releaseSQL = `WITH mine AS MATERIALIZED (
+ SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
+ WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
+) UPDATE relay_cursors c SET owner = NULL, lease_until = '-infinity' FROM mine
+ WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1`
+
+func (l *leases) release(ctx context.Context, spans []span) error {
+	if len(spans) == 0 {
+		return nil
+	}
+	partitions, fences := columns(spans)
+	if _, err := l.Pool.Exec(ctx, releaseSQL, l.Instance, partitions, fences); err != nil {
+		return fmt.Errorf("handing leases back: %w", err)
+	}
+	return nil
+}
+
+// releaseAll hands everything back and takes this instance off the list, so that
+// the others need not wait for the leases to end.
+func (l *leases) releaseAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.LeaseTTL)
+	defer cancel()
+	if _, err := l.Pool.Exec(ctx, `DELETE FROM relay_instances WHERE instance = $1`, l.Instance); err != nil {
+		return fmt.Errorf("signing the relay off: %w", err)
+	}
+	held := l.held.list()
+	for _, s := range held {
+		l.held.forget(s.partition, s.fence)
+	}
+	return l.release(ctx, held)
+}
+
+const backlogSQL = `SELECT coalesce(sum(h.position - c.position), 0)::bigint,
+ coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0)::float8
+ FROM relay_cursors c JOIN log_heads h USING (partition)
+ LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = c.position + 1`
+
+func (l *leases) observe(ctx context.Context) error {
+	var count int64
+	var age float64
+	if err := l.Pool.QueryRow(ctx, backlogSQL).Scan(&count, &age); err != nil {
+		return fmt.Errorf("measuring the relay's backlog: %w", err)
+	}
+	l.Observe.Unpublished(count, time.Duration(max(age, 0)*float64(time.Second)), len(l.held.list()))
+	return nil
+}
+
+// hint leaves a wake-up unless one is waiting already.
+func hint(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,60 @@
+package relay_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
+	w := newWorld(t)
+	stop := w.start(w.relay("one"))
+	all := tenants(100)
+	for range 20 {
+		w.appendUsage(5, all...)
+	}
+	w.drained()
+	stop()
+	if again := w.checkTopic(events.TopicUsageRaw); again != 0 {
+		t.Errorf("%d records were sent twice without a fault", again)
+	}
+	if n := w.int(`SELECT count(*) FROM relay_cursors WHERE owner IS NOT NULL`) + w.int(`SELECT count(*) FROM relay_instances`); n != 0 {
+		t.Errorf("%d leases and instances are left after a clean stop", n)
+	}
+}
+
+func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
+	w := newWorld(t)
+	all := tenantsOfAllPartitions()
+	stopOne := w.start(w.relay("one"))
+	w.until("one holds all", func() bool { return w.held("one") == events.Partitions })
+	ctx, cancel := context.WithCancel(context.Background())
+	appended := make(chan struct{})
+	go func() {
+		defer close(appended)
+		for ctx.Err() == nil {
+			w.appendUsage(3, all...)
+		}
+	}()
+	stopTwo := w.start(w.relay("two"))
+	w.until("two has its share", func() bool { return w.held("one") == 16 && w.held("two") == 16 })
+	stopOne()
+	left := time.Now()
+	w.until("two holds all", func() bool { return w.held("two") == events.Partitions })
+	t.Logf("taken over %v after a clean stop, leases last 1s", time.Since(left))
+	w.start(w.relay("three"))
+	w.until("three has its share", func() bool { return w.held("three") == 16 })
+	cancel()
+	<-appended
+	w.drained()
+	stopTwo()
+	if again := w.checkTopic(events.TopicUsageRaw); again != 0 {
+		t.Errorf("%d records were sent twice without a fault", again)
+	}
+}
+
+func (w *world) held(instance string) int64 {
+	return w.int(`SELECT count(*) FROM relay_cursors WHERE owner = $1 AND lease_until > now()`, instance)
+}

@@ -1,0 +1,174 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// maxTries is how often a record that alone is refused is tried before it is
+// withheld.
+const maxTries = 5
+
+const (
+	// maxReason keeps a broker's answer from becoming a payload.
+	maxReason = 500
+	// maxCopied is the largest payload that is copied into its dead letter, which
+	// must not be refused for the same reason; the log has the payload anyway.
+	maxCopied = 16 << 10
+)
+
+// errTaken says that another relay holds the partition.
+var errTaken = errors.New("the lease was taken by another relay")
+
+// withhold decides, durably, that an event's record is replaced. Only then may
+// the stand-in be published, which happens in the ordinary way when the event is
+// read again: were it published first, a crash in between could leave a stand-in
+// on the topic for an event that no dead letter knows. It gives how long the
+// partition rests.
+func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, cause error) time.Duration {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+	defer cancel()
+	e, err := s.one(ctx, sp.partition, position)
+	if err == nil && e.Subject == events.PublishFailed {
+		// Its letter would be refused like it, and so on: it waits as in an outage.
+		s.complain(ctx, "a dead letter cannot be published and holds its partition", cause)
+		return longestPause
+	}
+	if err == nil {
+		err = s.withholdTx(ctx, sp, &e, cause)
+	}
+	switch {
+	case errors.Is(err, errTaken):
+		s.held.forget(sp.partition, sp.fence)
+		return 0
+	case err != nil:
+		s.complain(ctx, "an event that cannot be published is not withheld yet", err)
+		return restAfterFault
+	}
+	s.Logger.ErrorContext(ctx, "an event alone cannot be published; it is withheld and has a dead letter", "position", e.Position.String(), "error", cause)
+	s.Observe.Withheld(e.Subject.Topic())
+	s.held.with(sp, func(h *holding) { h.tries = 0 })
+	return 0
+}
+
+func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (events.Envelope, error) {
+	list, err := s.Log.Read(ctx, partition, position-1, position, 1)
+	if err != nil {
+		return events.Envelope{}, err
+	}
+	if len(list) != 1 {
+		return events.Envelope{}, fmt.Errorf("%s of the log is missing: %w", events.Position{Partition: partition, Number: position}, errHole)
+	}
+	return list[0], nil
+}
+
+// The cursor is locked before any head: it counts as a checkpoint. It stands
+// before the event, since all that comes before it is published.
+const holdCursorSQL = `SELECT FROM relay_cursors WHERE partition = $1 AND fence = $2 AND position = $3 FOR UPDATE`
+
+// The topic is the row's: this binary may not know the event's subject.
+const withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
+ SELECT partition, position, topic, tenant_id, $3, $4 FROM event_log_rows WHERE partition = $1 AND position = $2
+ ON CONFLICT DO NOTHING RETURNING topic`
+
+func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) error {
+	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
+		if err != nil {
+			return fmt.Errorf("holding a cursor: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return errTaken
+		}
+		id := s.NewID()
+		letter, err := s.letter(e, id, cause)
+		if err != nil {
+			return err
+		}
+		var topic events.Topic
+		err = tx.QueryRow(ctx, withholdSQL, sp.partition, e.Position.Number, letter.DeadLetterID, letter.Reason).Scan(&topic)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // it was withheld by a commit that was not answered
+		}
+		if err != nil {
+			return fmt.Errorf("withholding a record: %w", err)
+		}
+		return s.park(ctx, tx, e, id, topic, letter)
+	})
+}
+
+// park appends the dead letter. What was on its way to the aggregates is parked:
+// it is in none of the identity's other terms any more.
+func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
+	letter.Topic = topic.Name()
+	payload, err := json.Marshal(letter)
+	if err != nil {
+		return fmt.Errorf("writing a dead letter: %w", err)
+	}
+	p := events.Pending{
+		EventID: id, Subject: events.PublishFailed, TenantID: e.TenantID, DedupeKey: events.KeyEvent(id),
+		CorrelationID: e.CorrelationID, CausationID: e.EventID, Actor: events.Actor{Type: "service", ID: "meterplex-relay"},
+		OccurredAt: s.Now(), Payload: payload,
+	}
+	if topic == events.TopicUsageRaw || topic == events.TopicUsageValidated {
+		p.Counts.Parked = 1
+	}
+	if _, err := s.Appender.AppendTx(ctx, tx, []events.Pending{p}); err != nil {
+		return fmt.Errorf("appending a dead letter: %w", err)
+	}
+	return nil
+}
+
+// Codes of dead letters of stage PUBLISHING.
+const (
+	codeRefused    = "publish_refused"
+	codeUnregister = "subject_not_registered"
+)
+
+func (s *Subscriber) letter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
+	letter := events.Failed{
+		SourcePosition: e.Position.Number, SourceEventID: e.EventID, KafkaPartition: e.Position.Partition, KafkaOffset: -1,
+		Stage: events.StagePublishing, Code: codeRefused, Reason: bounded(cause.Error()), DeadLetterID: id,
+	}
+	if info, ok := e.Subject.Info(); ok {
+		letter.SourceSubject = info.Name()
+	} else {
+		letter.SourceSubject, letter.Code = fmt.Sprintf("subject %d", e.Subject), codeUnregister
+	}
+	if len(e.Payload) <= maxCopied {
+		letter.Payload = e.Payload
+	}
+	return letter, retryOf(e, &letter)
+}
+
+// retryOf makes the letter of a retry say whose retry it was.
+func retryOf(e *events.Envelope, letter *events.Failed) error {
+	if e.Subject != events.UsageRetried && e.Subject != events.Reaggregated {
+		return nil
+	}
+	var retry struct {
+		DeadLetterID uuid.UUID `json:"deadLetterId"`
+		Attempt      int       `json:"attempt"`
+	}
+	if err := json.Unmarshal(e.Payload, &retry); err != nil {
+		return fmt.Errorf("reading the retry at %s: %w", e.Position, err)
+	}
+	letter.DeadLetterID, letter.Attempt = retry.DeadLetterID, retry.Attempt
+	return nil
+}
+
+func bounded(reason string) string {
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(reason, "\x00", ""), "")
+}
