@@ -32,14 +32,20 @@ type usageLetter struct {
 	Stage    string `json:"stage"`
 	Status   string `json:"status"`
 	Topic    string `json:"topic"`    // of what failed
-	Consumer string `json:"consumer"` // that failed; "" where none did
+	Consumer string `json:"consumer"` // that could not fold it; "" where nothing was folded
 }
 
 // parks reports whether the letter stands for the event itself, on its way over a
 // topic: not for another payload, nor for a read model beside that way.
 func (l *usageLetter) parks(topic events.Topic) bool {
-	beside := l.Consumer != "" && l.Consumer != events.GroupValidator && l.Consumer != events.GroupAggregator
-	return l.Topic == topic.Name() && l.Stage != events.StageIngestion && !beside
+	switch l.Stage {
+	case events.StageIngestion:
+		return false
+	case events.StageAggregation:
+		return l.Topic == topic.Name() && (l.Consumer == events.GroupValidator || l.Consumer == events.GroupAggregator)
+	default:
+		return l.Topic == topic.Name()
+	}
 }
 
 func (f *usageFacts) status() string {

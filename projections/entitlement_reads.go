@@ -1,0 +1,190 @@
+package projections
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// EntitlementReadsV1 is the version of the fold in this file.
+const EntitlementReadsV1 = "entitlement_reads/v1"
+
+//go:embed entitlement_reads.sql
+var writeEntitlements string
+
+// EntitlementReads is the handler that keeps what tenants are granted and what
+// they have used of it. It reads the log itself, since grants and usage have to
+// come in the order in which they were recorded.
+type EntitlementReads struct {
+	Generation int
+}
+
+// grantedBy is what stands of a tenant's grants: the subscription they come from,
+// and their rows where this batch changed them. A subscription without grants
+// leaves no row, and nothing to remove either.
+type grantedBy struct {
+	subscription uuid.UUID
+	changed      bool
+	grants       []domain.Grant
+}
+
+// fold is the part of entitlement_reads/v1 for subscriptions: one that accepts
+// usage replaces the grants, one that no longer does removes them if they are its own.
+func (g *grantedBy) fold(s *domain.Subscription) {
+	switch {
+	case s.AcceptsUsage():
+		*g = grantedBy{s.ID, true, s.Entitlements}
+	case g.subscription == s.ID:
+		*g = grantedBy{changed: true}
+	}
+}
+
+// usedKey is a feature in a period.
+type usedKey struct {
+	tenant    uuid.UUID
+	feature   string
+	periodKey string
+}
+
+func (k usedKey) compare(o usedKey) int {
+	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
+}
+
+// entitlementFold is a batch while it is folded.
+type entitlementFold struct {
+	granted map[uuid.UUID]*grantedBy
+	used    map[usedKey]*big.Int
+}
+
+// take folds one event. Reaggregated is left out: it is a verdict that the
+// aggregates could not take at first and that was counted here as UsageValidated.
+func (f *entitlementFold) take(e *events.Envelope) error {
+	switch e.Subject {
+	case events.SubscriptionCreated, events.SubscriptionChanged:
+		var s domain.Subscription
+		if err := json.Unmarshal(e.Payload, &s); err != nil {
+			return fmt.Errorf("read a subscription: %w", err)
+		}
+		f.granted[e.TenantID].fold(&s)
+	case events.UsageValidated:
+		v, err := events.VerdictOf(e)
+		if err != nil {
+			return err
+		}
+		f.use(usedKey{e.TenantID, v.Feature, v.PeriodKey}, v.Amount)
+	}
+	return nil
+}
+
+func (f *entitlementFold) use(key usedKey, amount int64) {
+	sum := f.used[key]
+	if sum == nil {
+		sum = new(big.Int) // int64 can overflow within a batch
+		f.used[key] = sum
+	}
+	sum.Add(sum, big.NewInt(amount))
+}
+
+// Apply folds the batch and writes what came of it, in one statement.
+func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error) {
+	granted, err := h.load(ctx, tx, batch)
+	if err != nil {
+		return Result{}, err
+	}
+	f := entitlementFold{granted, make(map[usedKey]*big.Int)}
+	var result Result
+	for i := range batch {
+		if failure := Try(batch[i], func() error { return f.take(&batch[i]) }); failure != nil {
+			result.Failed = append(result.Failed, *failure)
+		}
+	}
+	return result, h.write(ctx, tx, &f)
+}
+
+const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
+
+// load gives what stands for the tenants whose subscriptions are in the batch.
+func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
+	granted := make(map[uuid.UUID]*grantedBy)
+	for i := range batch {
+		if s := batch[i].Subject; s == events.SubscriptionCreated || s == events.SubscriptionChanged {
+			granted[batch[i].TenantID] = new(grantedBy)
+		}
+	}
+	if len(granted) == 0 {
+		return granted, nil
+	}
+	rows, err := tx.Query(ctx, readGrantedBy, h.Generation, slices.Collect(maps.Keys(granted)))
+	if err != nil {
+		return nil, fmt.Errorf("read entitlement_grants: %w", err)
+	}
+	var tenant, subscription uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &subscription}, func() error {
+		granted[tenant].subscription = subscription
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read entitlement_grants: %w", err)
+	}
+	return granted, nil
+}
+
+func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, f *entitlementFold) error {
+	var c entitlementColumns
+	for tenant, g := range f.granted {
+		if g.changed {
+			c.replace(tenant, g)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(f.used), usedKey.compare) {
+		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature), append(c.periods, key.periodKey)
+		c.used = append(c.used, f.used[key].String())
+	}
+	if len(c.replaced) == 0 && len(c.used) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, writeEntitlements, h.Generation, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
+		c.limits, c.behaviors, c.resets, c.onIngest, c.users, c.usedFeatures, c.periods, c.used)
+	if err != nil {
+		return fmt.Errorf("write entitlements: %w", err)
+	}
+	return nil
+}
+
+// entitlementColumns are the rows of the statement, column by column.
+type entitlementColumns struct {
+	replaced                    []uuid.UUID // tenants whose grants are replaced
+	tenants, subscriptions      []uuid.UUID
+	features, kinds, units      []string
+	limits                      []*int64
+	behaviors, resets, onIngest []string
+	users                       []uuid.UUID
+	usedFeatures, periods, used []string
+}
+
+func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
+	c.replaced = append(c.replaced, tenant)
+	first := len(c.features)
+	for _, grant := range g.grants {
+		if slices.Contains(c.features[first:], grant.Feature) {
+			continue // of two the first one counts, as it does for verdicts
+		}
+		c.tenants, c.subscriptions = append(c.tenants, tenant), append(c.subscriptions, g.subscription)
+		c.features, c.kinds, c.units = append(c.features, grant.Feature), append(c.kinds, grant.Type), append(c.units, grant.Unit)
+		c.limits = append(c.limits, grant.Limit)
+		c.behaviors, c.resets = append(c.behaviors, grant.LimitBehavior), append(c.resets, grant.ResetPeriod)
+		c.onIngest = append(c.onIngest, grant.OnIngest)
+	}
+}
