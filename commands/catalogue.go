@@ -57,13 +57,17 @@ func (c *Catalogue) record(tx Tx, by Caller, once Once, tenant uuid.UUID, subjec
 }
 
 func appendEvent(tx Tx, id uuid.UUID, now time.Time, by Caller, once Once, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
+	return appendAs(tx, id, now, by.actor(), by, once, tenant, subject, payload)
+}
+
+func appendAs(tx Tx, id uuid.UUID, now time.Time, actor events.Actor, by Caller, once Once, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
 	body, err := json.Marshal(payload)
 	if err != nil {
 		return events.Position{}, fmt.Errorf("encoding an event: %w", err)
 	}
 	p := events.Pending{
 		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id),
-		CorrelationID: by.CorrelationID, Actor: by.actor(), OccurredAt: now, Payload: body,
+		CorrelationID: by.CorrelationID, Actor: actor, OccurredAt: now, Payload: body,
 	}
 	if once.Key != "" {
 		p.DedupeKey = events.KeyCommand(by.KeyID.String() + "/" + once.Key)

@@ -65,7 +65,6 @@ func saramaConfig(cfg *Config) (*sarama.Config, error) {
 	c.Consumer.Group.Session.Timeout = sessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = heartbeatInterval
 	c.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
-	c.MetricRegistry = nil
 	if cfg.TLS != nil {
 		c.Net.TLS.Enable, c.Net.TLS.Config = true, cfg.TLS
 	}

@@ -43,15 +43,9 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.MaxConns = 16
 	}
 	pc.MaxConnIdleTime = 5 * time.Minute
-	params := pc.ConnConfig.RuntimeParams
-	params["role"] = WorkerRole
-	params["application_name"] = cfg.ApplicationName
-	params["timezone"] = "UTC"
-	params["synchronous_commit"] = "on"
-	params["lock_timeout"] = "2s"
-	params["idle_in_transaction_session_timeout"] = "60s"
-	// A plan cached while a table was empty must not be kept when it has grown.
-	params["plan_cache_mode"] = "force_custom_plan"
+	for name, value := range workerParams(cfg.ApplicationName) {
+		pc.ConnConfig.RuntimeParams[name] = value
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database pool: %w", err)
@@ -120,4 +114,27 @@ func classifyCommit(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %v", errCommitUnknown, err)
+}
+
+// WorkerDB opens a database/sql pool whose sessions run under WorkerRole, for
+// libraries that know nothing else. Each reader of the PostgreSQL pipe holds one
+// connection of it.
+func WorkerDB(cfg Config) (*sql.DB, error) {
+	cc, err := pgx.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+	}
+	for name, value := range workerParams(cfg.ApplicationName) {
+		cc.RuntimeParams[name] = value
+	}
+	return stdlib.OpenDB(*cc), nil
+}
+
+func workerParams(application string) map[string]string {
+	return map[string]string{
+		"role": WorkerRole, "application_name": application, "timezone": "UTC", "synchronous_commit": "on",
+		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "60s",
+		// A plan cached while a table was empty must not be kept when it has grown.
+		"plan_cache_mode": "force_custom_plan",
+	}
 }

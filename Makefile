@@ -1,0 +1,39 @@
+# Every target does one thing whole; `make help` lists them.
+.DEFAULT_GOAL := help
+GO ?= go
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+.PHONY: run
+run: ## Run the service with a demo tenant and traffic (Ctrl-C stops it)
+	@$(GO) build -o bin/meterplex ./cmd/meterplex
+	@./bin/meterplex demo $(ARGS)
+
+.PHONY: build
+build: ## Build bin/meterplex
+	$(GO) build -o bin/meterplex ./cmd/meterplex
+
+.PHONY: test
+test: lint ## Run every test, against a real PostgreSQL and a real Kafka
+	$(GO) test -p 2 -timeout 14m ./...
+
+.PHONY: race
+race: ## Run every test under the race detector
+	$(GO) test -race -p 2 -timeout 40m ./...
+
+.PHONY: lint
+lint: ## Check form and known faults: gofmt, go vet, staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt: the files above"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (20s)
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
+	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x || exit 1; done; done
+
+.PHONY: bench
+bench: build ## Measure the service beside its raw limits, into docs/benchmarks/
+	./bin/meterplex bench --out docs/benchmarks

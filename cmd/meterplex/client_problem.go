@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// problem is an answer that is no success: application/problem+json (RFC 9457)
+// with the service's own members.
+type problem struct {
+	Status  int    `json:"status"`
+	Title   string `json:"title"`
+	Detail  string `json:"detail"`
+	Code    string `json:"code"`
+	Hint    string `json:"hint"`
+	TraceID string `json:"traceId"`
+	Errors  []struct {
+		Pointer string `json:"pointer"`
+		Code    string `json:"code"`
+		Detail  string `json:"detail"`
+	} `json:"errors"`
+
+	retryAfter time.Duration
+}
+
+// readProblem makes one of any answer, also of a proxy's.
+func readProblem(resp *http.Response, body []byte) *problem {
+	var p problem
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(body, &p) != nil || p.Code == "" {
+		p = problem{Code: fmt.Sprintf("http_%d", resp.StatusCode), Detail: http.StatusText(resp.StatusCode)}
+	}
+	p.Status = resp.StatusCode
+	p.retryAfter = retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	return &p
+}
+
+// Error is "code: detail", a line for each member at fault, and what to do.
+func (p *problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.first())
+	for _, e := range p.Errors {
+		fmt.Fprintf(&b, "\n  %s: %s: %s", e.Pointer, e.Code, printable(e.Detail))
+	}
+	if hint := p.hint(); hint != "" {
+		b.WriteString("\n  hint: " + hint)
+	}
+	if p.Status/100 == 5 && p.TraceID != "" {
+		b.WriteString("\n  trace: " + printable(p.TraceID))
+	}
+	return b.String()
+}
+
+func (p *problem) first() string {
+	detail := p.Detail
+	if detail == "" {
+		detail = p.Title
+	}
+	return printable(p.Code + ": " + detail)
+}
+
+func (p *problem) hint() string {
+	if p.Hint != "" {
+		return printable(p.Hint)
+	}
+	switch p.Code {
+	case "unauthenticated":
+		return "give a key that is not expired or revoked by METERPLEX_KEY or --key"
+	case "forbidden":
+		return "the key lacks the scope for this: tenants' usage needs a tenant key, the catalogue an operator key with admin"
+	case "tenant_suspended":
+		return "meterplex tenants update ID --status ACTIVE lets its keys in again"
+	case "idempotency_key_reused":
+		return "give another --idempotency-key, or none"
+	case "projection_behind":
+		return "wait longer (--wait), or ask again"
+	}
+	return ""
+}
+
+// isAnswer reports whether the service answered the question, with no, rather
+// than not taking it up.
+func (p *problem) isAnswer() bool {
+	switch p.Status {
+	case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// brief is an error's first line.
+func brief(err error) string {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p.first()
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Waits grow from firstWait by doubling up to longestWait. Each is drawn evenly
+// between zero and that (full jitter), so that clients which failed together do
+// not come back together.
+const (
+	firstWait   = 200 * time.Millisecond
+	longestWait = 10 * time.Second
+)
+
+// unreachable is a request without a whole answer: whether it was carried out is
+// not known.
+type unreachable struct {
+	base  string
+	cause error
+}
+
+func (e *unreachable) Error() string {
+	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it, --url or METERPLEX_URL says where it is", e.base, e.cause)
+}
+
+func (e *unreachable) Unwrap() error { return e.cause }
+
+// retrying runs a request until it has an answer, the time for retries is over
+// or ctx ends.
+func (c *client) retrying(ctx context.Context, try func() (json.RawMessage, error)) (json.RawMessage, error) {
+	end := time.Now().Add(c.retryFor)
+	for n := 0; ; n++ {
+		body, err := try()
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			return body, err
+		}
+		wait := backoff(n, err)
+		if time.Now().Add(wait).After(end) {
+			return nil, err
+		}
+		if n == 0 {
+			c.say("meterplex: %s; trying again for up to %s", brief(err), c.retryFor)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// passing reports whether the same request may succeed later.
+func passing(err error) bool {
+	if p, ok := errors.AsType[*problem](err); ok {
+		switch p.Status {
+		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	_, ok := errors.AsType[*unreachable](err)
+	return ok
+}
+
+// backoff is never shorter than what the service asked for.
+func backoff(n int, err error) time.Duration {
+	most := longestWait
+	if n < 6 {
+		most = min(longestWait, firstWait<<n)
+	}
+	wait := rand.N(most)
+	if p, ok := errors.AsType[*problem](err); ok {
+		wait += p.retryAfter
+	}
+	return wait
+}
+
+// retryAfter reads the header of that name: seconds, or a date.
+func retryAfter(header string, now time.Time) time.Duration {
+	if s, err := strconv.Atoi(header); err == nil && s >= 0 && s <= int((24*time.Hour).Seconds()) {
+		return time.Duration(s) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return min(max(0, at.Sub(now)), 24*time.Hour)
+	}
+	return 0
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Config is what the service is started with. An empty DatabaseURL means an
+// embedded PostgreSQL, no brokers an embedded Kafka or the PostgreSQL pipe.
+type Config struct {
+	HTTPAddr    string
+	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
+	HTTPTLSKey  string
+
+	DatabaseURL        string
+	DatabaseMigrateURL string // the owner's; "" means DatabaseURL
+	DatabaseReadURL    string // a replica's; "" means DatabaseURL
+
+	Kafka Kafka
+	Pipe  string // kafka, postgres, or "" to choose by what is there
+
+	DataDir              string
+	BootstrapOperatorKey string
+	Roles                []string // all of them unless some were named
+	TopicPrefix          string
+	IngestAhead          time.Duration
+	IngestBehind         time.Duration
+
+	LogLevel  slog.Level
+	LogFormat string // text, json
+
+	URL string // where the client's commands send to
+	Key string // what they authenticate with
+}
+
+// Kafka says how to reach the brokers.
+type Kafka struct {
+	Brokers       []string // host:port; none means embedded
+	TLS           bool
+	TLSCA         string // file; "" means the system's roots
+	TLSCert       string // file with the client's certificate
+	TLSKey        string
+	TLSServerName string
+
+	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" for none
+	SASLUsername  string
+	SASLPassword  string
+}
+
+// resolved is one setting with the place that its value came from.
+type resolved struct {
+	setting
+	value  string
+	source string
+}
+
+// given is a value and where it stands.
+type given struct{ value, source string }
+
+// lookup is os.LookupEnv, or a map in tests.
+type lookup func(name string) (string, bool)
+
+// resolve takes each setting from the flags, else the environment, else the
+// file, else its default. An empty value in the environment or the file counts
+// as not given. All that is wrong is reported at once, each with its source.
+func resolve(flags map[string]given, env lookup, file map[string]given) (Config, []resolved, error) {
+	var (
+		cfg  Config
+		all  []resolved
+		errs []error
+	)
+	for _, s := range settings() {
+		g := given{s.standard, "default"}
+		if v, ok := file[s.name]; ok && v.value != "" {
+			g = v
+		}
+		if v, ok := env(s.name); ok && v != "" {
+			g = given{v, "environment"}
+		}
+		if v, ok := flags[s.name]; ok {
+			g = v
+		}
+		if err := s.set(&cfg, g.value); err != nil {
+			errs = append(errs, fmt.Errorf("%s (from %s): %w", s.name, g.source, err))
+		}
+		all = append(all, resolved{s, g.value, g.source})
+	}
+	return cfg, all, errors.Join(append(errs, cfg.contradictions()...)...)
+}
+
+// contradictions finds settings that make no sense together.
+func (c *Config) contradictions() []error {
+	var errs []error
+	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
+		errs = append(errs, errors.New("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither"))
+	}
+	k := &c.Kafka
+	if (k.TLSCert == "") != (k.TLSKey == "") {
+		errs = append(errs, errors.New("KAFKA_TLS_CERT and KAFKA_TLS_KEY go together: give both or neither"))
+	}
+	if !k.TLS && (k.TLSCA != "" || k.TLSCert != "" || k.TLSServerName != "") {
+		errs = append(errs, errors.New("KAFKA_TLS_* is given but KAFKA_TLS_ENABLED is not true"))
+	}
+	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
+		errs = append(errs, errors.New("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none"))
+	}
+	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {
+		errs = append(errs, errors.New("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used"))
+	}
+	return errs
+}
+
+// config resolves the settings of the client's flags and of the command's own.
+func (a *app) config(more ...any) (Config, []resolved, error) {
+	flags := givenFlags(append([]any{a.client.Connection}, more...)...)
+	path := a.client.Config
+	if path == "" {
+		path, _ = a.env("METERPLEX_CONFIG")
+	}
+	var file map[string]given
+	if path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return Config{}, nil, fmt.Errorf("read the settings file: %w", err)
+		}
+		if file, err = parseFile(path, string(text)); err != nil {
+			return Config{}, nil, err
+		}
+	}
+	return resolve(flags, a.env, file)
+}

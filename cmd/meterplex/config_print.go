@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// ConfigCmd looks at the configuration.
+type ConfigCmd struct {
+	Print ConfigPrint `cmd:"" help:"Show each setting, its value and where the value came from."`
+}
+
+// ConfigPrint shows what serve and the client's commands would work with.
+type ConfigPrint struct {
+	ServiceFlags
+}
+
+// Help is the long form.
+func (ConfigPrint) Help() string {
+	return `A flag wins over the environment, the environment over the file, the file over the default. An empty variable counts as not given.
+
+The file is named by --config or METERPLEX_CONFIG. It holds lines KEY=VALUE with the names that this command lists, and comments that begin with #. A name that is not known is an error.
+
+Passwords and keys are masked. Exit code 2 where a value is not valid; each error names the source of the value.`
+}
+
+// Run prints the values also where one of them is wrong: that is when they are
+// wanted most.
+func (c *ConfigPrint) Run(a *app) error {
+	_, all, wrong := a.config(c.ServiceFlags)
+	out := a.rows("name", "value", "source")
+	for _, r := range all {
+		row, err := json.Marshal(map[string]string{"name": r.name, "value": r.shown(), "source": r.source})
+		if err != nil {
+			return err
+		}
+		if err := out.row(row); err != nil {
+			return err
+		}
+	}
+	if err := out.close(); err != nil {
+		return err
+	}
+	return wrong
+}
+
+func (r *resolved) shown() string {
+	if r.mask == nil || r.value == "" {
+		return r.value
+	}
+	return r.mask(r.value)
+}
+
+const masked = "********"
+
+func maskAll(string) string { return masked }
+
+// maskURL hides the password of a URL, wherever it stands; what cannot be read
+// as a URL is hidden whole.
+func maskURL(v string) string {
+	u, err := url.Parse(v)
+	if err != nil || u.Scheme == "" {
+		return masked
+	}
+	if _, has := u.User.Password(); has {
+		u.User = url.UserPassword(u.User.Username(), masked)
+	}
+	q := u.Query()
+	for name := range q {
+		if strings.Contains(strings.ToLower(name), "password") {
+			q.Set(name, masked)
+		}
+	}
+	u.RawQuery = q.Encode()
+	return strings.ReplaceAll(u.String(), url.QueryEscape(masked), masked)
+}

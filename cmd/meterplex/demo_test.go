@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// withParty makes the console's service the party, which ends when it is told to.
+func withParty(c *console, p *party) {
+	c.app.service = func(ctx context.Context, _ Config, ready chan<- Endpoints) error {
+		ready <- Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"}}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+func TestDemoTwice(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	withParty(c, p)
+	for range 2 {
+		code, out, errs := c.run("demo", "--for", "1100ms", "--rate", "2")
+		if code != exitYes || !strings.Contains(errs, "Stopped.") {
+			t.Fatalf("exit code %d\n%s%s", code, out, errs)
+		}
+		for _, want := range []string{p.url + "/docs", p.url + "/metrics", "postgres://127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not in\n%s", want, out)
+			}
+		}
+		if strings.Contains(out, "%!") {
+			t.Errorf("the text's verbs are wrong:\n%s", out)
+		}
+	}
+	events, sums := p.totals()
+	if events["input_tokens"] != 8819 || sums["output_tokens"] != 245_896 || events["api_calls"] < 4 {
+		t.Errorf("the service counts %v %v", events, sums)
+	}
+	if created := slices.DeleteFunc(slices.Clone(p.requests), func(r string) bool {
+		return !strings.HasPrefix(r, "POST") || !strings.Contains(r, "/api-keys")
+	}); len(created) != 1 {
+		t.Errorf("%d keys were made: %q", len(created), created)
+	}
+	dir, _ := c.app.env("METERPLEX_DATA_DIR")
+	if info, err := os.Stat(filepath.Join(dir, "demo", "api-key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v", info, err)
+	}
+}
+
+func TestDemoTellsWhyTheServiceDoesNotStart(t *testing.T) {
+	c := newConsole(t, newParty(t))
+	c.app.service = func(context.Context, Config, chan<- Endpoints) error { return errors.New("port 8080 is taken") }
+	if code, _, errs := c.run("demo"); code != exitUnknown || !strings.Contains(errs, "port 8080 is taken") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
+// What the demo prints works in a POSIX shell as it stands.
+func TestDemoScriptInAShell(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl on this machine")
+	}
+	p := newParty(t)
+	d := &demo{at: Endpoints{URL: p.url}, tenant: &client{key: "mp_live_x"}}
+	sh := exec.Command("sh", "-eu", "-c", d.script())
+	var out, errs bytes.Buffer
+	sh.Stdout, sh.Stderr = &out, &errs
+	if err := sh.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var answer struct{ AsOfPosition string }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &answer); err != nil || answer.AsOfPosition != "3-1" || len(p.known) != 1 {
+		t.Errorf("%v, %v\n%s%s", err, p.known, out.String(), errs.String())
+	}
+}
+
+// The plan that the demo puts is the one that its usage needs.
+func TestDemoPlanGrantsItsFeatures(t *testing.T) {
+	features := demoFeatures()
+	for _, e := range demoPlan().Entitlements {
+		f, ok := features[e.Feature]
+		if !ok || (f.Type == "BOOLEAN") != (e.ResetPeriod == "") {
+			t.Errorf("%+v of %+v", e, f)
+		}
+		delete(features, e.Feature)
+	}
+	if len(features) > 0 {
+		t.Errorf("not granted: %v", features)
+	}
+}

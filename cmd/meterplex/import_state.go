@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// importState is what is kept of an import under its name. Only the anchor
+// matters for what is sent; the progress is for people: an import that goes on
+// sends everything again and the service tells what it knows.
+type importState struct {
+	Name   string     `json:"name"`
+	SHA256 string     `json:"sha256"` // of the file
+	Rows   int64      `json:"rows"`
+	Terms  terms      `json:"terms"`
+	Anchor *time.Time `json:"anchor,omitempty"` // where the latest row's time was moved to
+
+	EventsKnown int64      `json:"eventsKnown"` // accepted or duplicate, in the last run
+	EventsTotal int64      `json:"eventsTotal"`
+	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
+}
+
+// terms are what the events follow from besides the file.
+type terms struct {
+	Columns    []ColumnMapping `json:"columns"`
+	TimeColumn string          `json:"timeColumn"`
+	TimeFormat string          `json:"timeFormat,omitempty"`
+	Zone       string          `json:"timeZone"`
+	Metadata   []string        `json:"metadata"`
+	Times      string          `json:"times"`
+}
+
+func (job *ImportJob) terms() terms {
+	m := &job.Mapping
+	return terms{m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times}
+}
+
+func (im *Importer) statePath(name string) string {
+	return filepath.Join(im.StateDir, name+".json")
+}
+
+// begin gives the state of the import: the one kept under its name, or a new one
+// that is on disk before the first event is sent.
+func (im *Importer) begin(ctx context.Context, job ImportJob, s scan) (*importState, error) {
+	path := im.statePath(job.Name)
+	kept, err := readState(path)
+	if err != nil {
+		return nil, err
+	}
+	if kept == nil {
+		fresh := &importState{Name: job.Name, SHA256: s.sha256, Rows: s.rows, Terms: job.terms(), EventsTotal: s.events}
+		if job.Times == timesShifted {
+			if fresh.Anchor, err = im.anchor(ctx, job, s); err != nil {
+				return nil, err
+			}
+		}
+		err := createState(path, fresh)
+		if err == nil {
+			return fresh, nil
+		}
+		// Another import of that name was faster: its anchor is the one.
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if kept, err = readState(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := kept.fits(path, job, s); err != nil {
+		return nil, err
+	}
+	im.Say("The import %q was begun before (%d of %d events known then): what is there counts once.", job.Name, kept.EventsKnown, kept.EventsTotal)
+	return kept, nil
+}
+
+// fits refuses another file or mapping under the same name: its events would get
+// other ids or payloads, and count beside the first ones or be conflicts.
+func (st *importState) fits(path string, job ImportJob, s scan) error {
+	var differs []string
+	if st.SHA256 != s.sha256 {
+		differs = append(differs, fmt.Sprintf("the file is another (SHA-256 %.12s…, then %.12s…)", s.sha256, st.SHA256))
+	}
+	now, then := reflect.ValueOf(job.terms()), reflect.ValueOf(st.Terms)
+	for i := range now.NumField() {
+		if a, b := now.Field(i).Interface(), then.Field(i).Interface(); !reflect.DeepEqual(a, b) {
+			name := now.Type().Field(i).Tag.Get("json")
+			name, _, _ = strings.Cut(name, ",")
+			differs = append(differs, fmt.Sprintf("%s: %v, then %v", name, a, b))
+		}
+	}
+	if len(differs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("an import %q was begun with something else; nothing was sent\n  %s\n  hint: give this one another --name. What was sent under the old name stays. (Kept in %s)",
+		job.Name, strings.Join(differs, "\n  "), path)
+}
+
+// anchor is now, or, where the service knows the import's first event already,
+// what was the anchor then: the state may have been lost or lie on another
+// machine, and another anchor would make every event a conflict.
+func (im *Importer) anchor(ctx context.Context, job ImportJob, s scan) (*time.Time, error) {
+	now := im.Now().UTC().Truncate(time.Microsecond)
+	id := eventID(job.Name, s.first.amounts[0].feature, s.first)
+	raw, err := im.Client.get(ctx, pathOf("usage", "events", id), nil)
+	if p, ok := errors.AsType[*problem](err); ok {
+		switch p.Status {
+		case http.StatusForbidden:
+			im.Say("Whether the service knows this import cannot be asked (the key lacks usage:read): it is taken for new.")
+			return &now, nil
+		case http.StatusNotFound:
+			return &now, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the import's first event: %w", err)
+	}
+	var receipt struct {
+		Payload struct{ Timestamp time.Time }
+	}
+	if err := json.Unmarshal(raw, &receipt); err != nil || receipt.Payload.Timestamp.IsZero() {
+		return nil, fmt.Errorf("the receipt of event %s does not say its time: %s", id, raw)
+	}
+	at := s.latest.Add(receipt.Payload.Timestamp.Sub(s.first.at)).UTC()
+	im.Say("The service knows the import %q: its times are taken from there.", job.Name)
+	return &at, nil
+}
+
+// readState gives nil where there is none.
+func readState(path string) (*importState, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the import's state: %w", err)
+	}
+	var st importState
+	if err := json.Unmarshal(text, &st); err != nil {
+		return nil, fmt.Errorf("the import's state %s cannot be read: %w", path, err)
+	}
+	return &st, nil
+}
+
+// createState fails with fs.ErrExist where there is a state: of two imports that
+// begin at once, one decides.
+func createState(path string, st *importState) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the directory for imports: %w", err)
+	}
+	return placeState(path, st, os.Link)
+}
+
+func saveState(path string, st *importState) error { return placeState(path, st, os.Rename) }
+
+// placeState writes aside, then puts the whole file in its place.
+func placeState(path string, st *importState, place func(from, to string) error) error {
+	text, err := json.MarshalIndent(st, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the import's state: %w", err)
+	}
+	aside, err := os.CreateTemp(filepath.Dir(path), ".state-*")
+	if err != nil {
+		return fmt.Errorf("write the import's state: %w", err)
+	}
+	defer os.Remove(aside.Name())
+	_, err = aside.Write(append(text, '\n'))
+	if err := errors.Join(err, aside.Sync(), aside.Close()); err != nil {
+		return fmt.Errorf("write the import's state: %w", err)
+	}
+	if err := place(aside.Name(), path); err != nil {
+		return fmt.Errorf("keep the import's state: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a new name in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open the directory for imports: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync the directory for imports: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+// Command meterplex is the service and its client: one binary.
+//
+// Each noun of the command line has a file of its own. This package wires and
+// talks to people; it may hold no rule of metering: the commands but serve,
+// migrate and demo know the service only through its HTTP API, as any other
+// client does.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes: a script can branch on the answer, and tell "no" from "do not know".
+const (
+	exitYes     = 0
+	exitNo      = 1 // the answer is no: not allowed, not found, refused, not all accepted
+	exitUnknown = 2 // it could not be answered: bad usage, no service, no permission
+)
+
+// errNo ends a command whose answer, already printed, is no.
+var errNo = errors.New("the answer is no")
+
+// clientFlags are the flags of every command.
+type clientFlags struct {
+	Output   string        `short:"o" enum:"table,json,ndjson,csv" default:"table" placeholder:"FORMAT" help:"How to print data: table, json, ndjson or csv."`
+	Config   string        `name:"config" placeholder:"FILE" help:"Read settings from KEY=VALUE lines (METERPLEX_CONFIG)."`
+	RetryFor time.Duration `name:"retry-for" default:"15s" placeholder:"DURATION" help:"How long a request is sent again while the service is away or busy (default 15s)."`
+	Connection
+}
+
+type cli struct {
+	clientFlags
+
+	Serve   ServeCmd   `cmd:"" help:"Run the service."`
+	Demo    DemoCmd    `cmd:"" help:"Run the service with real usage in it, and drive it."`
+	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
+
+	Tenants       TenantsCmd       `cmd:"" help:"Customers whose usage is metered."`
+	Keys          KeysCmd          `cmd:"" help:"API keys of tenants, and operator keys."`
+	Features      FeaturesCmd      `cmd:"" help:"What a tenant can use."`
+	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
+	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
+	Usage         UsageCmd         `cmd:"" help:"Usage events and what they add up to."`
+	Entitlements  EntitlementsCmd  `cmd:"" help:"What a tenant may use now."`
+	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, and their retry."`
+	System        SystemCmd        `cmd:"" help:"The service as a whole."`
+
+	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
+	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
+	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
+}
+
+const description = `Meterplex meters usage: it takes usage events, counts each exactly once, and answers what a tenant has used and may use.
+
+Data goes to stdout, everything else to stderr. Exit codes: 0 yes, 1 the answer is no, 2 it could not be answered.
+
+A key is given by METERPLEX_KEY, the service's address by METERPLEX_URL.`
+
+// service runs the whole service until ctx ends, and says on ready where it is.
+type service func(ctx context.Context, cfg Config, ready chan<- Endpoints) error
+
+// app is what every command works with.
+type app struct {
+	ctx     context.Context
+	stdin   io.Reader
+	stdout  io.Writer
+	stderr  io.Writer
+	env     lookup
+	now     func() time.Time
+	client  clientFlags
+	model   *kong.Application
+	service service
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the default is back: a second one ends at once.
+	context.AfterFunc(ctx, stop)
+	a := &app{
+		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		env: os.LookupEnv, now: time.Now, service: runService,
+	}
+	os.Exit(a.run(os.Args[1:]))
+}
+
+// run parses, runs and gives the exit code.
+func (a *app) run(args []string) int {
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("meterplex"),
+		kong.Description(description),
+		kong.Writers(a.stdout, a.stderr),
+		kong.ValueFormatter(describeFlag),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: describeFlag}),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(a.stderr, "meterplex: %v\nRun meterplex --help, or --help after a command.\n", err)
+		return exitUnknown
+	}
+	a.client, a.model = c.clientFlags, parser.Model
+	return a.exitCode(parsed.Run(a))
+}
+
+func (a *app) exitCode(err error) int {
+	if err == nil {
+		return exitYes
+	}
+	if errors.Is(err, errNo) {
+		return exitNo
+	}
+	if a.ctx.Err() != nil {
+		fmt.Fprintln(a.stderr, "meterplex: stopped by a signal")
+		return exitUnknown
+	}
+	fmt.Fprintf(a.stderr, "meterplex: %v\n", err)
+	if p, ok := errors.AsType[*problem](err); ok && p.isAnswer() {
+		return exitNo
+	}
+	return exitUnknown
+}
+
+// say tells the person at the terminal something that is no data.
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }

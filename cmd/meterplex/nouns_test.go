@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each command sends what the HTTP API documents.
+func TestRequests(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
+		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
+		{"tenants show a/b", `GET /api/v1/tenants/a%2Fb `},
+		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"],"mode":"live"}`},
+		{"keys create --operator --name n --scope admin --expires-at 2026-05-04T10:00:00Z", `POST /api/v1/operator-keys {"name":"n","scopes":["admin"],"expiresAt":"2026-05-04T10:00:00Z"}`},
+		{"keys rotate k1 --tenant t1 --overlap 90m", `POST /api/v1/tenants/t1/api-keys/k1/rotate {"overlapSeconds":5400}`},
+		{"keys revoke k1 --operator", `DELETE /api/v1/operator-keys/k1 `},
+		{"features put api_calls --name Calls --type QUOTA", `PUT /api/v1/features/api_calls {"name":"Calls","type":"QUOTA"}`},
+		{"plans put pro --name Pro --entitlement a=50000,HARD,MONTHLY,enforce --entitlement b=unlimited,SOFT,NEVER --entitlement sso",
+			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
+				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},
+		{"subscriptions create --tenant t1 --plan pro", `POST /api/v1/tenants/t1/subscriptions {"plan":"pro"}`},
+		{"subscriptions update s1 --tenant t1 --status CANCELLED", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"}`},
+		{"dead-letters list --status FAILED --limit 5", `GET /api/v1/dead-letters?limit=5&status=FAILED `},
+		{"dead-letters retry d1 --reason mended", `POST /api/v1/dead-letters/d1/retry {"reason":"mended"}`},
+		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
+	} {
+		p := newParty(t)
+		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
+		if code != exitYes || len(p.requests) != 1 || p.requests[0] != c.want {
+			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
+		}
+	}
+}
+
+func TestAnswersThatAreNo(t *testing.T) {
+	for path, c := range map[string]struct{ args, yes, no string }{
+		"/api/v1/entitlements/a/check": {"entitlements check a", `{"allowed":true,"limit":null}`, `{"allowed":false,"reason":"not_entitled"}`},
+		"/api/v1/system/identity":      {"system identity", `{"holds":true,"total":{"accepted":1}}`, `{"holds":false,"total":{"missing":1}}`},
+	} {
+		p := newParty(t)
+		for answer, want := range map[string]int{c.yes: exitYes, c.no: exitNo, `{}`: exitUnknown} {
+			p.catalog[path] = json.RawMessage(answer)
+			if code, out, errs := newConsole(t, p).run(strings.Fields(c.args)...); code != want {
+				t.Errorf("%s of %s: exit code %d\n%s%s", c.args, answer, code, out, errs)
+			}
+		}
+	}
+}
+
+func TestSendLines(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	var in strings.Builder
+	for n := range 2500 {
+		b, _ := json.Marshal(event{EventID: "e" + time.Duration(n).String(), Feature: "a", Amount: int64(n + 1), Timestamp: time.Now()})
+		in.Write(append(b, "\n\n"...))
+	}
+	c.app.stdin = strings.NewReader(in.String())
+	code, out, errs := c.run("usage", "send", "-o", "ndjson")
+	if code != exitYes || strings.Count(out, "accepted") != 2500 || p.ingests != 3 || !strings.Contains(out, `"index":2499`) {
+		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, errs)
+	}
+	c.app.stdin = strings.NewReader(strings.Replace(in.String(), `"amount":7,`, `"amount":8,`, 1))
+	if code, out, _ = c.run("usage", "send", "-o", "ndjson"); code != exitNo || strings.Count(out, "conflict") != 2 { // status and code
+		t.Errorf("a conflict: exit code %d, %d", code, strings.Count(out, "conflict"))
+	}
+	c.app.stdin = strings.NewReader("{}],\"events\":[{}\n")
+	if code, _, errs = c.run("usage", "send"); code != exitUnknown || !strings.Contains(errs, "line 1") {
+		t.Errorf("no JSON: exit code %d\n%s", code, errs)
+	}
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+)
+
+// rowPrinter prints rows, each a JSON object, in the format that was asked for.
+// Columns are the names of members, as the API writes them.
+type rowPrinter struct {
+	format  string
+	columns []string
+	out     io.Writer
+	table   *tabwriter.Writer
+	csv     *csv.Writer
+	headed  bool
+	array   []json.RawMessage
+}
+
+// rows begins a list.
+func (a *app) rows(columns ...string) *rowPrinter {
+	p := &rowPrinter{format: a.client.Output, columns: columns, out: a.stdout, array: []json.RawMessage{}}
+	switch p.format {
+	case "table":
+		p.table = tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(p.table, strings.Join(columns, "\t"))
+	case "csv":
+		p.csv = csv.NewWriter(p.out)
+	}
+	return p
+}
+
+// row prints or keeps one row.
+func (p *rowPrinter) row(raw json.RawMessage) error {
+	switch p.format {
+	case "json":
+		p.array = append(p.array, raw)
+		return nil
+	case "ndjson":
+		return printCompact(p.out, raw)
+	}
+	members, err := membersOf(raw)
+	if err != nil {
+		return err
+	}
+	cells := make([]string, len(p.columns))
+	for i, name := range p.columns {
+		cells[i] = cell(find(members, name), p.format)
+	}
+	if p.format == "csv" {
+		return p.csvRow(cells)
+	}
+	_, err = fmt.Fprintln(p.table, strings.Join(cells, "\t"))
+	return err
+}
+
+func (p *rowPrinter) csvRow(cells []string) error {
+	if err := p.csvHeader(); err != nil {
+		return err
+	}
+	if err := p.csv.Write(cells); err != nil {
+		return err
+	}
+	p.csv.Flush()
+	return p.csv.Error()
+}
+
+// csvHeader is written before the first row, also where no row follows.
+func (p *rowPrinter) csvHeader() error {
+	if p.headed {
+		return nil
+	}
+	p.headed = true
+	return p.csv.Write(p.columns)
+}
+
+// close ends the list.
+func (p *rowPrinter) close() error {
+	switch p.format {
+	case "table":
+		return p.table.Flush()
+	case "csv":
+		if err := p.csvHeader(); err != nil {
+			return err
+		}
+		p.csv.Flush()
+		return p.csv.Error()
+	case "json":
+		all, err := json.Marshal(p.array)
+		if err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		return printIndented(p.out, all)
+	}
+	return nil
+}
+
+// object prints one answer: a table has a line for each member.
+func (a *app) object(raw json.RawMessage) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	switch a.client.Output {
+	case "json":
+		return printIndented(a.stdout, raw)
+	case "ndjson":
+		return printCompact(a.stdout, raw)
+	}
+	members, err := membersOf(raw)
+	if err != nil {
+		return err
+	}
+	if a.client.Output == "csv" {
+		names := make([]string, len(members))
+		for i, m := range members {
+			names[i] = m.name
+		}
+		p := a.rows(names...)
+		if err := p.row(raw); err != nil {
+			return err
+		}
+		return p.close()
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	for _, m := range members {
+		fmt.Fprintf(w, "%s\t%s\n", printable(m.name), cell(m.value, "table"))
+	}
+	return w.Flush()
+}
+
+// list prints the pages of a list.
+func (a *app) list(path string, query url.Values, limit int, columns ...string) error {
+	c, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	p := a.rows(columns...)
+	if err := c.each(a.ctx, path, query, limit, p.row); err != nil {
+		return err
+	}
+	return p.close()
+}
+
+// show prints one thing.
+func (a *app) show(path string, query url.Values) error {
+	c, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := c.get(a.ctx, path, query)
+	if err != nil {
+		return err
+	}
+	return a.object(raw)
+}
+
+// change sends a body and prints the answer.
+func (a *app) change(method, path string, body any) error {
+	c, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := c.send(a.ctx, method, path, nil, body)
+	if err != nil {
+		return err
+	}
+	return a.object(raw)
+}
+
+// create posts a body once, whatever is retried, and prints the answer.
+func (a *app) create(path, once string, body any) error {
+	c, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := c.post(a.ctx, path, once, body)
+	if err != nil {
+		return err
+	}
+	return a.object(raw)
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// membersOf keeps the order in which the service wrote them.
+func membersOf(raw json.RawMessage) ([]member, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("the answer is no JSON object; try -o json")
+	}
+	var all []member
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("read the answer: %w", err)
+		}
+		var m member
+		m.name, _ = name.(string)
+		if err := d.Decode(&m.value); err != nil {
+			return nil, fmt.Errorf("read the answer: %w", err)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+func find(members []member, name string) json.RawMessage {
+	for _, m := range members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// cell writes a value as one field: strings as they are, everything else as JSON.
+func cell(raw json.RawMessage, format string) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		if format == "table" {
+			return "-"
+		}
+		return ""
+	}
+	text := string(raw)
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		text = s
+	} else {
+		var compact bytes.Buffer
+		if json.Compact(&compact, raw) == nil {
+			text = compact.String()
+		}
+	}
+	if format == "table" {
+		return printable(text)
+	}
+	return text
+}
+
+// printable keeps text of others from steering the terminal or breaking a table.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+func printIndented(w io.Writer, raw json.RawMessage) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, raw, "", "  "); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err := fmt.Fprintln(w, b.String())
+	return err
+}
+
+func printCompact(w io.Writer, raw json.RawMessage) error {
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err := fmt.Fprintln(w, b.String())
+	return err
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// pipe is what carries records: Kafka, or PostgreSQL where there is none.
+type pipe struct {
+	publisher  relay.Publisher
+	subscriber func(c *projections.Consumer) (message.Subscriber, error)
+	ping       func(ctx context.Context) error
+	tidy       func(ctx context.Context) error // runs until ctx ends
+	close      func() error
+}
+
+func openPipe(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, error) {
+	if cfg.Pipe == pipePostgres {
+		return openPostgresPipe(cfg, logger)
+	}
+	return openKafka(ctx, cfg, logger)
+}
+
+func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, error) {
+	tlsConfig, err := kafkaTLS(cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	kc := kafka.Config{
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Logger: logger,
+		SASL: kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
+	}
+	admin, err := kafka.NewAdmin(kc)
+	if err != nil {
+		return nil, err
+	}
+	if err := ensureTopics(ctx, admin, logger); err != nil {
+		admin.Close()
+		return nil, err
+	}
+	publisher, err := kafka.NewPublisher(kc)
+	if err != nil {
+		admin.Close()
+		return nil, err
+	}
+	return &pipe{
+		publisher: publisher,
+		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
+			sc := kafka.SubscriberConfig{Config: kc, Group: c.Name, MaxRecordsPerPartition: c.MaxPerPartition}
+			if events.Topics()[c.Topic-1].LowRate {
+				return kafka.NewLowRateSubscriber(sc)
+			}
+			return kafka.NewSubscriber(sc)
+		},
+		ping: admin.Ping,
+		tidy: func(ctx context.Context) error { <-ctx.Done(); return nil },
+		close: func() error {
+			admin.Close()
+			return publisher.Close()
+		},
+	}, nil
+}
+
+// ensureTopics goes on without a broker: ingestion needs none, and the topics are
+// looked at again when there is one. Topics of another shape are refused.
+func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err := admin.Ensure(ctx)
+	if err != nil && admin.Ping(ctx) != nil {
+		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
+		return nil
+	}
+	return err
+}
+
+func kafkaTLS(k Kafka) (*tls.Config, error) {
+	if !k.TLS {
+		return nil, nil
+	}
+	c := &tls.Config{ServerName: k.TLSServerName, MinVersion: tls.VersionTLS12}
+	if k.TLSCA != "" {
+		pem, err := os.ReadFile(k.TLSCA)
+		if err != nil {
+			return nil, fmt.Errorf("reading KAFKA_TLS_CA: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("KAFKA_TLS_CA holds no certificate in PEM form")
+		}
+	}
+	if k.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(k.TLSCert, k.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("reading KAFKA_TLS_CERT and KAFKA_TLS_KEY: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+func openPostgresPipe(cfg Config, logger *slog.Logger) (*pipe, error) {
+	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, ApplicationName: "meterplex-pipe"})
+	if err != nil {
+		return nil, err
+	}
+	pc := pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix, Logger: logger}
+	publisher, err := pgpipe.NewPublisher(pc)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &pipe{
+		publisher: publisher,
+		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
+			return pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: pc, Group: c.Name})
+		},
+		ping:  db.PingContext,
+		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
+		close: func() error { return closeAll(publisher.Close, db) },
+	}, nil
+}
+
+func closeAll(publisher func() error, db *sql.DB) error { return errors.Join(publisher(), db.Close()) }
+
+const trimEvery = 5 * time.Minute
+
+func trim(ctx context.Context, pc pgpipe.Config, logger *slog.Logger) error {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if _, err := pgpipe.Trim(ctx, pc); err != nil && ctx.Err() == nil {
+				logger.Warn("read frames were not trimmed", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// PlansCmd is the noun.
+type PlansCmd struct {
+	Put  PlansPut  `cmd:"" help:"Create or change a plan."`
+	List PlansList `cmd:"" help:"List the plans."`
+	Show PlansShow `cmd:"" help:"Show one plan."`
+}
+
+type planBody struct {
+	Name         string            `json:"name"`
+	Entitlements []entitlementBody `json:"entitlements"`
+}
+
+// entitlementBody is one entitlement; of a BOOLEAN feature it is the name alone.
+type entitlementBody struct {
+	Feature       string `json:"feature"`
+	Limit         *int64 `json:"limit,omitempty"`
+	LimitBehavior string `json:"limitBehavior,omitempty"`
+	ResetPeriod   string `json:"resetPeriod,omitempty"`
+	OnIngest      string `json:"onIngest,omitempty"`
+}
+
+// PlansPut creates or changes a plan.
+type PlansPut struct {
+	PlanKey      string   `arg:"" name:"plan" help:"Its key, as subscriptions name it."`
+	Name         string   `placeholder:"TEXT" help:"Its name."`
+	Entitlements []string `name:"entitlement" sep:"none" placeholder:"FEATURE=LIMIT,…" help:"What it grants of a feature; may be repeated."`
+	File         string   `placeholder:"FILE" help:"Read {\"name\":…,\"entitlements\":[…]} from a JSON file instead."`
+}
+
+// Help is the long form.
+func (PlansPut) Help() string {
+	return `An entitlement is written feature=limit,behavior,period and, where it matters, the handling of usage above the limit:
+
+    --entitlement api_calls=50000,HARD,MONTHLY
+    --entitlement api_calls=50000,HARD,MONTHLY,enforce
+    --entitlement input_tokens=unlimited,SOFT,MONTHLY
+    --entitlement sso
+
+The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last word record (the default) or enforce. A BOOLEAN feature is its name alone.
+
+A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`
+}
+
+// Run prints the plan.
+func (c *PlansPut) Run(a *app) error {
+	path := pathOf("plans", c.PlanKey)
+	if c.File != "" {
+		if c.Name != "" || len(c.Entitlements) > 0 {
+			return errors.New("give --file, or --name with --entitlement, not both")
+		}
+		text, err := os.ReadFile(c.File)
+		if err != nil {
+			return fmt.Errorf("read the plan: %w", err)
+		}
+		if !json.Valid(text) {
+			return fmt.Errorf("%s is not JSON", c.File)
+		}
+		return a.change(http.MethodPut, path, json.RawMessage(text))
+	}
+	if c.Name == "" {
+		return errors.New("a plan needs a --name")
+	}
+	body := planBody{Name: c.Name, Entitlements: []entitlementBody{}}
+	for _, text := range c.Entitlements {
+		e, err := parseEntitlement(text)
+		if err != nil {
+			return err
+		}
+		body.Entitlements = append(body.Entitlements, e)
+	}
+	return a.change(http.MethodPut, path, body)
+}
+
+// parseEntitlement reads feature=limit,behavior,period,onIngest; whether the
+// words are right is the service's to say.
+func parseEntitlement(text string) (entitlementBody, error) {
+	feature, grant, limited := strings.Cut(text, "=")
+	e := entitlementBody{Feature: feature}
+	if !limited {
+		return e, nil
+	}
+	parts := strings.Split(grant, ",")
+	if len(parts) < 3 || len(parts) > 4 {
+		return e, fmt.Errorf("entitlement %q: write feature=limit,behavior,period as in api_calls=50000,HARD,MONTHLY", text)
+	}
+	if parts[0] != "unlimited" {
+		limit, err := strconv.ParseInt(parts[0], 10, 64)
+		if err != nil {
+			return e, fmt.Errorf("entitlement %q: the limit must be a whole number or unlimited", text)
+		}
+		e.Limit = &limit
+	}
+	e.LimitBehavior, e.ResetPeriod = parts[1], parts[2]
+	if len(parts) == 4 {
+		e.OnIngest = parts[3]
+	}
+	return e, nil
+}
+
+// PlansList lists plans.
+type PlansList struct{ Limit }
+
+// Run prints the rows.
+func (c *PlansList) Run(a *app) error {
+	return a.list("/plans", nil, c.Limit.Limit, "key", "name", "entitlements")
+}
+
+// PlansShow shows a plan.
+type PlansShow struct {
+	PlanKey string `arg:"" name:"plan" help:"Its key."`
+}
+
+// Run prints the plan.
+func (c *PlansShow) Run(a *app) error { return a.show(pathOf("plans", c.PlanKey), nil) }

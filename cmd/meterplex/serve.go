@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Endpoints says where what was started listens.
+type Endpoints struct {
+	URL         string
+	DatabaseURL string
+	Brokers     []string // none: the PostgreSQL pipe
+}
+
+// ServeCmd runs the service.
+type ServeCmd struct{ ServiceFlags }
+
+// Help is the long form.
+func (ServeCmd) Help() string {
+	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
+
+Without DATABASE_URL a PostgreSQL of its own is started, without KAFKA_BROKERS an Apache Kafka, both on this machine alone, with their data in METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka.`
+}
+
+// Run serves until the signal.
+func (c *ServeCmd) Run(a *app) error {
+	cfg, _, err := a.config(c.ServiceFlags)
+	if err != nil {
+		return err
+	}
+	ready := make(chan Endpoints, 1)
+	go func() {
+		select {
+		case at := <-ready:
+			a.say("The service answers at %s", at.URL)
+		case <-a.ctx.Done():
+		}
+	}()
+	if err := a.service(a.ctx, cfg, ready); err != nil && a.ctx.Err() == nil {
+		return fmt.Errorf("run the service: %w", err)
+	}
+	return nil
+}
+
+// MigrateCmd migrates the database.
+type MigrateCmd struct{ ServiceFlags }
+
+// Help is the long form.
+func (MigrateCmd) Help() string {
+	return `Applies what is missing, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and says how many migrations that were. It is safe to run it again, and from several places at once. serve does the same when it starts.`
+}
+
+// Run migrates and ends.
+func (c *MigrateCmd) Run(a *app) error {
+	cfg, _, err := a.config(c.ServiceFlags)
+	if err != nil {
+		return err
+	}
+	servers := &servers{logger: newLogger(a.stderr, cfg)}
+	defer servers.stop()
+	if cfg, err = servers.startDatabase(a.ctx, cfg); err != nil {
+		return err
+	}
+	n, err := migrate(a.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "%d migrations applied\n", n)
+	return nil
+}
+
+// migrate brings the schema up to date, and the tables of the pipe where
+// PostgreSQL is the pipe.
+func migrate(ctx context.Context, cfg Config) (int, error) {
+	url := cfg.DatabaseMigrateURL
+	if url == "" {
+		url = cfg.DatabaseURL
+	}
+	n, err := postgres.Migrate(ctx, url)
+	if err != nil || cfg.Pipe != pipePostgres {
+		return n, err
+	}
+	db, err := postgres.OwnerDB(url)
+	if err != nil {
+		return n, err
+	}
+	defer db.Close()
+	return n, pgpipe.Ensure(ctx, pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix})
+}
+
+func newLogger(to io.Writer, cfg Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(to, options))
+	}
+	return slog.New(slog.NewTextHandler(to, options))
+}
+
+// startUp bounds how long what is needed may take to come up: a first start
+// fetches and unpacks servers.
+const startUp = 5 * time.Minute

@@ -1,0 +1,66 @@
+package main
+
+import "net/http"
+
+// TenantsCmd is the noun.
+type TenantsCmd struct {
+	Create TenantsCreate `cmd:"" help:"Create a tenant."`
+	List   TenantsList   `cmd:"" help:"List the tenants."`
+	Show   TenantsShow   `cmd:"" help:"Show one tenant."`
+	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class or status."`
+}
+
+// Once is the Idempotency-Key of a creation.
+type Once struct {
+	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
+}
+
+// Limit bounds a list.
+type Limit struct {
+	Limit int `placeholder:"N" help:"At most so many rows; 0, the default, means all."`
+}
+
+// TenantsCreate creates a tenant.
+type TenantsCreate struct {
+	Name  string `arg:"" help:"Its name."`
+	Class string `enum:"small,medium,large" default:"small" placeholder:"CLASS" help:"small, medium or large (default small)."`
+	Once
+}
+
+// Run prints the tenant with its id.
+func (c *TenantsCreate) Run(a *app) error {
+	return a.create("/tenants", c.IdempotencyKey, map[string]string{"name": c.Name, "class": c.Class})
+}
+
+// TenantsList lists tenants.
+type TenantsList struct{ Limit }
+
+// Run prints the rows.
+func (c *TenantsList) Run(a *app) error {
+	return a.list("/tenants", nil, c.Limit.Limit, "id", "name", "class", "status", "createdAt")
+}
+
+// TenantsShow shows a tenant.
+type TenantsShow struct {
+	ID string `arg:"" help:"The tenant's id."`
+}
+
+// Run prints the tenant.
+func (c *TenantsShow) Run(a *app) error { return a.show(pathOf("tenants", c.ID), nil) }
+
+// TenantsUpdate changes a tenant.
+type TenantsUpdate struct {
+	ID     string  `arg:"" help:"The tenant's id."`
+	Name   *string `placeholder:"TEXT" help:"A new name."`
+	Class  *string `placeholder:"CLASS" help:"small, medium or large."`
+	Status *string `placeholder:"STATUS" help:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
+}
+
+// Run prints the tenant as it is then.
+func (c *TenantsUpdate) Run(a *app) error {
+	return a.change(http.MethodPatch, pathOf("tenants", c.ID), struct {
+		Name   *string `json:"name,omitempty"`
+		Class  *string `json:"class,omitempty"`
+		Status *string `json:"status,omitempty"`
+	}{c.Name, c.Class, c.Status})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// UsageCmd is the noun.
+type UsageCmd struct {
+	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
+	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
+	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
+	Receipt    UsageReceipt    `cmd:"" help:"Show what became of one event."`
+}
+
+// Fresh asks a read for at least a position.
+type Fresh struct {
+	MinPosition string        `placeholder:"POSITION" help:"Answer once everything recorded up to this position is in it, as in 17-4711."`
+	Wait        time.Duration `default:"10s" placeholder:"DURATION" help:"How long to wait for --min-position, up to 30s (default 10s)."`
+}
+
+func (f *Fresh) read(a *app, c *client, path string, query url.Values, cursor string) (json.RawMessage, error) {
+	r := request{method: http.MethodGet, path: path, query: url.Values{"cursor": {cursor}}}
+	for name, values := range query {
+		r.query[name] = values
+	}
+	if f.MinPosition != "" {
+		r.query.Set("minPosition", f.MinPosition)
+		r.header = http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(f.Wait.Seconds()))}}
+	}
+	return c.do(a.ctx, r)
+}
+
+// figureList is a list with the position that it is true at.
+type figureList struct {
+	Data         []json.RawMessage `json:"data"`
+	AsOfPosition string            `json:"asOfPosition"`
+}
+
+// all reads every page; the position is that of the first, which holds for all.
+func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
+	all := figureList{Data: []json.RawMessage{}}
+	c, err := a.newClient()
+	if err != nil {
+		return all, err
+	}
+	for cursor := ""; ; {
+		raw, err := f.read(a, c, path, query, cursor)
+		if err != nil {
+			return all, err
+		}
+		var page struct {
+			figureList
+			NextCursor string
+		}
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return all, fmt.Errorf("read the figures: %w", err)
+		}
+		all.Data = append(all.Data, page.Data...)
+		if all.AsOfPosition == "" {
+			all.AsOfPosition = page.AsOfPosition
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			return all, nil
+		}
+	}
+}
+
+// figures prints a list and the position: as a member where the format is JSON,
+// on stderr else.
+func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string) error {
+	all, err := f.all(a, path, query)
+	if err != nil {
+		return err
+	}
+	if a.client.Output == "json" {
+		raw, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("write the figures: %w", err)
+		}
+		return a.object(raw)
+	}
+	p := a.rows(columns...)
+	for _, r := range all.Data {
+		if err := p.row(r); err != nil {
+			return err
+		}
+	}
+	if all.AsOfPosition != "" {
+		a.say("As of position %s.", printable(all.AsOfPosition))
+	}
+	return p.close()
+}
+
+// UsageAggregates shows figures.
+type UsageAggregates struct {
+	Feature  string `placeholder:"KEY" help:"Of one feature."`
+	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
+	TenantID string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+	Fresh
+}
+
+// Run prints the rows.
+func (c *UsageAggregates) Run(a *app) error {
+	q := url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}}
+	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
+}
+
+// UsageReceipt shows an event's way.
+type UsageReceipt struct {
+	EventID  string `arg:"" help:"The producer's event id."`
+	TenantID string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+}
+
+// Run prints the receipt.
+func (c *UsageReceipt) Run(a *app) error {
+	return a.show(pathOf("usage", "events", c.EventID), url.Values{"tenantId": {c.TenantID}})
+}

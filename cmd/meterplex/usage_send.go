@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+)
+
+// A batch is at most what the service takes: 1,000 events and 4 MiB. What is
+// around the events needs some of it.
+const (
+	maxBatch      = 1000
+	maxBatchBytes = 4<<20 - 4<<10
+)
+
+// verdict is the service's word on one event.
+type verdict struct {
+	Index    int     `json:"index"`
+	EventID  *string `json:"eventId"`
+	Status   string  `json:"status"` // accepted, duplicate, conflict or rejected
+	Code     string  `json:"code,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+	Pointer  string  `json:"pointer,omitempty"`
+	Position string  `json:"position,omitempty"`
+}
+
+// good reports whether the event is counted.
+func (v *verdict) good() bool { return v.Status == "accepted" || v.Status == "duplicate" }
+
+// batch is events on their way: the JSON of each.
+type batch struct {
+	events [][]byte
+	bytes  int
+}
+
+func (b *batch) full(next, most int) bool {
+	return len(b.events) > 0 && (len(b.events) >= most || b.bytes+next+1 > maxBatchBytes)
+}
+
+func (b *batch) add(event []byte) {
+	b.events = append(b.events, event)
+	b.bytes += len(event) + 1
+}
+
+// ingest sends the events until each has its verdict. Sending again is safe: an
+// event that was recorded is a duplicate then.
+func (c *client) ingest(ctx context.Context, events [][]byte) ([]verdict, error) {
+	body := append([]byte(`{"events":[`), bytes.Join(events, []byte(","))...)
+	raw, err := c.do(ctx, request{method: http.MethodPost, path: "/usage/events", body: append(body, "]}"...)})
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Events []verdict `json:"events"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return nil, fmt.Errorf("read the verdicts: %w", err)
+	}
+	if len(answer.Events) != len(events) {
+		return nil, fmt.Errorf("%d events were sent and %d verdicts came back: send them again", len(events), len(answer.Events))
+	}
+	return answer.Events, nil
+}
+
+// UsageSend sends events.
+type UsageSend struct {
+	Feature string `arg:"" optional:"" help:"The feature's lookup key. Not given: events are read from stdin."`
+	Amount  *int64 `arg:"" optional:"" help:"How much was used."`
+
+	EventID       string            `placeholder:"ID" help:"The event's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
+	Timestamp     string            `placeholder:"TIME" help:"When it was used, RFC 3339; now where not given."`
+	Metadata      map[string]string `placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
+	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage, correction or retraction (default usage)."`
+	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`
+}
+
+// Help is the long form.
+func (UsageSend) Help() string {
+	return `With no argument, stdin holds one JSON object for each line, as POST /usage/events takes them:
+
+    {"eventId":"evt_1","feature":"api_calls","amount":1,"timestamp":"2026-05-04T10:00:00Z"}
+
+They are sent in batches of up to 1,000, in their order. The verdict on each is printed; its index is the event's number from 0. Exit code 1 where one is neither accepted nor a duplicate.`
+}
+
+// Run prints the verdicts.
+func (c *UsageSend) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	s := &sending{app: a, client: cl, out: a.rows("index", "eventId", "status", "code", "reason", "position")}
+	if c.Feature == "" {
+		err = s.lines()
+	} else {
+		err = s.one(c)
+	}
+	if e := s.out.close(); err == nil {
+		err = e
+	}
+	if err == nil && s.bad > 0 {
+		return errNo
+	}
+	return err
+}
+
+func (c *UsageSend) event(id string, now time.Time) ([]byte, error) {
+	if c.EventID != "" {
+		id = c.EventID
+	}
+	if c.Timestamp == "" {
+		c.Timestamp = now.UTC().Format(time.RFC3339Nano)
+	}
+	return json.Marshal(struct {
+		EventID       string            `json:"eventId"`
+		Feature       string            `json:"feature"`
+		Amount        *int64            `json:"amount,omitempty"`
+		Timestamp     string            `json:"timestamp"`
+		Metadata      map[string]string `json:"metadata,omitempty"`
+		Type          string            `json:"type"`
+		CorrectionRef string            `json:"correctionRef,omitempty"`
+	}{id, c.Feature, c.Amount, c.Timestamp, c.Metadata, c.Type, c.CorrectionRef})
+}
+
+// sending prints verdicts as they come.
+type sending struct {
+	app    *app
+	client *client
+	out    *rowPrinter
+	batch  batch
+	sent   int
+	bad    int
+}
+
+func (s *sending) one(c *UsageSend) error {
+	event, err := c.event(newEventID(), s.app.now())
+	if err != nil {
+		return fmt.Errorf("write the event: %w", err)
+	}
+	s.batch.add(event)
+	return s.flush()
+}
+
+// lines hands each line on as it is: reading and writing it anew could change
+// its numbers.
+func (s *sending) lines() error {
+	in := bufio.NewScanner(s.app.stdin)
+	in.Buffer(nil, 1<<20)
+	for n := 1; in.Scan(); n++ {
+		line := bytes.TrimSpace(in.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if !utf8.Valid(line) || !json.Valid(line) {
+			return errors.Join(fmt.Errorf("line %d is not JSON; the lines before it were sent", n), s.flush())
+		}
+		if s.batch.full(len(line), maxBatch) {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+		s.batch.add(bytes.Clone(line))
+	}
+	if err := in.Err(); err != nil {
+		return errors.Join(fmt.Errorf("read stdin: %w", err), s.flush())
+	}
+	return s.flush()
+}
+
+func (s *sending) flush() error {
+	if len(s.batch.events) == 0 {
+		return nil
+	}
+	verdicts, err := s.client.ingest(s.app.ctx, s.batch.events)
+	if err != nil {
+		return err
+	}
+	s.batch = batch{}
+	for _, v := range verdicts {
+		v.Index = s.sent
+		s.sent++
+		if !v.good() {
+			s.bad++
+		}
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("write the verdict: %w", err)
+		}
+		if err := s.out.row(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}

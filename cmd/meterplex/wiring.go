@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	nethttp "net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/prometheus"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// node is one instance of the service with what its roles share.
+type node struct {
+	cfg      Config
+	logger   *slog.Logger
+	instance string
+	pool     *pgxpool.Pool
+	log      *postgres.Log
+	pipe     *pipe
+	notifier *relay.Notifier
+	wakes    *wakes
+	registry *prom.Registry
+	metrics  *prometheus.Metrics
+}
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// runService runs an instance with all that it needs until ctx ends.
+func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err error) {
+	logger := newLogger(os.Stderr, cfg)
+	own := &servers{logger: logger}
+	defer func() { err = errors.Join(err, own.stop()) }()
+	if cfg, err = own.start(ctx, cfg); err != nil {
+		return err
+	}
+	n, err := openNode(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go own.watch(watching)
+	return n.run(ctx, ready)
+}
+
+// start brings up what is embedded, the broker while the database migrates.
+func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, startUp)
+	defer cancel()
+	cfg, err := s.choosePipe(cfg)
+	if err != nil {
+		return cfg, err
+	}
+	var brokers Config
+	var both errgroup.Group
+	both.Go(func() (err error) { brokers, err = s.startBroker(ctx, cfg); return err })
+	var database Config
+	both.Go(func() (err error) {
+		if database, err = s.startDatabase(ctx, cfg); err != nil {
+			return err
+		}
+		applied, err := migrate(ctx, database)
+		if applied > 0 {
+			s.logger.Info("the database's schema was brought up to date", "migrations", applied)
+		}
+		return err
+	})
+	err = both.Wait()
+	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
+	return cfg, err
+}
+
+func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
+	host, _ := os.Hostname()
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}}
+	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
+	n.metrics = prometheus.New(n.registry)
+	var err error
+	if n.pool, err = postgres.Open(ctx, postgres.Config{URL: cfg.DatabaseURL, MaxConns: 24, ApplicationName: "meterplex"}); err != nil {
+		return nil, err
+	}
+	n.notifier = relay.NewNotifier(n.pool, logger)
+	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: buildCommit()},
+		Now:      time.Now, NewID: newID, Logger: logger, OnAppend: n.appended,
+	})
+	if err != nil {
+		n.pool.Close()
+		return nil, err
+	}
+	if n.pipe, err = openPipe(ctx, cfg, logger); err != nil {
+		n.log.Close()
+		n.pool.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// appended wakes whoever follows the log.
+func (n *node) appended(partitions []int16) {
+	n.notifier.Appended(partitions)
+	n.wakes.all()
+}
+
+func (n *node) close() error {
+	n.log.Close()
+	err := n.pipe.close()
+	n.pool.Close()
+	return err
+}
+
+// run starts the roles, says that it is ready, and ends them when ctx ends: the
+// doors first, so that what was taken in is finished by all the rest.
+func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	roles, working := errgroup.WithContext(inner)
+	if err := n.startRoles(working, roles); err != nil {
+		stop()
+		return errors.Join(err, roles.Wait())
+	}
+	at := Endpoints{DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
+	shut := func() error { return nil }
+	if n.has("api") {
+		var err error
+		if at.URL, shut, err = n.serveHTTP(working, roles); err != nil {
+			stop()
+			return errors.Join(err, roles.Wait())
+		}
+	}
+	ready <- at
+	select {
+	case <-ctx.Done():
+	case <-working.Done():
+	}
+	err := shut()
+	stop()
+	return errors.Join(err, roles.Wait())
+}
+
+func (n *node) has(role string) bool { return slices.Contains(n.cfg.Roles, role) }
+
+// startRoles starts all but the API.
+func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
+	g.Go(func() error { return n.notifier.Run(ctx) })
+	g.Go(func() error { return n.pipe.tidy(ctx) })
+	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
+	if n.has("relay") {
+		g.Go(func() error { return n.relay().Run(ctx) })
+	}
+	for _, role := range n.consumers() {
+		if !n.has(role.name) {
+			continue
+		}
+		if err := n.startConsumer(ctx, g, role.consumer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *node) relay() *relay.Relay {
+	return &relay.Relay{
+		Pool: n.pool, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Now: time.Now, Wake: n.notifier.Wake(), Logger: n.logger, Observe: n.metrics.Relay(),
+	}
+}
+
+// startConsumer runs a consumer on a router of its own, so that one that waits
+// for something keeps no other waiting.
+func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
+	r := &projections.Runner{
+		Pool: n.pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.appended,
+	}
+	if c.Topic == 0 {
+		g.Go(func() error { return r.Follow(ctx, n.wakes.add()) })
+		return nil
+	}
+	sub, err := n.pipe.subscriber(&c)
+	if err != nil {
+		return err
+	}
+	router, err := watermill.NewRouter(n.logger, nil)
+	if err != nil {
+		return err
+	}
+	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
+	g.Go(func() error { return runRouter(ctx, router, sub) })
+	g.Go(func() error { return r.HealTail(ctx) })
+	return nil
+}
+
+func runRouter(ctx context.Context, router *message.Router, sub message.Subscriber) error {
+	return errors.Join(router.Run(ctx), sub.Close())
+}
+
+// serveHTTP opens the door and gives the function that closes it.
+func (n *node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
+	handler, err := n.api(ctx, g).Handler()
+	if err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", n.cfg.HTTPAddr)
+	if err != nil {
+		return "", nil, fmt.Errorf("listening on METERPLEX_HTTP_ADDR: %w", err)
+	}
+	server := http.NewServer(n.cfg.HTTPAddr, handler)
+	scheme := "http"
+	serve := func() error { return server.Serve(listener) }
+	if n.cfg.HTTPTLSCert != "" {
+		scheme = "https"
+		serve = func() error { return server.ServeTLS(listener, n.cfg.HTTPTLSCert, n.cfg.HTTPTLSKey) }
+	}
+	g.Go(func() error {
+		if err := serve(); !errors.Is(err, nethttp.ErrServerClosed) {
+			return fmt.Errorf("serving HTTP: %w", err)
+		}
+		return nil
+	})
+	return scheme + "://" + listener.Addr().String(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), shutHTTP)
+		defer cancel()
+		return server.Shutdown(ctx)
+	}, nil
+}
+
+// shutHTTP is what requests in work get to finish.
+const shutHTTP = 15 * time.Second
+
+// api wires the handlers.
+func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
+	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	g.Go(func() error { return seen.Run(ctx) })
+	return &http.Server{
+		Ingest: &commands.IngestUsage{
+			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,
+		},
+		Catalogue: &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret},
+		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
+		Reader:    &postgres.Catalogue{Pool: n.pool},
+		Keys:      n.log.Keys(),
+		Reads:     &projections.Reads{Pool: n.pool, Now: time.Now},
+		Health: []http.HealthCheck{
+			{Name: "database", Check: n.pool.Ping},
+			{Name: n.cfg.Pipe, Check: n.pipe.ping},
+		},
+		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry, Logger: n.logger, Now: time.Now,
+		BootstrapOperatorKey: n.cfg.BootstrapOperatorKey, Version: buildCommit(),
+	}
+}
+
+func newSecret() (secret [32]byte) {
+	_, _ = rand.Read(secret[:]) // never fails
+	return secret
+}

@@ -1,0 +1,70 @@
+package commands
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// DuplicatesSeen counts retries of known events and writes at most one event for
+// each tenant and second: a retry storm must write next to nothing. The counts
+// are for monitoring; those of a second in which the process dies are lost.
+type DuplicatesSeen struct {
+	Store  Store
+	Now    Clock
+	NewID  func() uuid.UUID
+	Logger *slog.Logger
+
+	mu     sync.Mutex
+	counts map[uuid.UUID]int64
+}
+
+// Seen adds to a tenant's count. It never blocks on the store.
+func (d *DuplicatesSeen) Seen(tenant uuid.UUID, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.counts == nil {
+		d.counts = map[uuid.UUID]int64{}
+	}
+	d.counts[tenant] += int64(n)
+}
+
+// Run writes the counts each second until ctx ends, and what is left then.
+func (d *DuplicatesSeen) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.flush(ctx)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			d.flush(last)
+			return nil
+		}
+	}
+}
+
+func (d *DuplicatesSeen) flush(ctx context.Context) {
+	d.mu.Lock()
+	counts := d.counts
+	d.counts = nil
+	d.mu.Unlock()
+	now := d.Now().UTC().Truncate(time.Microsecond)
+	by := Caller{}
+	for tenant, n := range counts {
+		_, err := changeOne(ctx, d.Store, tenant, by, Once{}, func(tx Tx) (events.Position, error) {
+			return appendAs(tx, d.NewID(), now, events.Actor{Type: "system", ID: "ingest"}, by, Once{}, tenant,
+				events.DuplicatesSeen, events.Duplicates{Count: n, From: now.Truncate(time.Second)})
+		})
+		if err != nil {
+			d.Logger.Warn("duplicates were not recorded", "count", n, "error", err)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+// Package prometheus makes metrics of what the relay, the consumers and the log
+// tell of themselves. No label names a tenant.
+package prometheus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// latency covers what a durable commit takes at best and what a broker's outage
+// does to it.
+var latency = prom.ExponentialBuckets(0.0005, 2, 18)
+
+// Metrics are the pipe's. Names are those that operators' rules and dashboards use.
+type Metrics struct {
+	published   *prom.CounterVec
+	withheld    *prom.CounterVec
+	refused     *prom.CounterVec
+	relayErrors prom.Counter
+	unpublished prom.Gauge
+	oldest      prom.Gauge
+	leases      prom.Gauge
+
+	consumed   *prom.CounterVec
+	deadLetter *prom.CounterVec
+	processing *prom.HistogramVec
+	endToEnd   *prom.HistogramVec
+	skipped    *prom.CounterVec
+	otherEpoch *prom.CounterVec
+	foreign    *prom.CounterVec
+	fromLog    *prom.CounterVec
+}
+
+// New registers the metrics.
+func New(registry *prom.Registry) *Metrics {
+	counter := func(name, help string, labels ...string) *prom.CounterVec {
+		c := prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_" + name, Help: help}, labels)
+		registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string) prom.Gauge {
+		g := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_" + name, Help: help})
+		registry.MustRegister(g)
+		return g
+	}
+	histogram := func(name, help string, labels ...string) *prom.HistogramVec {
+		h := prom.NewHistogramVec(prom.HistogramOpts{Name: "meterplex_" + name, Help: help, Buckets: latency}, labels)
+		registry.MustRegister(h)
+		return h
+	}
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &Metrics{
+		published:   counter("events_published_total", "Records acknowledged by the broker, repetitions included.", "topic"),
+		withheld:    counter("events_withheld_total", "Events that alone could not be published.", "topic"),
+		refused:     counter("publish_refused_total", "Tries at a record that alone cannot be published; registry: its subject is not named there.", "topic", "by"),
+		relayErrors: counter("relay_errors_total", "Batches that are tried again.").WithLabelValues(),
+		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
+		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest of them."),
+		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
+		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
+		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
+		processing:  histogram("event_processing_duration_seconds", "Time of a consumer's transaction.", "consumer"),
+		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold.", "consumer"),
+		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
+		otherEpoch:  counter("events_other_epoch_total", "Records of a history that the log does not continue.", "consumer"),
+		foreign:     counter("events_foreign_total", "Records that are in no log of ours.", "consumer"),
+		fromLog:     counter("events_read_from_log_total", "Events that the pipe did not bring and the log did.", "consumer"),
+	}
+}
+
+// Relay gives the relay's hooks.
+func (m *Metrics) Relay() relay.Observe {
+	return relay.Observe{
+		Published: func(t events.Topic, n int) { m.published.WithLabelValues(t.Name()).Add(float64(n)) },
+		Failed:    func(error) { m.relayErrors.Inc() },
+		Refused: func(t events.Topic, registry bool) {
+			by := "broker"
+			if registry {
+				by = "registry"
+			}
+			m.refused.WithLabelValues(t.Name(), by).Inc()
+		},
+		Withheld: func(t events.Topic) {
+			m.withheld.WithLabelValues(t.Name()).Inc()
+			m.deadLetter.WithLabelValues(t.Name(), events.StagePublishing).Inc()
+		},
+		Unpublished: func(n int64, oldest time.Duration, holds int) {
+			m.unpublished.Set(float64(n))
+			m.oldest.Set(oldest.Seconds())
+			m.leases.Set(float64(holds))
+		},
+	}
+}
+
+// Observe implements projections.Observer.
+func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
+	topic := c.Topic.Name()
+	if topic == "" {
+		topic = "log"
+	}
+	m.processing.WithLabelValues(c.Name).Observe(b.Took.Seconds())
+	if b.Err != nil {
+		m.consumed.WithLabelValues(topic, c.Name, "error").Inc()
+		return
+	}
+	m.consumed.WithLabelValues(topic, c.Name, "ok").Add(float64(len(b.Applied) - len(b.Failed)))
+	m.consumed.WithLabelValues(topic, c.Name, "error").Add(float64(len(b.Failed)))
+	m.consumed.WithLabelValues(topic, c.Name, "noop").Add(float64(b.Passed + b.Duplicates))
+	m.skipped.WithLabelValues(c.Name).Add(float64(b.Duplicates))
+	m.otherEpoch.WithLabelValues(c.Name).Add(float64(b.OtherEpoch))
+	m.foreign.WithLabelValues(c.Name).Add(float64(b.Foreign))
+	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))
+	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))
+	for i := range b.Applied {
+		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
+	}
+}
+
+// stateSQL reads what is known of the log and its readers, a row for each consumer.
+const stateSQL = `SELECT c.consumer, sum(greatest(h.position - c.position, 0))::bigint
+ FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+ JOIN LATERAL (SELECT $1::jsonb ->> c.consumer AS topic) t ON true
+ WHERE c.position < CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic::int] END
+ GROUP BY c.consumer`
+
+const (
+	stateEvery = 5 * time.Second
+	stateTime  = 4 * time.Second
+)
+
+// Watch keeps the gauges of the log's head and the consumers' lag until ctx ends.
+// Lag is counted in positions of the log, which a consumer of one topic steps over.
+func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.Registry) error {
+	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
+	lag := prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_projection_lag_events", Help: "Positions of the log between a consumer's checkpoint and the head, where its source holds more for it."}, []string{"projection"})
+	registry.MustRegister(head, lag)
+	tick := time.NewTicker(stateEvery)
+	defer tick.Stop()
+	for {
+		// A failure leaves the gauges as they were; the database's absence shows elsewhere.
+		_ = m.read(ctx, pool, head, lag)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge, lag *prom.GaugeVec) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	var events int64
+	if err := pool.QueryRow(ctx, `SELECT sum(position)::bigint FROM log_heads`).Scan(&events); err != nil {
+		return fmt.Errorf("reading the heads: %w", err)
+	}
+	head.Set(float64(events))
+	rows, err := pool.Query(ctx, stateSQL, topicsOfConsumers())
+	if err != nil {
+		return fmt.Errorf("reading checkpoints: %w", err)
+	}
+	defer rows.Close()
+	lag.Reset()
+	for rows.Next() {
+		var consumer string
+		var behind int64
+		if err := rows.Scan(&consumer, &behind); err != nil {
+			return fmt.Errorf("reading a checkpoint: %w", err)
+		}
+		lag.WithLabelValues(consumer).Set(float64(behind))
+	}
+	return rows.Err()
+}
+
+func topicsOfConsumers() map[string]int {
+	topics := map[string]int{}
+	for _, t := range events.Topics() {
+		if t.Consumer != "" {
+			topics[t.Consumer] = int(t.Topic)
+		}
+	}
+	return topics
+}

@@ -1,0 +1,114 @@
+// Package meterplex holds the rules that keep the project's shape.
+package meterplex
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/meterplex/meterplex/"
+
+// layer is what a package of a folder may import: of ours, and of others.
+type layer struct {
+	ours, others []string
+	anyOther     bool
+}
+
+// Imports point down. A package that no row places needs a thought, not an exception.
+var layers = map[string]layer{
+	"events":      {others: []string{"github.com/google/uuid"}},
+	"domain":      {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
+	"commands":    {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
+	"projections": {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"migrations":  {},
+	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
+		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
+	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, pkg := range listPackages(t) {
+		path, imports := pkg[0], pkg[1:]
+		folder, _, _ := strings.Cut(strings.TrimPrefix(path, module), "/")
+		rule, ok := layers[folder]
+		if path+"/" == module {
+			continue
+		}
+		if !ok {
+			t.Errorf("%s: no rule places the folder %s", path, folder)
+		}
+		for _, imported := range imports {
+			if ours, found := strings.CutPrefix(imported, module); found {
+				top, _, _ := strings.Cut(ours, "/")
+				if !slices.Contains(rule.ours, top) && top != folder {
+					t.Errorf("%s may not import %s", path, imported)
+				}
+			} else if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") && !rule.anyOther && !hasPrefix(rule.others, imported) {
+				t.Errorf("%s may not import %s", path, imported)
+			}
+		}
+	}
+}
+
+func hasPrefix(allowed []string, path string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool { return path == a || strings.HasPrefix(path, a+"/") })
+}
+
+// listPackages gives each package with what its code, not its tests, imports.
+func listPackages(t *testing.T) [][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for line := range strings.Lines(string(out)) {
+		all = append(all, strings.Fields(line))
+	}
+	if len(all) < 8 {
+		t.Fatalf("only %d packages are listed", len(all))
+	}
+	return all
+}
+
+const (
+	maxFunction = 70
+	maxFile     = 400
+)
+
+func TestFunctionsAndFilesStayShort(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			return err
+		}
+		lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
+		if n := set.File(file.Pos()).LineCount(); n > maxFile {
+			t.Errorf("%s has %d lines; %d are the bound", path, n, maxFile)
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && lines(f) > maxFunction {
+				t.Errorf("%s: %s has %d lines; %d are the bound", path, f.Name.Name, lines(f), maxFunction)
+			}
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s has an init function", path)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
