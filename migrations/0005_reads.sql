@@ -77,7 +77,7 @@ BEGIN
 
   IF NOT whole_log THEN -- a verdict that is to be folded again is the tenant's event, too
     SELECT l.position INTO cause FROM event_log_rows l
-     WHERE l.partition = of_partition AND l.position > folded AND l.position < least(last_validated + 1, folded + span, verdict)
+     WHERE l.partition = of_partition AND l.position > folded AND l.position <= least(last_validated, folded + span, verdict)
        AND l.tenant_id = of_tenant AND l.subject = 12
      ORDER BY l.position LIMIT 1;
     IF FOUND THEN
