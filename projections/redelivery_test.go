@@ -217,6 +217,22 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 	model.check(t, w.aggregates())
 }
 
+// A batch that is only shuffled is whole: nothing has to be read again.
+func TestShuffledBatchNeedsNoLog(t *testing.T) {
+	w := newWorld(t)
+	a, b := tenantIn(5), tenantIn(6)
+	w.verdicts(a, "calls", 20)
+	w.verdicts(b, "calls", 20)
+	records := append(w.topic(events.TopicUsageValidated, 5, 0), w.topic(events.TopicUsageValidated, 6, 0)...)
+	rand.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
+	r, seen := w.aggregator(nil)
+	r.Consumer.MaxRecords = 25
+	w.process(r, records)
+	if w.applied(a, "calls") != 20 || w.applied(b, "calls") != 20 || seen.fromLog != 0 || seen.duplicates != 0 || seen.transactions != 2 {
+		t.Fatalf("told %+v, aggregates %+v", seen, w.aggregates())
+	}
+}
+
 // An outage in mid-batch leaves nothing, and the batch may come again.
 func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	w := newWorld(t)

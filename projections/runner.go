@@ -83,7 +83,7 @@ func (r *Runner) receive(records []events.Record) ([]*lane, Batch) {
 		}
 		p := it.place.Position.Partition
 		if lanes[p] == nil {
-			lanes[p] = &lane{partition: p, items: make([]item, 0, len(records)-i)}
+			lanes[p] = &lane{partition: p, items: make([]item, 0, rest(records[i:]))}
 		}
 		lanes[p].items = append(lanes[p].items, it)
 	}
@@ -95,6 +95,16 @@ func (r *Runner) receive(records []events.Record) ([]*lane, Batch) {
 		}
 	}
 	return used, outside
+}
+
+// rest counts the records of the first one's partition: a batch may span few or all.
+func rest(records []events.Record) (n int) {
+	for i := range records {
+		if records[i].Partition == records[0].Partition {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Runner) open(record *events.Record, outside *Batch) (item, bool) {

@@ -38,8 +38,6 @@ func newWorld(t testing.TB) *world {
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.url, ApplicationName: "test"})
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	_, err = w.pool.Exec(t.Context(), `UPDATE log_heads SET recorded_at = 'epoch' WHERE recorded_at = '-infinity'`)
-	w.must(err)
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
