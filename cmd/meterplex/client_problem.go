@@ -43,7 +43,11 @@ func (p *problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.first())
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "\n  %s: %s: %s", e.Pointer, e.Code, printable(e.Detail))
+		if e.Code == p.Code && e.Detail == p.Detail { // said above
+			b.WriteString("\n  at " + printable(e.Pointer))
+			continue
+		}
+		fmt.Fprintf(&b, "\n  %s: %s: %s", printable(e.Pointer), printable(e.Code), printable(e.Detail))
 	}
 	if hint := p.hint(); hint != "" {
 		b.WriteString("\n  hint: " + hint)

@@ -41,14 +41,14 @@ type PlansPut struct {
 
 // Help is the long form.
 func (PlansPut) Help() string {
-	return `An entitlement is written feature=limit,behavior,period and, where it matters, the handling of usage above the limit:
+	return `An entitlement is written feature=limit,behavior,period and, where it matters, what ingestion does with usage above the limit:
 
     --entitlement api_calls=50000,HARD,MONTHLY
-    --entitlement api_calls=50000,HARD,MONTHLY,enforce
+    --entitlement api_calls=50000,HARD,MONTHLY,record
     --entitlement input_tokens=unlimited,SOFT,MONTHLY
     --entitlement sso
 
-The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last word record (the default) or enforce. A BOOLEAN feature is its name alone.
+The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last word onIngest of the API, record by default. A BOOLEAN feature is its name alone.
 
 A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`
 }
