@@ -1,0 +1,249 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func TestReceiptFollowsAnEvent(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	sub := s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
+	event := usage(tenant, "evt/1", "calls", 5, may.Add(time.Hour))
+	event.PayloadHash = append([]byte{1}, make([]byte, 32)...)
+	at := s.append(event, usage(tenant, "evt", "calls", 7, may))[0]
+	s.append(conflict(tenant, "evt/1", at, "other"), conflict(tenant, "evt", at, "that of another event"))
+
+	got := s.receipt(tenant, "evt/1")
+	if got.Status != projections.UsagePending || got.Recorded.Position != at || got.Published != nil || got.Validated != nil || got.Aggregated != nil ||
+		got.CanonicalVersion != 1 || len(got.PayloadHash) != 64 || string(got.Payload) != string(event.Payload) || got.Recorded.LogEventID != event.EventID {
+		t.Fatalf("pending: %+v", got)
+	}
+	if len(got.Conflicts) != 1 || got.Conflicts[0].FirstPosition != at || len(s.receipt(tenant, "evt").Conflicts) != 1 {
+		t.Errorf("conflicts of the one event and of the other are told apart: %+v", got.Conflicts)
+	}
+	s.drain(s.validating)
+	s.relayed(40)
+	got = s.receipt(tenant, "evt/1")
+	if got.Status != projections.UsageValidated || got.Validated.SubscriptionID != sub.ID || got.Validated.PeriodKey != "2026-05" {
+		t.Errorf("validated: %+v", got)
+	}
+	if p := s.receipt(tenant, "evt").Published; p == nil || *p.Offset != 41 || p.Topic != "usage.raw" || p.At == nil {
+		t.Errorf("the second record of the run that begins at offset 40: %+v", p)
+	}
+	s.settle()
+	got = s.receipt(tenant, "evt/1")
+	if got.Status != projections.UsageAggregated || got.Aggregated.SubscriptionID != sub.ID || got.AsOfPosition.Number < at.Number {
+		t.Errorf("aggregated: %+v", got)
+	}
+	if len(got.DeadLetters) != 0 {
+		t.Errorf("a conflict is no dead letter of the event that stays: %+v", got.DeadLetters)
+	}
+	for _, unknown := range []string{"evt_2", "evt/", "", "e\x00", "\xff"} {
+		if _, err := s.reads.Receipt(t.Context(), operator, tenant, unknown, projections.Wait{}); !errors.Is(err, projections.ErrNotFound) {
+			t.Errorf("%q: %v", unknown, err)
+		}
+	}
+}
+
+func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	s.settle()
+	got := s.receipt(tenant, "e")
+	if got.Status != projections.UsageRejected || got.Rejected == nil || got.Rejected.Code != "no_active_subscription" || len(got.DeadLetters) != 1 {
+		t.Fatalf("rejected: %+v", got)
+	}
+	letter := got.Rejected.DeadLetterID
+	s.retry(tenant, letter, at.Number, 1)
+	s.drain(s.lettering)
+	if got := s.receipt(tenant, "e"); got.Status != projections.UsagePending || len(got.Retries) != 1 || got.Retries[0].Attempt != 1 {
+		t.Errorf("retried: %+v", got)
+	}
+	s.settle()
+	if got := s.receipt(tenant, "e"); got.Status != projections.UsageRejected || got.Rejected.Attempt != 1 || got.DeadLetters[0].Status != events.StatusFailed {
+		t.Errorf("rejected again: %+v", got)
+	}
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	s.retry(tenant, letter, at.Number, 2)
+	s.settle()
+	if got := s.receipt(tenant, "e"); got.Status != projections.UsageAggregated || len(got.Retries) != 2 || got.DeadLetters[0].Status != events.StatusResolved {
+		t.Errorf("counted at last: %+v", got)
+	}
+}
+
+// retry appends what the command router appends for a rejection.
+func (s *scene) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
+	s.Helper()
+	var payload json.RawMessage
+	s.must(s.pool.QueryRow(context.Background(), `SELECT payload FROM event_log_rows WHERE partition = $1 AND position = $2`, events.PartitionOf(tenant), raw).Scan(&payload))
+	again := say(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter, Attempt: attempt, Usage: payload})
+	again.DedupeKey = events.KeyRetry(letter, attempt)
+	s.append(again, say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))
+}
+
+// A fold that fails passes the checkpoint: the event must not look counted, also
+// not before its dead letter is folded.
+func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 1, may))
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Generation: 1, NewID: newID}})
+	s.drain(s.validating, broken)
+	for range 2 {
+		if good, bad := s.receipt(tenant, "good"), s.receipt(tenant, "bad"); good.Status != projections.UsageAggregated || bad.Status != projections.UsageDeadLettered {
+			t.Errorf("good is %s, bad is %s", good.Status, bad.Status)
+		}
+		s.settle()
+	}
+	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
+	if err != nil || len(page.Data) != 1 || page.Data[0].EventID != "bad" {
+		t.Errorf("%+v %v", page, err)
+	}
+}
+
+// An entitlement fold that fails is beside the event's way: the event is counted.
+func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
+	s.append(usage(tenant, "e", "panics", 1, may))
+	broken, _ := s.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: poisoned{&projections.EntitlementReads{Generation: 1}}})
+	s.drain(s.validating, s.aggregating, broken)
+	for range 2 {
+		if got := s.receipt(tenant, "e"); got.Status != projections.UsageAggregated {
+			t.Errorf("%s %+v", got.Status, got.DeadLetters)
+		}
+		s.drain(s.lettering)
+	}
+}
+
+func TestUsageEventsPageThroughTheLog(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	neighbour := tenantIn(events.PartitionOf(tenant))
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	var want []string
+	for i := range 30 {
+		feature := []string{"calls", "unknown", "calls"}[i%3]
+		s.append(usage(tenant, fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)), usage(neighbour, fmt.Sprint("n", i), "calls", 1, may))
+		want = append([]string{fmt.Sprint("e", i)}, want...)
+	}
+	s.settle()
+	all := func(q projections.EventQuery) (ids []string) {
+		q.TenantID, q.Limit = tenant, 7
+		for {
+			page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), q)
+			s.must(err)
+			for _, row := range page.Data {
+				ids = append(ids, row.EventID)
+				if rejected := row.Feature == "unknown"; rejected != (row.Status == projections.UsageRejected) || rejected != (row.Code == "feature_not_found") {
+					t.Errorf("%+v", row)
+				}
+			}
+			if q.After = page.Next; q.After == "" {
+				return ids
+			}
+		}
+	}
+	if got := all(projections.EventQuery{}); !reflect.DeepEqual(got, want) {
+		t.Errorf("newest first: %v", got)
+	}
+	if got := all(projections.EventQuery{Status: projections.UsageRejected}); len(got) != 10 || got[0] != "e28" {
+		t.Errorf("rejected: %v", got)
+	}
+	if got := all(projections.EventQuery{Feature: "calls"}); len(got) != 20 {
+		t.Errorf("of a feature: %v", got)
+	}
+	from, to := may.Add(3*time.Hour), may.Add(6*time.Hour)
+	if got := all(projections.EventQuery{From: &from, To: &to}); !reflect.DeepEqual(got, []string{"e5", "e4", "e3"}) {
+		t.Errorf("of a time, half open: %v", got)
+	}
+	if _, err := s.reads.UsageEvents(t.Context(), operator, projections.EventQuery{TenantID: tenant, Limit: 1, After: "x"}); !errors.Is(err, projections.ErrCursorInvalid) {
+		t.Errorf("a forged cursor: %v", err)
+	}
+}
+
+func TestAggregatesAreListedNewestFirst(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("monthly", domain.ResetMonthly), grant("annual", domain.ResetAnnually), grant("ever", domain.ResetNever))
+	for _, u := range []struct {
+		feature string
+		month   int
+	}{{"monthly", 0}, {"ever", 0}, {"annual", 0}, {"monthly", 1}, {"monthly", -4}, {"monthly", 1}} {
+		s.append(usage(tenant, newID().String(), u.feature, 1<<53-1, may.AddDate(0, u.month, 3)))
+	}
+	s.settle()
+	q := projections.AggregateQuery{TenantID: tenant, Limit: 2}
+	var got []string
+	for {
+		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), q)
+		s.must(err)
+		for _, a := range page.Data {
+			got = append(got, a.PeriodKey+" "+a.Feature+" "+a.Amount.String())
+			if lifetime := a.PeriodKey == domain.PeriodLifetime; lifetime != (a.PeriodStart == nil) || lifetime != (a.PeriodEnd == nil) {
+				t.Errorf("%+v", a)
+			}
+		}
+		if page.AsOf == nil || page.AsOf.Number < 12 {
+			t.Errorf("as of %v", page.AsOf)
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	want := []string{"2026-06 monthly 18014398509481982", "2026-05 monthly 9007199254740991", "2026 annual 9007199254740991",
+		"2026-01 monthly 9007199254740991", "lifetime ever 9007199254740991"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	page, err := s.reads.Aggregates(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, Feature: "monthly", PeriodKey: "2026-05", Limit: 9})
+	if err != nil || len(page.Data) != 1 || page.Next != "" {
+		t.Errorf("%+v %v", page, err)
+	}
+	for _, forged := range []string{"x", "1|2|3", "7|2026-05|monthly|" + tenant.String(), "1|2026-05|\x00|" + tenant.String(), "99999999999|2026|a|" + tenant.String()} {
+		if _, err := s.reads.Aggregates(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, Limit: 1, After: forged}); !errors.Is(err, projections.ErrCursorInvalid) {
+			t.Errorf("%q: %v", forged, err)
+		}
+	}
+}
+
+func TestConflictsAreListed(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	first := s.append(usage(tenant, "b", "calls", 1, may))[0]
+	for i := range 5 {
+		s.append(conflict(tenant, []string{"b", "a/x", "c"}[i%3], first, fmt.Sprint(i)))
+	}
+	var got []string
+	for after := ""; ; {
+		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after)
+		s.must(err)
+		for _, c := range page.Data {
+			got = append(got, c.EventID)
+			if c.FirstPosition != first || len(c.FirstHash) != 64 || len(c.ConflictHash) != 64 || c.At.IsZero() {
+				t.Errorf("%+v", c)
+			}
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if want := []string{"a/x", "a/x", "b", "b", "c"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

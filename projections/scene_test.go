@@ -1,0 +1,113 @@
+package projections_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// scene is a world with every consumer and the reads.
+type scene struct {
+	*world
+	reads                                         *projections.Reads
+	validating, aggregating, lettering, entitling *projections.Runner
+	now                                           time.Time
+}
+
+var operator = projections.Viewer{Operator: true}
+
+func tenantEyes(tenant uuid.UUID) projections.Viewer { return projections.Viewer{TenantID: tenant} }
+
+func newScene(t testing.TB) *scene {
+	w := newWorld(t)
+	s := &scene{world: w, now: may.Add(10 * 24 * time.Hour)}
+	s.reads = &projections.Reads{Pool: w.pool, Now: func() time.Time { return s.now }}
+	s.validating, _ = w.validator()
+	s.aggregating, _ = w.aggregator(nil)
+	s.lettering, _ = w.runner(projections.Consumer{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter,
+		Handler: &projections.DeadLetterEvents{Generation: 1}})
+	s.entitling, _ = w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}})
+	return s
+}
+
+const consumerLag = `
+SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+WHERE c.consumer = $1 AND c.generation = 1 AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
+
+// drain lets consumers read the log until each has reached its source's end.
+func (s *scene) drain(runners ...*projections.Runner) {
+	s.Helper()
+	for _, r := range runners {
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		r.Poll = time.Millisecond
+		go func() { done <- r.Follow(ctx, nil) }()
+		for behind := 1; behind > 0; time.Sleep(time.Millisecond) {
+			s.must(s.pool.QueryRow(ctx, consumerLag, r.Consumer.Name, int(r.Consumer.Topic)).Scan(&behind))
+		}
+		stop()
+		s.must(<-done)
+	}
+}
+
+// settle lets every consumer reach the end, those first that others follow.
+func (s *scene) settle() {
+	s.Helper()
+	s.drain(s.validating, s.aggregating, s.lettering, s.entitling)
+	s.drain(s.lettering, s.entitling) // what the ones before them appended
+}
+
+// relayed says that everything is published, at offsets from a base on.
+func (s *scene) relayed(base int64) {
+	s.Helper()
+	_, err := s.pool.Exec(context.Background(), `
+		WITH moved AS (UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition)
+		INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset)
+		SELECT partition, topic, min(position), max(position), $1 FROM event_log_rows GROUP BY partition, topic`, base)
+	s.must(err)
+}
+
+// conflict is the record of an eventId that came again with another payload.
+func conflict(tenant uuid.UUID, eventID string, first events.Position, other string) events.Pending {
+	hash := sha256.Sum256([]byte(other))
+	body, _ := json.Marshal(events.Conflicted{EventID: eventID, RawPosition: first.Number, FirstHash: hex.EncodeToString(make([]byte, 32)),
+		ConflictHash: hex.EncodeToString(hash[:]), Payload: json.RawMessage(`{"eventId":"` + eventID + `","feature":"calls"}`)})
+	return events.Pending{EventID: newID(), Subject: events.UsageConflicted, TenantID: tenant, DedupeKey: events.KeyConflict(eventID, hash[:]),
+		Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: may, Payload: body}
+}
+
+// say makes any event that needs no key but its own.
+func say(tenant uuid.UUID, subject events.Subject, counts events.Counts, payload any) events.Pending {
+	id := newID()
+	body, err := json.Marshal(payload)
+	if err != nil {
+		panic(err)
+	}
+	return events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
+		OccurredAt: may, Payload: body, Counts: counts}
+}
+
+// quota is a grant with a limit; less than 0 is none.
+func quota(feature string, limit int64, behavior, reset string) domain.Grant {
+	g := domain.Grant{Entitlement: domain.Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset, OnIngest: domain.OnIngestRecord}, Type: domain.FeatureQuota}
+	if limit >= 0 {
+		g.Limit = &limit
+	}
+	return g
+}
+
+func (s *scene) receipt(tenant uuid.UUID, eventID string) projections.Receipt {
+	s.Helper()
+	r, err := s.reads.Receipt(context.Background(), tenantEyes(tenant), tenant, eventID, projections.Wait{})
+	s.must(err)
+	return r
+}
