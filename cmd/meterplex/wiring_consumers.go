@@ -14,6 +14,10 @@ import (
 // liveGeneration is the one that migrations make; others come with rebuilds.
 const liveGeneration = 1
 
+// validatorRecords bounds the verdicts of one transaction over all partitions: the
+// heads are held while they are appended, and ingest waits for them.
+const validatorRecords = 1000
+
 type consumerRole struct {
 	name     string
 	consumer projections.Consumer
@@ -28,6 +32,7 @@ func (n *node) consumers() []consumerRole {
 	aggregator := consumer(events.GroupAggregator, events.TopicUsageValidated,
 		&projections.UsageAggregates{Generation: liveGeneration, NewID: newID}, projections.MaxWithoutFollowUps)
 	validator.Parks, aggregator.Parks = true, true
+	validator.MaxRecords = validatorRecords
 	letters := &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
 	return []consumerRole{
 		{"validator", validator},

@@ -62,7 +62,15 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err := ensureEpoch(ctx, pool); err != nil {
 		return nil, err
 	}
-	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(pool)}
+	// Origins are recorded while a caller holds a connection of the pool: with one
+	// of their own, nobody waits for himself.
+	aside := pool.Config().Copy()
+	aside.MinConns, aside.MaxConns = 0, 1
+	own, err := pgxpool.NewWithConfig(ctx, aside)
+	if err != nil {
+		return nil, fmt.Errorf("opening a connection for origins: %w", err)
+	}
+	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own)}
 	l.histories = newHistories(pool, cfg.Now)
 	l.keys = newKeys(pool, cfg.Now)
 	for range cfg.Writers {
@@ -88,6 +96,7 @@ func (l *Log) Close() {
 		}
 	}
 	l.wg.Wait()
+	l.origins.pool.Close()
 }
 
 // now is the server's time as the log keeps it: microseconds, UTC.

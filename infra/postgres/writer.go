@@ -157,15 +157,15 @@ func (w *writer) hopeless(err error) bool {
 }
 
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+	origin, err := w.log.originsOf(ctx, g.pending)
+	if err != nil {
+		return err
+	}
 	conn, err := w.log.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
 	}
 	defer conn.Release() // a connection in mid-transaction is closed, not reused
-	origin, err := w.log.originsOf(ctx, g.pending)
-	if err != nil {
-		return err
-	}
 	hs, err := beginLocked(ctx, conn.Conn(), g.partitions)
 	if err != nil {
 		return err

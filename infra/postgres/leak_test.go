@@ -1,0 +1,29 @@
+package postgres
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	s := &submission{tenant: tenant, batch: []commands.Submitted{usage(tenant, "a", 1)}, places: make([]commands.Placement, 1)}
+	g := newGroup(l, []*submission{s})
+	for round := range 40 { // more than the pool has
+		g.partitions = []int16{99}
+		if err := l.writers[0].attempt(t.Context(), g, false); err == nil {
+			t.Fatal("a partition that does not exist was locked")
+		}
+		g.partitions, g.members[0].submitted.Payload = partitionsOf(g.pending), []byte("no JSON")
+		if err := l.writers[0].attempt(t.Context(), g, round%2 == 0); err == nil {
+			t.Fatal("a payload that is no JSON was taken")
+		}
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Fatalf("%d connections are still held", n)
+	}
+}
