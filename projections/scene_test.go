@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func newScene(t testing.TB) *scene {
 
 const consumerLag = `
 SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-WHERE c.consumer = $1 AND c.generation = 1 AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
+WHERE c.consumer = $1 AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
 
 // drain lets consumers read the log until each has reached its source's end.
 func (s *scene) drain(runners ...*projections.Runner) {
@@ -110,4 +111,13 @@ func (s *scene) receipt(tenant uuid.UUID, eventID string) projections.Receipt {
 	r, err := s.reads.Receipt(context.Background(), tenantEyes(tenant), tenant, eventID, projections.Wait{})
 	s.must(err)
 	return r
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func refusedAs(t *testing.T, want, err error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
 }
