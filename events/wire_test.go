@@ -3,7 +3,10 @@ package events
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +120,17 @@ func FuzzParsePosition(f *testing.F) {
 			t.Fatalf("%q became %q", s, p)
 		}
 	})
+}
+
+func TestTheTableOfSubjectsIsWhole(t *testing.T) {
+	doc, err := os.ReadFile("../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range Subjects() {
+		row := fmt.Sprintf("| %d | `%s` | `%s` | %s | %s |", i.Subject, i.Name(), i.Topic.Name(), i.Retention, i.Trigger)
+		if !strings.Contains(string(doc), row) {
+			t.Errorf("docs/events.md misses: %s", row)
+		}
+	}
 }
