@@ -139,8 +139,10 @@ func foldFailed(d *letterRow, e *events.Envelope) (*letterRow, error) {
 		return nil, fmt.Errorf("read a failure: %w", err)
 	}
 	d.stage, d.code, d.reason = f.Stage, f.Code, f.Reason
-	usage := usageIn(f.Payload)
-	d.producerEventID, d.feature, d.source = usage.EventID, usage.Feature, f.SourcePosition
+	if usage := usageIn(f.Payload); usage.EventID != "" { // a payload that is too large is not copied
+		d.producerEventID, d.feature = usage.EventID, usage.Feature
+	}
+	d.source = f.SourcePosition
 	d.details.Consumer, d.details.SourceEventID, d.details.SourceSubject = e.Actor.ID, &f.SourceEventID, f.SourceSubject
 	d.topic, d.kafkaPartition, d.kafkaOffset, d.payload = f.Topic, &d.partition, nil, text(f.Payload)
 	if f.KafkaOffset >= 0 {

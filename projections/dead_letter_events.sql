@@ -10,5 +10,5 @@ FROM unnest($2::uuid[], $3::smallint[], $4::uuid[], $5::text[], $6::text[], $7::
         source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at)
 ON CONFLICT (generation, id) DO UPDATE SET
   stage = excluded.stage, status = excluded.status, code = excluded.code, reason = excluded.reason, details = excluded.details,
-  source_position = excluded.source_position, topic = excluded.topic, kafka_partition = excluded.kafka_partition,
+  producer_event_id = excluded.producer_event_id, feature = excluded.feature, source_position = excluded.source_position, topic = excluded.topic, kafka_partition = excluded.kafka_partition,
   kafka_offset = excluded.kafka_offset, payload = excluded.payload, retry_count = excluded.retry_count, last_failed_at = excluded.last_failed_at

@@ -1,0 +1,212 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *scene) letter(id uuid.UUID) projections.DeadLetter {
+	s.Helper()
+	d, err := s.reads.DeadLetter(context.Background(), operator, id)
+	s.must(err)
+	return d
+}
+
+func TestDeadLetterOfARejection(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	event := usage(tenant, "e", "calls", 1, may)
+	at := s.append(usage(tenant, "before", "calls", 1, may), event)[1]
+	s.settle()
+	s.relayed(100)
+	id := s.receipt(tenant, "e").Rejected.DeadLetterID
+	d := s.letter(id)
+	if d.Stage != events.StageValidation || d.Status != events.StatusFailed || d.Code != "no_active_subscription" || d.EventID != "e" || d.Feature != "calls" ||
+		d.SourcePosition != at || d.Topic != "usage.raw" || d.KafkaOffset == nil || *d.KafkaOffset != 101 || d.RetryCount != 0 {
+		t.Errorf("%+v", d)
+	}
+	if string(d.Payload) != string(event.Payload) {
+		t.Errorf("the payload is the recorded one: %s", d.Payload)
+	}
+	s.retry(tenant, id, at.Number, 1)
+	s.drain(s.lettering)
+	if d := s.letter(id); d.Status != events.StatusRetrying || d.RetryCount != 1 {
+		t.Errorf("retrying: %+v", d)
+	}
+	s.append(say(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: id, Code: "dead_letter_not_retryable", Reason: "under way"}))
+	s.drain(s.lettering)
+	if d := s.letter(id); d.Status != events.StatusRetrying || !json.Valid(d.Details) {
+		t.Errorf("a second request that is refused ends no retry: %+v", d)
+	}
+	s.settle()
+	if again := s.letter(id); again.Status != events.StatusFailed || again.RetryCount != 1 || again.FirstFailedAt != d.FirstFailedAt || !again.LastFailedAt.After(d.LastFailedAt) {
+		t.Errorf("failed again: %+v", again)
+	}
+	s.append(say(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a test"}))
+	s.drain(s.lettering)
+	if d := s.letter(id); d.Status != events.StatusDiscarded || string(d.Details) != `{"closedReason":"a test"}` {
+		t.Errorf("discarded: %+v", d)
+	}
+	if got := s.receipt(tenant, "e"); got.Status != projections.UsageRejected {
+		t.Errorf("discarded: %s", got.Status)
+	}
+}
+
+func TestDeadLettersOfEachStage(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	at := s.append(usage(tenant, "e", "calls", 1, may))[0]
+	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: newID(), Topic: "usage.raw", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused",
+		Payload: json.RawMessage(`{"eventId":"e","feature":"calls"}`)}
+	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", KafkaOffset: 7, Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
+		Payload: json.RawMessage(`{"validated":{"eventId":"v","feature":"f"}}`)}
+	catalogue := events.Failed{SourcePosition: 3, Topic: "meterplex.catalogue", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused"}
+	said := []events.Pending{conflict(tenant, "e", at, "x"), say(tenant, events.PublishFailed, events.Counts{Parked: 1}, withheld),
+		say(tenant, events.AggregationFailed, events.Counts{}, again), say(tenant, events.PublishFailed, events.Counts{}, catalogue)}
+	s.append(said...)
+	s.drain(s.lettering)
+	for i, want := range []string{
+		"INGESTION payload_conflict e calls usage.raw none 0", "PUBLISHING publish_refused e calls usage.raw none 0",
+		"AGGREGATION fold_failed v f usage.validated 7 2", "PUBLISHING publish_refused   meterplex.catalogue none 0",
+	} {
+		d := s.letter(said[i].EventID)
+		offset := "none"
+		if d.KafkaOffset != nil {
+			offset = fmt.Sprint(*d.KafkaOffset)
+		}
+		if got := fmt.Sprintln(d.Stage, d.Code, d.EventID, d.Feature, d.Topic, offset, d.RetryCount); got != want+"\n" {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	}
+	if d := s.letter(said[0].EventID); d.KafkaPartition != nil || len(d.Payload) == 0 || len(d.Details) < 128 {
+		t.Errorf("a conflict was never on a topic, and has both hashes: %+v", d)
+	}
+	if got := s.receipt(tenant, "e"); got.Status != projections.UsageDeadLettered {
+		t.Errorf("withheld: %s", got.Status)
+	}
+}
+
+func TestDeadLettersAreListed(t *testing.T) {
+	s := newScene(t)
+	tenants := []uuid.UUID{newID(), newID(), newID()}
+	for i := range 12 {
+		s.append(usage(tenants[i%3], fmt.Sprint("e", i), "calls", 1, may))
+		s.settle()
+	}
+	// One tenant sees a generation of its own.
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO projection_pointers VALUES ('dead_letter_events', $1, 2)`, tenants[0])
+	s.must(err)
+	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition, position)
+		SELECT consumer, 2, partition, position FROM consumer_checkpoints WHERE consumer = $1`, events.GroupDeadLetter)))
+	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'mended', reason, details, producer_event_id, feature,
+		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
+	s.must(err)
+	list := func(q projections.DeadLetterQuery) (ids string) {
+		q.Limit = 5
+		for {
+			page, err := s.reads.DeadLetters(t.Context(), operator, q)
+			s.must(err)
+			for _, d := range page.Data {
+				ids += d.EventID + " "
+				if d.Payload != nil || (d.TenantID == tenants[0]) != (d.Code == "mended") {
+					t.Errorf("%+v", d)
+				}
+			}
+			if q.After = page.Next; q.After == "" {
+				return ids
+			}
+		}
+	}
+	all := "e11 e10 e9 e8 e7 e6 e5 e4 e3 e2 e1 e0 "
+	middle := s.letter(s.receipt(tenants[0], "e6").Rejected.DeadLetterID)
+	for want, q := range map[string]projections.DeadLetterQuery{
+		all:                    {},
+		all + "":               {Status: "FAILED", Stage: "VALIDATION"},
+		"e11 e8 e5 e2 ":        {TenantID: &tenants[2], Reason: "no_active_subscription"},
+		"e9 e6 e3 e0 ":         {Reason: "mended"},
+		"e11 e10 e9 e8 e7 e6 ": {From: &middle.FirstFailedAt},
+		"e5 e4 e3 e2 e1 e0 ":   {To: &middle.FirstFailedAt},
+		"":                     {Status: "RESOLVED"},
+	} {
+		if got := list(q); got != want {
+			t.Errorf("%+v: got %q, want %q", q, got, want)
+		}
+	}
+	if middle.Code != "mended" {
+		t.Errorf("one alone comes from the tenant's generation, too: %+v", middle)
+	}
+	refusedAs(t, projections.ErrCursorInvalid, second(s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{After: "x"})))
+}
+
+// P5: however the topic is cut into batches, the rows are the same.
+func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
+	s := newScene(t)
+	other, _ := s.runner(projections.Consumer{Name: "one by one", Generation: 2, Topic: events.TopicUsageDeadLetter, Handler: &projections.DeadLetterEvents{Generation: 2}, MaxPerPartition: 1})
+	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition) SELECT 'one by one', 2, p FROM generate_series(0, 31) p`)))
+	rapid.Check(t, func(rt *rapid.T) {
+		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
+		var known []uuid.UUID
+		for range rapid.IntRange(1, 15).Draw(rt, "events") {
+			on := uuid.Nil
+			if len(known) > 0 && rapid.Bool().Draw(rt, "again") {
+				on = rapid.SampledFrom(known).Draw(rt, "on")
+			}
+			p := fateOf(rt, tenant, on)
+			s.append(p)
+			known = append(known, p.EventID)
+		}
+		s.lettering.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
+		s.drain(s.lettering, other)
+		var differ int
+		s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM (
+			SELECT to_jsonb(d) - 'generation' FROM dead_letter_events d WHERE generation = 1 EXCEPT ALL
+			SELECT to_jsonb(d) - 'generation' FROM dead_letter_events d WHERE generation = 2) d`).Scan(&differ))
+		if differ != 0 {
+			rt.Fatalf("%d rows differ", differ)
+		}
+	})
+}
+
+func fateOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
+	attempt := rapid.IntRange(0, 3).Draw(rt, "attempt")
+	switch rapid.IntRange(0, 5).Draw(rt, "event") {
+	case 0:
+		return say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "e", DeadLetterID: on, Attempt: attempt})
+	case 1:
+		return say(tenant, events.AggregationFailed, events.Counts{}, events.Failed{Stage: events.StageAggregation, DeadLetterID: on, Attempt: attempt})
+	case 2:
+		return say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: on, Attempt: attempt})
+	case 3:
+		return say(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: on, Status: events.StatusResolved})
+	case 4:
+		return say(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: on, Code: "c"})
+	default:
+		return conflict(tenant, "e", events.Position{Number: 1}, newID().String())
+	}
+}
+
+// What an unreadable event of the dead letter topic says is lost, not its neighbours.
+func TestDeadLetterFoldFailsAlone(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	bad := say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "bad"})
+	bad.Payload = json.RawMessage(`{"deadLetterId":5}`)
+	good := say(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "good"})
+	s.append(bad, good)
+	s.drain(s.lettering)
+	if d := s.letter(good.EventID); d.EventID != "good" {
+		t.Errorf("%+v", d)
+	}
+	if _, err := s.reads.DeadLetter(t.Context(), operator, bad.EventID); !errors.Is(err, projections.ErrNotFound) {
+		t.Error(err)
+	}
+}
