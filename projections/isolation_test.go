@@ -1,0 +1,120 @@
+package projections_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// P9: every read shows a tenant what is its own, and another tenant nothing, even
+// one of the same partition that asks for the first one's by name.
+func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	neighbour := tenantIn(events.PartitionOf(tenant))
+	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
+	at := s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "unknown", 1, may))[0]
+	s.append(conflict(tenant, "good", at, "other"))
+	s.settle()
+	letter := s.receipt(tenant, "bad").Rejected.DeadLetterID
+	found := map[string]func(v projections.Viewer) bool{
+		"receipt": func(v projections.Viewer) bool {
+			_, err := s.reads.Receipt(t.Context(), v, tenant, "good", projections.Wait{})
+			return shown(t, err)
+		},
+		"usage events": func(v projections.Viewer) bool {
+			page, err := s.reads.UsageEvents(t.Context(), v, projections.EventQuery{TenantID: tenant, Limit: 10})
+			return shown(t, err) && len(page.Data) > 0
+		},
+		"aggregates": func(v projections.Viewer) bool {
+			page, err := s.reads.Aggregates(t.Context(), v, projections.AggregateQuery{TenantID: tenant, Limit: 10})
+			return shown(t, err) && len(page.Data) > 0
+		},
+		"conflicts": func(v projections.Viewer) bool {
+			page, err := s.reads.Conflicts(t.Context(), v, tenant, 10, "")
+			return shown(t, err) && len(page.Data) > 0
+		},
+		"check": func(v projections.Viewer) bool {
+			c, err := s.reads.Check(t.Context(), v, tenant, "calls", 1, projections.Wait{})
+			return shown(t, err) && (c.Allowed || c.Reason != projections.ReasonNoSubscription)
+		},
+		"entitlements": func(v projections.Viewer) bool {
+			list, err := s.reads.Entitlements(t.Context(), v, tenant, projections.Wait{})
+			return shown(t, err) && len(list.Data) > 0
+		},
+		"dead letters": func(v projections.Viewer) bool {
+			page, err := s.reads.DeadLetters(t.Context(), v, projections.DeadLetterQuery{Limit: 10, TenantID: &tenant})
+			return shown(t, err) && len(page.Data) > 0
+		},
+		"all dead letters": func(v projections.Viewer) bool {
+			page, err := s.reads.DeadLetters(t.Context(), v, projections.DeadLetterQuery{Limit: 10})
+			return shown(t, err) && len(page.Data) > 0
+		},
+		"dead letter": func(v projections.Viewer) bool {
+			_, err := s.reads.DeadLetter(t.Context(), v, letter)
+			return shown(t, err)
+		},
+	}
+	for name, read := range found {
+		for _, v := range []projections.Viewer{operator, tenantEyes(tenant)} {
+			if !read(v) {
+				t.Errorf("%s: %+v does not see it", name, v)
+			}
+		}
+		for _, v := range []projections.Viewer{tenantEyes(neighbour), tenantEyes(newID()), {}} {
+			if read(v) {
+				t.Errorf("%s: %+v sees another tenant's", name, v)
+			}
+		}
+	}
+}
+
+func shown(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && err != projections.ErrNotFound {
+		t.Error(err)
+	}
+	return err == nil
+}
+
+// The role of tenants reads, and no more than it is meant to: nothing is left to
+// the care of the queries.
+func TestP9_TheTenantsRoleIsDenied(t *testing.T) {
+	s := newScene(t)
+	for _, statement := range []string{
+		`SELECT * FROM event_log_rows`, `SELECT * FROM api_keys`, `SELECT * FROM withheld_records`, `SELECT * FROM outbox_events`, `SELECT * FROM idempotency_answers`,
+		`INSERT INTO event_log SELECT * FROM event_log`, `UPDATE consumer_checkpoints SET position = 0`, `DELETE FROM usage_aggregates`, `UPDATE log_heads SET position = 0`,
+	} {
+		err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant`); err != nil {
+				t.Fatal(err)
+			}
+			_, err := tx.Exec(t.Context(), statement)
+			return err
+		})
+		if err == nil {
+			t.Errorf("%s was allowed", statement)
+		}
+	}
+}
+
+// A session that served a tenant goes back to the pool as what it was.
+func TestSessionsLeaveNoTenantBehind(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	for range 20 {
+		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "")))
+		s.must(second(s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 1})))
+		refusedAs(t, projections.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantEyes(tenant), tenant, "x", projections.Wait{})))
+		var role, setting string
+		s.must(s.pool.QueryRow(context.Background(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role, &setting))
+		if role != "meterplex_worker" || setting != "" {
+			t.Fatalf("the next one is %s with tenant %q", role, setting)
+		}
+	}
+}
