@@ -69,7 +69,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 			return kafka.NewSubscriber(sc)
 		},
 		ping: admin.Ping,
-		tidy: func(ctx context.Context) error { <-ctx.Done(); return nil },
+		tidy: func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()
@@ -88,6 +88,25 @@ func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) 
 		return nil
 	}
 	return err
+}
+
+const keepTopicsEvery = 5 * time.Second
+
+// keepTopics makes topics that are missing: because no broker answered when the
+// service started, or because one lost all that it held.
+func keepTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
+	tick := time.NewTicker(keepTopicsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := admin.Ensure(ctx); err != nil {
+				logger.DebugContext(ctx, "topics could not be looked at", "error", err)
+			}
+		}
+	}
 }
 
 func kafkaTLS(k Kafka) (*tls.Config, error) {

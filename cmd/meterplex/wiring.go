@@ -266,9 +266,15 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 			{Name: n.cfg.Pipe, Check: n.pipe.ping},
 		},
 		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry, Logger: n.logger, Now: time.Now,
+		Backlog:              func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
 		BootstrapOperatorKey: n.cfg.BootstrapOperatorKey, Version: buildCommit(),
 	}
 }
+
+// maxBacklog is how many events may wait to be published before new ones are told
+// to come later: more than a day's outage at 100 events/s, and still drained in
+// minutes.
+const maxBacklog = 10_000_000
 
 func newSecret() (secret [32]byte) {
 	_, _ = rand.Read(secret[:]) // never fails

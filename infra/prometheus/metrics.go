@@ -5,6 +5,7 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,6 +36,7 @@ type Metrics struct {
 	processing *prom.HistogramVec
 	endToEnd   *prom.HistogramVec
 	skipped    *prom.CounterVec
+	backlog    atomic.Int64
 	otherEpoch *prom.CounterVec
 	foreign    *prom.CounterVec
 	fromLog    *prom.CounterVec
@@ -132,9 +134,15 @@ const stateSQL = `SELECT c.consumer, sum(greatest(h.position - c.position, 0))::
  WHERE c.position < CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic::int] END
  GROUP BY c.consumer`
 
+const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - c.position, 0))::bigint
+ FROM log_heads h JOIN relay_cursors c USING (partition)`
+
+// Backlog is how many events wait in the log to be published, as last read.
+func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
+
 const (
-	stateEvery = 5 * time.Second
-	stateTime  = 4 * time.Second
+	stateEvery = 2 * time.Second
+	stateTime  = 2 * time.Second
 )
 
 // Watch keeps the gauges of the log's head and the consumers' lag until ctx ends.
@@ -159,11 +167,12 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge, lag *prom.GaugeVec) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	var events int64
-	if err := pool.QueryRow(ctx, `SELECT sum(position)::bigint FROM log_heads`).Scan(&events); err != nil {
+	var recorded, backlog int64
+	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog); err != nil {
 		return fmt.Errorf("reading the heads: %w", err)
 	}
-	head.Set(float64(events))
+	head.Set(float64(recorded))
+	m.backlog.Store(backlog)
 	rows, err := pool.Query(ctx, stateSQL, topicsOfConsumers())
 	if err != nil {
 		return fmt.Errorf("reading checkpoints: %w", err)
