@@ -44,18 +44,18 @@ type world struct {
 	serial int
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, before ...func(kafka.Config)) *world {
 	url := localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
 	pool := openPool(t, url)
-	if _, err := pool.Exec(t.Context(), `UPDATE log_heads SET recorded_at = 'epoch' WHERE recorded_at = '-infinity'`); err != nil {
-		t.Fatal(err)
-	}
 	w := &world{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
+	for _, f := range before {
+		f(w.cfg)
+	}
 	admin, err := kafka.NewAdmin(w.cfg)
 	if err != nil {
 		t.Fatal(err)

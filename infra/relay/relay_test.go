@@ -58,3 +58,18 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 func (w *world) held(instance string) int64 {
 	return w.int(`SELECT count(*) FROM relay_cursors WHERE owner = $1 AND lease_until > now()`, instance)
 }
+
+func TestBatchesAreBoundedByBytes(t *testing.T) {
+	w := newWorld(t)
+	tenant := newID()
+	w.appendSized(60, 5000, tenant)
+	r := w.relay("one")
+	r.MaxBytes = 12_000
+	stop := w.start(r)
+	w.drained()
+	stop()
+	if n := w.int(`SELECT max(to_position - from_position + 1) FROM outbox_publications`); n != 3 {
+		t.Errorf("the largest batch has %d events of 5 kB, want 3: the one that fills it is taken", n)
+	}
+	w.checkTopic(events.TopicUsageRaw)
+}

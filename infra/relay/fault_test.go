@@ -1,0 +1,340 @@
+package relay_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
+	w := newWorld(t)
+	r := w.relay("one")
+	var failed int
+	r.Observe.Failed = func(error) { failed++ }
+	r.MaxInFlight = 1 // so that the hook is called by one goroutine
+	stop := w.start(r)
+	all := tenantsOfAllPartitions()
+	w.appendUsage(2, all...)
+	w.drained()
+	broker := localtest.Kafka(t)
+	if err := broker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	away := time.Now()
+	for time.Since(away) < 12*time.Second { // longer than a publish call may take
+		w.appendUsage(2, all...)
+		time.Sleep(50 * time.Millisecond)
+	}
+	if n := w.int(`SELECT max(attempts) FROM relay_cursors WHERE last_error IS NOT NULL AND last_attempt_at IS NOT NULL`); n < 1 {
+		t.Error("the cursors do not show the outage")
+	}
+	if err := broker.Restart(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	w.drained()
+	t.Logf("drained %v after the broker was back", time.Since(back))
+	stop()
+	if failed == 0 {
+		t.Error("nothing failed: the outage proved nothing")
+	}
+	w.checkTopic(events.TopicUsageRaw)
+	if n := w.int(`SELECT (SELECT count(*) FROM withheld_records) + (SELECT sum(attempts) FROM relay_cursors)`); n != 0 {
+		t.Errorf("%d events withheld or attempts left over", n)
+	}
+}
+
+func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
+	w := newWorld(t)
+	all := tenantsOfAllPartitions()
+	for range 10 {
+		w.appendUsage(30, all...)
+	}
+	r := w.relay("one")
+	r.Pool = openPool(t, w.url)
+	r.Log = openLog(t, r.Pool, nil)
+	r.MaxEvents = 200
+	stop := w.start(r)
+	admin, err := pgx.Connect(context.Background(), localtest.Postgres(t).AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	cut := int64(0)
+	for range 15 {
+		time.Sleep(20 * time.Millisecond)
+		var n int64
+		err := admin.QueryRow(context.Background(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = $1 AND query LIKE '%relay_cursors%'`, r.Pool.Config().ConnConfig.Database).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut += n
+	}
+	w.drained()
+	stop()
+	if cut == 0 {
+		t.Error("no session was cut: this proved nothing")
+	}
+	w.checkTopic(events.TopicUsageRaw)
+}
+
+// noise does not compress.
+func noise(size int) string {
+	b := make([]byte, size)
+	rand.Read(b)
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// limitTopic makes a topic, before the others are made, that takes no batch larger
+// than so many bytes. Of a topic that exists the broker changes it some time later.
+func limitTopic(t testing.TB, cfg kafka.Config, topic events.Topic, bytes string) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	limit := map[string]*string{"max.message.bytes": &bytes}
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), events.Partitions, 1, limit, cfg.TopicPrefix+topic.Name()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
+	w := newWorld(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
+	all := tenantsOfAllPartitions()
+	large := w.usage(all[7], 10)
+	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: noise(30_000)})
+	retried := w.usage(all[7], 10)
+	letterID := newID()
+	retried.Subject, retried.Counts = events.UsageRetried, events.Counts{}
+	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + noise(30_000) + `"`)})
+	w.appendUsage(10, all...)
+	first := w.append(large)[0]
+	w.appendUsage(10, all...)
+	second := w.append(retried)[0]
+	w.appendUsage(10, all...)
+
+	stop := w.start(w.relay("one"))
+	w.drained()
+	w.until("the letters are published too", func() bool {
+		return w.int(`SELECT count(*) FROM event_log_rows l JOIN relay_cursors c USING (partition) WHERE l.subject = $1 AND l.position <= c.position`, events.PublishFailed) == 2
+	})
+	stop()
+	w.checkTopic(events.TopicUsageRaw)
+	w.checkTopic(events.TopicUsageDeadLetter)
+	if n := w.int(`SELECT sum(parked) FROM log_heads`); n != 2 {
+		t.Errorf("parked is %d, want 2", n)
+	}
+	letters := w.letters()
+	if len(letters) != 2 || len(w.withheld()) != 2 || !w.withheld()[first.Number] || !w.withheld()[second.Number] {
+		t.Fatalf("letters %+v, withheld %v", letters, w.withheld())
+	}
+	for _, l := range letters {
+		if l.Stage != events.StagePublishing || l.Topic != "usage.raw" || l.KafkaPartition != 7 || l.KafkaOffset != -1 {
+			t.Errorf("letter %+v", l)
+		}
+	}
+	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number || b.Attempt != 2 || b.DeadLetterID != letterID {
+		t.Errorf("letters %+v", letters)
+	}
+}
+
+func (w *world) letters() (letters []events.Failed) {
+	for _, e := range w.logged() {
+		if e.Subject != events.PublishFailed {
+			continue
+		}
+		var l events.Failed
+		if err := json.Unmarshal(e.Payload, &l); err != nil || e.CausationID != l.SourceEventID {
+			w.t.Errorf("letter %s: %v, caused by %s", e.Payload, err, e.CausationID)
+		}
+		if l.Attempt == 0 && l.DeadLetterID != e.EventID {
+			w.t.Errorf("letter %+v is not its own dead letter", l)
+		}
+		letters = append(letters, l)
+	}
+	return letters
+}
+
+func (w *world) withheld() map[int64]bool {
+	at := map[int64]bool{}
+	for _, e := range w.logged() {
+		if e.Withheld {
+			at[e.Position.Number] = true
+		}
+	}
+	return at
+}
+
+// refusing refuses records of a subject for good until it is told to stop.
+type refusing struct {
+	relay.Publisher
+	subject events.Subject
+	over    chan struct{}
+	tries   chan struct{}
+}
+
+var errRefused = errors.New("refused")
+
+func (p *refusing) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
+	info, _ := p.subject.Info()
+	for i := range records {
+		select {
+		case <-p.over:
+			continue
+		default:
+		}
+		if string(records[i].Header(events.HeaderSubject)) != info.Name() {
+			continue
+		}
+		select {
+		case p.tries <- struct{}{}:
+		default:
+		}
+		failed := []watermill.FailedRecord{{Index: i, Permanent: true, Err: errRefused}}
+		for j := i + 1; j < len(records); j++ {
+			failed = append(failed, watermill.FailedRecord{Index: j, Err: watermill.ErrBehind})
+		}
+		if _, err := p.Publisher.PublishRecords(ctx, records[:i]); err != nil {
+			return records, err
+		}
+		return records, watermill.NewPublishError(failed, len(records))
+	}
+	return p.Publisher.PublishRecords(ctx, records)
+}
+
+func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
+	w := newWorld(t)
+	r := w.relay("one")
+	pipe := &refusing{r.Publisher, events.PublishFailed, make(chan struct{}), make(chan struct{})}
+	r.Publisher = pipe
+	w.start(r)
+	letter := w.usage(newID(), 10)
+	letter.Subject, letter.Counts = events.PublishFailed, events.Counts{}
+	w.append(letter)
+	for range 7 { // more tries than another event gets
+		<-pipe.tries
+	}
+	if n := w.int(`SELECT count(*) FROM event_log_rows`); n != 1 {
+		t.Errorf("%d events in the log, want the letter alone", n)
+	}
+	close(pipe.over)
+	w.drained()
+	w.checkTopic(events.TopicUsageDeadLetter)
+}
+
+func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
+	w := newWorld(t)
+	tenant := newID()
+	w.appendUsage(3, tenant)
+	const unknown = `WITH h AS (
+ UPDATE log_heads SET position = position + 1, topic_positions[6] = position + 1 WHERE partition = $1 RETURNING *
+) INSERT INTO event_log_rows SELECT h.position, 0, now(), now(), $3, $2, NULL, NULL, h.epoch, 1, h.partition, 6, 99, 'e/x', NULL, '{}', NULL FROM h`
+	if _, err := w.pool.Exec(context.Background(), unknown, events.PartitionOf(tenant), tenant, uuid.New()); err != nil {
+		t.Fatal(err)
+	}
+	w.appendUsage(3, tenant)
+	r := w.relay("one")
+	refused := 0
+	r.MaxInFlight = 1
+	r.Observe.Refused = func(_ events.Topic, registry bool) {
+		if registry {
+			refused++
+		}
+	}
+	stop := w.start(r)
+	w.drained()
+	w.until("the letter is published", func() bool { return len(w.letters()) == 1 })
+	w.drained()
+	stop()
+	l := w.letters()[0]
+	if l.Code != "subject_not_registered" || l.SourcePosition != 4 || l.Topic != "meterplex.catalogue" || !w.withheld()[4] || refused != 5 {
+		t.Errorf("letter %+v, withheld %v, refused %d times", l, w.withheld(), refused)
+	}
+	if n := w.int(`SELECT sum(parked) FROM log_heads`); n != 0 {
+		t.Errorf("parked is %d for what was never on its way to the aggregates", n)
+	}
+	w.checkTopic(events.TopicUsageRaw)
+}
+
+func TestIdleRelayAsksLittle(t *testing.T) {
+	w := newWorld(t)
+	w.start(w.relay("one"))
+	w.until("it holds all", func() bool { return w.held("one") == events.Partitions })
+	const spent = `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`
+	time.Sleep(1500 * time.Millisecond) // the server's statistics lag by a second
+	before, begun := w.int(spent), time.Now()
+	time.Sleep(4 * time.Second)
+	per := float64(w.int(spent)-before) / time.Since(begun).Seconds()
+	t.Logf("%.0f transactions a second", per)
+	// 20 polls, and 4 statements five times a second at this short lease.
+	if per > 60 {
+		t.Errorf("an idle relay makes %.0f transactions a second", per)
+	}
+}
+
+func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
+	w := newWorld(t)
+	other := relay.NewNotifier(openPool(t, w.url), quiet())
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- w.notify.Run(ctx) }()
+	go func() { ended <- other.Run(ctx) }()
+	for heard := false; !heard; { // until it listens
+		w.notify.Appended(nil)
+		select {
+		case <-other.Wake():
+			heard = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	conn, err := pgx.Connect(ctx, w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(ctx, `LISTEN meterplex_appended`); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for time.Since(begun) < 300*time.Millisecond {
+		w.notify.Appended(nil)
+	}
+	bound := int(time.Since(begun)/(20*time.Millisecond)) + 2
+	n := 0
+	for {
+		wait, stop := context.WithTimeout(ctx, 500*time.Millisecond)
+		_, err := conn.WaitForNotification(wait)
+		stop()
+		if err != nil {
+			break
+		}
+		n++
+	}
+	if n == 0 || n > bound {
+		t.Errorf("%d notifications, at most %d are wanted", n, bound)
+	}
+	cancel()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package relay
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+func holdAll(backlog int64, renewed time.Time) *holdings {
+	h := &holdings{fresh: time.Second}
+	for p := range int16(events.Partitions) {
+		h.add([]*holding{{partition: p, fence: 1, head: backlog, renewed: renewed}})
+	}
+	return h
+}
+
+func TestP2_NothingIsSentUnderALeaseThatIsNotSure(t *testing.T) {
+	now := time.Now()
+	h := holdAll(10, now)
+	if !h.valid(span{partition: 3, fence: 1}, now) || h.valid(span{partition: 3, fence: 2}, now) {
+		t.Error("a lease is judged by more than its fence")
+	}
+	later := now.Add(time.Second)
+	if h.valid(span{partition: 3, fence: 1}, later) || len(h.choose(later, 100)) != 0 {
+		t.Error("a lease that was not renewed for half its time is still used")
+	}
+	h.renewed(later, h.list(), []span{{partition: 3, fence: 1}})
+	if got := h.choose(later, 100); len(got) != 1 || got[0].partition != 3 || len(h.list()) != 1 {
+		t.Errorf("after a renewal of partition 3 alone: %+v", got)
+	}
+}
+
+func TestP10_NoPartitionIsInTwoBatchesAndNoneStarves(t *testing.T) {
+	now := time.Now()
+	h := holdAll(1<<40, now)
+	carried := map[int16]int64{}
+	for range 64 {
+		a, b := h.choose(now, 2000), h.choose(now, 2000)
+		seen := map[int16]bool{}
+		for _, s := range append(a, b...) {
+			if seen[s.partition] {
+				t.Fatalf("partition %d is in two batches at once", s.partition)
+			}
+			seen[s.partition] = true
+			carried[s.partition] += s.to - s.after
+			h.with(s, func(p *holding) { p.cursor = s.to })
+			h.free(s, 0)
+		}
+	}
+	for p := range int16(events.Partitions) {
+		if carried[p] == 0 {
+			t.Errorf("partition %d starved", p)
+		}
+	}
+	if len(h.choose(now.Add(-time.Hour), 2000)) != 0 {
+		t.Error("a partition that rests was chosen")
+	}
+}
+
+func TestRefusedEventIsTriedAlone(t *testing.T) {
+	now := time.Now()
+	h := holdAll(0, now)
+	h.seen(5, 100)
+	h.with(span{partition: 5, fence: 1}, func(p *holding) { p.cursor, p.tries = 41, 1 })
+	got := h.choose(now, 2000)
+	if len(got) != 1 || got[0].after != 41 || got[0].to != 42 {
+		t.Errorf("chosen %+v, want event 42 alone", got)
+	}
+}
+
+func TestSurplusIsHandedBackOnceItIsIdle(t *testing.T) {
+	now := time.Now()
+	h := holdAll(1, now)
+	busy := h.choose(now, 2000)
+	if len(busy) != events.Partitions || len(h.shed(16)) != 0 {
+		t.Fatal("a busy partition was handed back")
+	}
+	h.freeAll(busy)
+	if got := h.shed(16); len(got) != 16 || len(h.list()) != 16 {
+		t.Errorf("handed back %d, kept %d", len(got), len(h.list()))
+	}
+}
+
+func (h *holdings) freeAll(spans []span) {
+	for _, s := range spans {
+		h.free(s, 0)
+	}
+}
+
+func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
+	at := func(n int64) events.Envelope {
+		return events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: n}, Payload: []byte("{}")}
+	}
+	left := 1 << 20
+	p := part{}
+	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left)
+	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
+		t.Errorf("%d records up to %d, %v", len(records), p.to, err)
+	}
+}
+
+func TestPausesAreBounded(t *testing.T) {
+	for n := range 100 {
+		if d := pauseAfter(n); d < firstPause/2 || d > longestPause {
+			t.Errorf("after %d failures: %v", n, d)
+		}
+	}
+}

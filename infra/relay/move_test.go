@@ -1,0 +1,61 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+func openSubscriber(t *testing.T) (*Subscriber, *pgxpool.Pool) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	r := &Relay{Pool: pool, Instance: "me", Logger: slog.New(slog.DiscardHandler)}
+	s := newSubscriber(r.withDefaults())
+	if err := s.leases.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, pool
+}
+
+func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
+	s, pool := openSubscriber(t)
+	ctx := context.Background()
+	steps := []step{{span{partition: 9, fence: 1}, 5}, {span{partition: 2, fence: 1}, 7}}
+	runs := []run{{9, 1, 1, 5, 100, 5}}
+	if lost := s.move(ctx, steps, runs); len(lost) != 0 {
+		t.Fatalf("lost %v", lost)
+	}
+	// The first answer may not have arrived: made again, the step is known as ours.
+	if lost := s.move(ctx, steps, runs); len(lost) != 0 {
+		t.Fatalf("a step that was made is taken for lost: %v", lost)
+	}
+	if _, err := pool.Exec(ctx, `UPDATE relay_cursors SET fence = 2, owner = 'other' WHERE partition = 2`); err != nil {
+		t.Fatal(err)
+	}
+	next := []step{{span{partition: 9, fence: 1, after: 5}, 6}, {span{partition: 2, fence: 1, after: 7}, 8}}
+	if lost := s.move(ctx, next, []run{{9, 1, 6, 6, 105, 1}, {2, 1, 8, 8, 3, 1}}); len(lost) != 1 || !lost[2] {
+		t.Fatalf("lost %v, want partition 2", lost)
+	}
+	var cursor2, cursor9, publications int64
+	err := pool.QueryRow(ctx, `SELECT (SELECT position FROM relay_cursors WHERE partition = 2), (SELECT position FROM relay_cursors WHERE partition = 9),
+ (SELECT count(*) FROM outbox_publications)`).Scan(&cursor2, &cursor9, &publications)
+	if err != nil || cursor2 != 7 || cursor9 != 6 || publications != 2 {
+		t.Errorf("cursors %d and %d, %d publications, %v", cursor2, cursor9, publications, err)
+	}
+	// The next renewal finds out what was taken.
+	if err := s.leases.round(ctx); err != nil || len(s.held.list()) != 31 {
+		t.Errorf("%d partitions held, %v", len(s.held.list()), err)
+	}
+}
