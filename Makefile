@@ -1,6 +1,7 @@
 # Every target does one thing whole; `make help` lists them.
 .DEFAULT_GOAL := help
 GO ?= go
+BUILD = $(GO) build -ldflags "-X main.commit=$$(git rev-parse --short=12 HEAD 2>/dev/null)" -o bin/meterplex ./cmd/meterplex
 
 .PHONY: help
 help: ## List the targets
@@ -8,12 +9,12 @@ help: ## List the targets
 
 .PHONY: run
 run: ## Run the service with a demo tenant and traffic (Ctrl-C stops it)
-	@$(GO) build -o bin/meterplex ./cmd/meterplex
+	@$(BUILD)
 	@./bin/meterplex demo $(ARGS)
 
 .PHONY: build
 build: ## Build bin/meterplex
-	$(GO) build -o bin/meterplex ./cmd/meterplex
+	@$(BUILD)
 
 .PHONY: test
 test: lint ## Run every test, against a real PostgreSQL and a real Kafka

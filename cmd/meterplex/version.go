@@ -10,7 +10,7 @@ import (
 // VersionCmd shows the build.
 type VersionCmd struct{}
 
-// Run prints what the Go toolchain recorded in the binary.
+// Run prints what the binary knows of itself.
 func (VersionCmd) Run(a *app) error {
 	v := struct {
 		Version  string `json:"version"`
@@ -18,21 +18,37 @@ func (VersionCmd) Run(a *app) error {
 		Modified bool   `json:"modified"`
 		Go       string `json:"go"`
 		Platform string `json:"platform"`
-	}{Version: "(devel)", Commit: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
+	}{"(devel)", "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	v.Commit, v.Modified = buildCommit()
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		v.Version = info.Main.Version
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				v.Commit = s.Value
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
-			}
-		}
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write the version: %w", err)
 	}
 	return a.object(raw)
+}
+
+// commit is set by the linker (see the Makefile), where the toolchain is told not
+// to record it.
+var commit string
+
+// buildCommit tells which revision the binary was built from, and whether it was
+// built from changed files.
+func buildCommit() (revision string, modified bool) {
+	revision = "unknown"
+	info, ok := debug.ReadBuildInfo()
+	for i := 0; ok && i < len(info.Settings); i++ {
+		switch s := info.Settings[i]; s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	if commit != "" {
+		revision = commit
+	}
+	return revision, modified
 }

@@ -34,6 +34,7 @@ type node struct {
 	cfg      Config
 	logger   *slog.Logger
 	instance string
+	commit   string
 	pool     *pgxpool.Pool
 	log      *postgres.Log
 	pipe     *pipe
@@ -94,6 +95,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
 	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}}
+	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	var err error
@@ -102,7 +104,7 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 	}
 	n.notifier = relay.NewNotifier(n.pool, logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: buildCommit()},
+		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
 		Now:      time.Now, NewID: newID, Logger: logger, OnAppend: n.appended,
 	})
 	if err != nil {
@@ -267,7 +269,7 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 		},
 		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry, Logger: n.logger, Now: time.Now,
 		Backlog:              func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
-		BootstrapOperatorKey: n.cfg.BootstrapOperatorKey, Version: buildCommit(),
+		BootstrapOperatorKey: n.cfg.BootstrapOperatorKey, Version: n.commit,
 	}
 }
 

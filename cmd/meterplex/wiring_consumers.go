@@ -1,7 +1,6 @@
 package main
 
 import (
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -67,16 +66,4 @@ func (w *wakes) all() {
 		default:
 		}
 	}
-}
-
-// buildCommit is the revision that the Go toolchain recorded in the binary.
-func buildCommit() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return "unknown"
 }
