@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// check compares what the clients were told, the log, the aggregates, the dead
+// letters and the topics. Everything has been drained and stopped before.
+func (w *world) check() {
+	w.t.Helper()
+	events := 0
+	for _, x := range w.tenants {
+		w.checkLog(x)
+		w.checkSums(x)
+		events += x.ledger.acked()
+	}
+	for _, rule := range rules() {
+		w.checkRule(rule)
+	}
+	if w.pipe == "kafka" {
+		w.checkTopics()
+	}
+	if events == 0 {
+		w.t.Error("nothing was ever accepted: the test proves nothing")
+	}
+	w.t.Logf("checked %d events of %d tenants", events, len(w.tenants))
+}
+
+// row is a recorded event in the log.
+type row struct {
+	feature  string
+	amount   int64
+	position string
+}
+
+// recorded reads the tenant's recorded usage, by the producer's id.
+func (w *world) recorded(x *tenant) map[string]row {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), `SELECT payload ->> 'eventId', payload ->> 'feature', (payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
+FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rows := map[string]row{}
+	var id, key string
+	var r row
+	_, err = pgx.ForEachRow(found, []any{&id, &r.feature, &r.amount, &r.position, &key}, func() error {
+		if _, twice := rows[id]; twice || key != "u/"+id {
+			w.t.Errorf("tenant %s: %s is there twice, or its key is %q", x.id, id, key)
+		}
+		rows[id] = r
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+// checkLog: what was promised is in the log as it was sent, where it was said to
+// be; what was not sent, or refused, is not.
+func (w *world) checkLog(x *tenant) {
+	w.t.Helper()
+	rows := w.recorded(x)
+	x.ledger.mu.Lock()
+	defer x.ledger.mu.Unlock()
+	for id, fates := range x.ledger.fates {
+		r, there := rows[id]
+		explained := false
+		for _, f := range fates {
+			same := there && r.feature == f.Feature && r.amount == f.Amount
+			explained = explained || same && (f.acked() || f.doubt > 0)
+			switch {
+			case f.acked() && !same:
+				w.t.Errorf("%s was promised as %s %d and is not in the log so (%+v, there: %v)", id, f.Feature, f.Amount, r, there)
+			case f.acked() && f.position != r.position:
+				w.t.Errorf("%s was said to be at %s and is at %s", id, f.position, r.position)
+			case f.accepted > 1:
+				w.t.Errorf("%s was accepted %d times", id, f.accepted)
+			case f.conflicts > 0 && same:
+				w.t.Errorf("%s was told to be a conflict and is in the log", id)
+			}
+		}
+		if there && !explained {
+			w.t.Errorf("%s is in the log as %+v, which nobody was promised", id, r)
+		}
+		delete(rows, id)
+	}
+	for id := range rows {
+		w.t.Errorf("%s is in the log and was never sent", id)
+	}
+}
+
+// checkSums: the ledger, the log and the aggregates add up to the same.
+func (w *world) checkSums(x *tenant) {
+	w.t.Helper()
+	promised := x.ledger.sums()
+	recorded := w.sums(`SELECT payload ->> 'feature', sum((payload ->> 'amount')::numeric)::bigint, count(*)
+FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0' GROUP BY 1`, x.id)
+	if !maps.Equal(promised, recorded) {
+		w.t.Errorf("tenant %s: promised %v, in the log %v", x.id, promised, recorded)
+	}
+	counted := w.sums(`SELECT r.payload ->> 'feature', sum((r.payload ->> 'amount')::numeric)::bigint, count(*)
+FROM event_log_rows r JOIN event_log_rows v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
+WHERE r.tenant_id = $1 AND r.subject = 1 GROUP BY 1`, x.id)
+	aggregated := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
+	if !maps.Equal(counted, aggregated) {
+		w.t.Errorf("tenant %s: validated %v, in the aggregates %v", x.id, counted, aggregated)
+	}
+	used := w.sums(`SELECT feature, sum(used)::bigint, 0 FROM entitlement_usage WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
+	for _, feature := range slices.Sorted(maps.Keys(counted)) {
+		if used[feature].amount != counted[feature].amount {
+			w.t.Errorf("tenant %s: %s was validated %d, entitlements say %d", x.id, feature, counted[feature].amount, used[feature].amount)
+		}
+	}
+}
+
+func (w *world) sums(sql string, args ...any) map[string]total {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), sql, args...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sums := map[string]total{}
+	var feature string
+	var s total
+	if _, err := pgx.ForEachRow(found, []any{&feature, &s.amount, &s.events}, func() error {
+		sums[feature] = s
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return sums
+}
+
+// rule is a statement that finds what breaks it: one text for each.
+type rule struct{ name, sql string }
+
+func rules() []rule {
+	return []rule{
+		{"positions are dense", `
+SELECT format('partition %s: %s rows from %s to %s, head %s', h.partition, l.n, l.low, l.high, h.position)
+FROM log_heads h LEFT JOIN (SELECT partition, count(*) n, min(position) low, max(position) high FROM event_log_rows GROUP BY 1) l USING (partition)
+WHERE h.position <> coalesce(l.n, 0) OR coalesce(l.low, 1) <> 1 OR coalesce(l.high, 0) <> h.position`},
+		{"each event names the one before it on its topic", `
+SELECT format('%s-%s says %s, it is %s', partition, position, previous_position, before)
+FROM (SELECT *, lag(position, 1, 0::bigint) OVER (PARTITION BY partition, topic ORDER BY position) before FROM event_log_rows) l
+WHERE previous_position <> before LIMIT 10`},
+		{"the head names the last of each topic", `
+SELECT format('partition %s topic %s: %s, it is %s', h.partition, t.n, h.topic_positions[t.n], l.last)
+FROM log_heads h CROSS JOIN generate_series(1, 8) t (n)
+LEFT JOIN (SELECT partition, topic, max(position) AS last FROM event_log_rows GROUP BY 1, 2) l ON l.partition = h.partition AND l.topic = t.n
+WHERE h.topic_positions[t.n] <> coalesce(l.last, 0)`},
+		{"a tenant lives in one partition", `
+SELECT format('tenant %s is in %s partitions', tenant_id, count(DISTINCT partition)) FROM event_log_rows GROUP BY tenant_id HAVING count(DISTINCT partition) > 1`},
+		{"each recorded event has one verdict at the end", `
+SELECT format('%s-%s: %s yes, %s no', r.partition, r.position, count(v.*) FILTER (WHERE v.subject = 2), count(v.*) FILTER (WHERE v.subject = 3))
+FROM event_log_rows r LEFT JOIN event_log_rows v ON v.partition = r.partition AND v.subject IN (2, 3) AND (v.payload ->> 'rawPosition')::bigint = r.position
+WHERE r.subject = 1 GROUP BY r.partition, r.position
+HAVING count(v.*) FILTER (WHERE v.subject = 2) > 1 OR count(v.*) = 0 LIMIT 10`},
+		{"first verdicts come in the order of what they are on", `
+SELECT format('%s-%s is on %s, the one before on %s', partition, position, raw, before) FROM (
+  SELECT partition, position, raw, lag(raw, 1, 0::bigint) OVER (PARTITION BY partition ORDER BY position) before FROM (
+    SELECT partition, position, (payload ->> 'rawPosition')::bigint raw FROM event_log_rows
+    WHERE subject = 2 AND NOT EXISTS (SELECT FROM event_log_rows c WHERE c.partition = event_log_rows.partition AND c.event_id = event_log_rows.causation_id AND c.subject = 6)
+       OR subject = 3 AND (payload ->> 'attempt')::int = 0) v) o
+WHERE raw <= before LIMIT 10`},
+		{"verdicts are applied once", `
+SELECT format('partition %s: %s verdicts, %s applied', partition, v.n, a.n)
+FROM (SELECT partition, count(*) n FROM event_log_rows WHERE subject = 2 GROUP BY 1) v
+FULL JOIN (SELECT partition, sum(applied_count) n FROM usage_aggregates WHERE generation = 1 GROUP BY 1) a USING (partition)
+WHERE v.n IS DISTINCT FROM a.n`},
+		{"every rejection and conflict is a dead letter", `
+SELECT format('%s of stage %s: in the log %s, as dead letter %s', id, coalesce(l.stage, d.stage), l.stage IS NOT NULL, d.stage IS NOT NULL)
+FROM (SELECT DISTINCT CASE subject WHEN 4 THEN event_id ELSE (payload ->> 'deadLetterId')::uuid END id,
+             CASE subject WHEN 4 THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows WHERE subject IN (3, 4)) l
+FULL JOIN (SELECT id, stage FROM dead_letter_events WHERE generation = 1) d USING (id)
+WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
+		{"accepted = applied + rejected, counted in the head rows", `
+SELECT format('partition %s: accepted %s, validated %s, rejected %s, parked %s; rows: %s recorded or retried, %s yes, %s no',
+              h.partition, h.accepted, h.validated, h.rejected, h.parked, l.a, l.v, l.x)
+FROM log_heads h LEFT JOIN (SELECT partition, count(*) FILTER (WHERE subject IN (1, 6)) a, count(*) FILTER (WHERE subject = 2) v,
+  count(*) FILTER (WHERE subject = 3) x FROM event_log_rows GROUP BY 1) l USING (partition)
+WHERE h.accepted <> h.validated + h.rejected + h.parked OR (h.accepted, h.validated, h.rejected) <> (coalesce(l.a, 0), coalesce(l.v, 0), coalesce(l.x, 0))`},
+	}
+}
+
+func (w *world) checkRule(r rule) {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), r.sql)
+	if err != nil {
+		w.t.Fatal(fmt.Errorf("%s: %w", r.name, err))
+	}
+	broken, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil {
+		w.t.Fatal(fmt.Errorf("%s: %w", r.name, err))
+	}
+	for _, what := range broken {
+		w.t.Errorf("%s: %s", r.name, what)
+	}
+}

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// client is a tenant's producer: it retries what has no verdict.
+type client struct {
+	w      *world
+	tenant *tenant
+	to     func() string // base URL to send to now, "" for nowhere
+
+	mu      sync.Mutex
+	answers []answer
+	lost    int // requests without an answer that counts
+}
+
+// answer is when a request was answered and how long that took.
+type answer struct {
+	at   time.Time
+	took time.Duration
+}
+
+// sendOnce sends a batch once. ok is false where nothing is known of it now.
+func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdict, ok bool) {
+	base := c.to()
+	if base == "" {
+		return nil, false
+	}
+	c.tenant.ledger.sending(batch)
+	start := time.Now()
+	status, body, err := c.w.call(ctx, c.tenant.key, http.MethodPost, base+"/api/v1/usage/events", map[string]any{"events": batch})
+	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		c.tenant.ledger.lost(batch)
+		c.note(func() { c.lost++ })
+		return nil, false
+	}
+	var told struct{ Events []verdict }
+	if err := json.Unmarshal(body, &told); err != nil || status != http.StatusAccepted {
+		c.w.t.Errorf("ingest answered %d: %s", status, body)
+		return nil, false
+	}
+	if err := c.tenant.ledger.answered(batch, told.Events); err != nil {
+		c.w.t.Errorf("the answer to a batch: %v", err)
+	}
+	end := time.Now()
+	c.note(func() { c.answers = append(c.answers, answer{end, end.Sub(start)}) })
+	return told.Events, true
+}
+
+func (c *client) note(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// send sends a batch until it is answered; nil at the end of ctx.
+func (c *client) send(ctx context.Context, batch []event) []verdict {
+	for ctx.Err() == nil {
+		if verdicts, ok := c.sendOnce(ctx, batch); ok {
+			return verdicts
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// settle sends again whatever has no verdict, until it has one. It returns the
+// verdicts.
+func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	for _, x := range tenants {
+		c := &client{w: w, tenant: x, to: at.url}
+		for open := x.ledger.unknown(); len(open) > 0; open = x.ledger.unknown() {
+			got := c.send(ctx, open[:min(len(open), 1000)])
+			if got == nil {
+				w.t.Fatalf("%d events have no verdict", len(open))
+			}
+			verdicts = append(verdicts, got...)
+		}
+	}
+	return verdicts
+}
+
+// ingest sends events that must all get a status.
+func (w *world) ingest(at *instance, x *tenant, want string, batch ...event) []verdict {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	verdicts := (&client{w: w, tenant: x, to: at.url}).send(ctx, batch)
+	if verdicts == nil {
+		w.t.Fatalf("a batch of %d was not answered", len(batch))
+	}
+	for _, v := range verdicts {
+		if v.Status != want {
+			w.t.Fatalf("%s: %s %s, want %s", v.EventID, v.Status, v.Code, want)
+		}
+	}
+	return verdicts
+}
+
+// events makes usage of a feature, one unit each.
+func events(prefix string, n int, feature string) []event {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	batch := make([]event, n)
+	for i := range batch {
+		batch[i] = event{fmt.Sprint(prefix, "-", i), feature, int64(i%7 + 1), now.Add(-time.Duration(i) * time.Millisecond)}
+	}
+	return batch
+}
+
+func (c *client) latencies(t testing.TB, from, to time.Time) (took []time.Duration) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.answers {
+		if a.at.After(from) && a.at.Before(to) {
+			took = append(took, a.took)
+		}
+	}
+	return took
+}

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// How far relay and consumers are behind the log, in positions. Topics are
+// numbered as in the head rows: 1 raw, 2 validated, 3 dead letters, 5 commands.
+const behindSQL = `
+SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors c USING (partition))::bigint,
+       (SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+         WHERE c.generation = 1 AND c.position < CASE c.consumer
+           WHEN 'meterplex-usage-validator' THEN h.topic_positions[1]
+           WHEN 'meterplex-usage-aggregator' THEN h.topic_positions[2]
+           WHEN 'meterplex-dead-letter-handler' THEN h.topic_positions[3]
+           WHEN 'meterplex-command-handler' THEN h.topic_positions[5]
+           ELSE h.position END)::bigint`
+
+// drainTime is generous: a killed member keeps its partitions until its session
+// ends, and what the pipe lost is read from the log after that.
+const drainTime = 2 * time.Minute
+
+// drain waits until everything that is in the log went all its way, and says how
+// long that took.
+func (w *world) drain() time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	within(w.t, drainTime, "the backlog drains", func(ctx context.Context) (bool, string) {
+		var unpublished, behind int64
+		if err := w.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {
+			return false, err.Error()
+		}
+		return unpublished == 0 && behind == 0, fmt.Sprintf("%d unpublished, %d checkpoints behind", unpublished, behind)
+	})
+	return time.Since(start)
+}
+
+// finish drains, stops what runs, and checks everything from outside.
+func (w *world) finish() {
+	w.t.Helper()
+	took := w.drain()
+	start := time.Now()
+	w.mu.Lock()
+	running := w.instances
+	w.mu.Unlock()
+	for _, i := range running {
+		if i.url() != "" || i.alive() {
+			i.stop()
+		}
+	}
+	stopped := time.Since(start)
+	w.check()
+	w.t.Logf("drained in %s, stopped in %s, checked in %s", took.Round(time.Millisecond), stopped.Round(time.Millisecond), (time.Since(start) - stopped).Round(time.Millisecond))
+}

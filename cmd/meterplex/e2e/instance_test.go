@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func binaryDir() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("meterplex-e2e-%d", os.Getpid()))
+}
+
+// binary builds the service, once for all tests.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binaryDir(), "meterplex")
+	args := []string{"build", "-o", path}
+	if os.Getenv("METERPLEX_TEST_RACE") != "" {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the service: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// startTime bounds a start, with all migrations, on a machine that does much else.
+const startTime = 2 * time.Minute
+
+// instance is one process of the service, again and again after its ends.
+type instance struct {
+	t    testing.TB
+	name string
+	args []string
+	env  []string
+
+	mu   sync.Mutex
+	run  *run
+	logs []string
+}
+
+// run is one life of an instance.
+type run struct {
+	cmd   *exec.Cmd
+	ready chan string   // its URL
+	done  chan struct{} // ended and reaped
+	url   string
+}
+
+// start runs the process and waits until it says where it answers.
+func (i *instance) start() {
+	i.t.Helper()
+	if err := i.tryStart(); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+func (i *instance) tryStart() error {
+	path, err := binary()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, i.args...)
+	cmd.Env, cmd.SysProcAttr = i.env, childAttributes()
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", i.name, err)
+	}
+	r := &run{cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
+	started := make(chan error, 1)
+	go i.own(r, out, started)
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", i.name, err)
+	}
+	select {
+	case url := <-r.ready:
+		i.mu.Lock()
+		r.url, i.run = url, r
+		i.mu.Unlock()
+		return nil
+	case <-r.done:
+		return fmt.Errorf("%s ended at its start:\n%s", i.name, i.lastLines(30))
+	case <-time.After(startTime):
+		_ = cmd.Process.Kill()
+		<-r.done
+		return fmt.Errorf("%s did not start within %s:\n%s", i.name, startTime, i.lastLines(30))
+	}
+}
+
+// own keeps one thread for the child's life: the kernel's signal at the parent's
+// death follows the thread that forked.
+func (i *instance) own(r *run, out io.Reader, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(r.done)
+	err := r.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		i.mu.Lock()
+		i.logs = append(i.logs, lines.Text())
+		i.mu.Unlock()
+		if url, ok := strings.CutPrefix(lines.Text(), "The service answers at "); ok {
+			r.ready <- url
+		}
+	}
+	_ = r.cmd.Wait()
+}
+
+// url is where it answers, "" while it does not run.
+func (i *instance) url() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.run == nil {
+		return ""
+	}
+	return i.run.url
+}
+
+// alive says whether the process runs.
+func (i *instance) alive() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.run == nil {
+		return false
+	}
+	select {
+	case <-i.run.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// end sends a signal and waits for the end; -1 where the signal ended it.
+func (i *instance) end(sig syscall.Signal) (code int) {
+	i.mu.Lock()
+	r := i.run
+	i.mu.Unlock()
+	if r == nil {
+		return 0
+	}
+	_ = r.cmd.Process.Signal(sig)
+	select {
+	case <-r.done:
+	case <-time.After(startTime):
+		i.t.Errorf("%s did not end within %s of %s", i.name, startTime, sig)
+		_ = r.cmd.Process.Kill()
+		<-r.done
+	}
+	i.mu.Lock()
+	i.run = nil
+	i.mu.Unlock()
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// kill ends it as a crash does.
+func (i *instance) kill() { i.end(syscall.SIGKILL) }
+
+// stop ends it in order; it has to exit with 0.
+func (i *instance) stop() {
+	i.t.Helper()
+	if !i.alive() && i.url() != "" {
+		i.t.Errorf("%s had ended by itself:\n%s", i.name, i.lastLines(30))
+	}
+	if code := i.end(syscall.SIGTERM); code != 0 {
+		i.t.Errorf("%s exited with %d after SIGTERM:\n%s", i.name, code, i.lastLines(30))
+	}
+}
+
+// said says whether its log holds a text.
+func (i *instance) said(text string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.ContainsFunc(i.logs, func(line string) bool { return strings.Contains(line, text) })
+}
+
+func (i *instance) lastLines(n int) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return strings.Join(i.logs[max(0, len(i.logs)-n):], "\n")
+}
+
+// cleanup leaves no process, and tells what the log holds of a failed test.
+func (i *instance) cleanup() {
+	i.kill()
+	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:"} {
+		if i.said(fault) {
+			i.t.Errorf("the log of %s says %q", i.name, fault)
+		}
+	}
+	if i.t.Failed() {
+		i.t.Logf("the log of %s ends:\n%s", i.name, i.lastLines(60))
+	}
+}
+
+// within waits until something is so, or fails the test.
+func within(t testing.TB, limit time.Duration, what string, so func(ctx context.Context) (bool, string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		ok, state := so(ctx)
+		if ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not so within %s: %s (%s)", limit, what, state)
+		case <-time.After(25 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// event is a usage event as a producer sends it, again and again.
+type event struct {
+	EventID   string    `json:"eventId"`
+	Feature   string    `json:"feature"`
+	Amount    int64     `json:"amount"`
+	Timestamp time.Time `json:"timestamp"`
+}
+
+// verdict is an event's answer.
+type verdict struct {
+	Index    int
+	EventID  string
+	Status   string
+	Code     string
+	Position string
+}
+
+// fate is what became of one payload of an id.
+type fate struct {
+	event
+	accepted, duplicates, conflicts, rejected int
+	doubt                                     int // times sent without an answer since the last one
+	doubted                                   bool
+	position                                  string
+}
+
+// acked says whether the service ever promised that this payload counts.
+func (f *fate) acked() bool { return f.accepted+f.duplicates > 0 }
+
+// ledger is a tenant's client's own account of every id ever sent.
+type ledger struct {
+	mu    sync.Mutex
+	fates map[string][]*fate // by id; one for each payload
+}
+
+func newLedger() *ledger { return &ledger{fates: map[string][]*fate{}} }
+
+func (l *ledger) of(e event) *fate {
+	for _, f := range l.fates[e.EventID] {
+		if f.Amount == e.Amount && f.Feature == e.Feature && f.Timestamp.Equal(e.Timestamp) {
+			return f
+		}
+	}
+	f := &fate{event: e}
+	l.fates[e.EventID] = append(l.fates[e.EventID], f)
+	return f
+}
+
+// sending notes what leaves: until there is an answer it may be there or not.
+func (l *ledger) sending(batch []event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range batch {
+		l.of(e).doubt++
+	}
+}
+
+// lost notes that no answer came.
+func (l *ledger) lost(batch []event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range batch {
+		l.of(e).doubted = true
+	}
+}
+
+// answered notes the verdicts, which settle what was in doubt. It is an error
+// when the answer is not one for each event, in order.
+func (l *ledger) answered(batch []event, verdicts []verdict) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(verdicts) != len(batch) {
+		return fmt.Errorf("%d verdicts for %d events", len(verdicts), len(batch))
+	}
+	for n, v := range verdicts {
+		if v.Index != n || v.EventID != batch[n].EventID {
+			return fmt.Errorf("verdict %d is of %q, index %d; the event is %q", n, v.EventID, v.Index, batch[n].EventID)
+		}
+		if err := l.of(batch[n]).take(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fate) take(v verdict) error {
+	f.doubt = 0
+	switch v.Status {
+	case "accepted":
+		f.accepted++
+	case "duplicate":
+		f.duplicates++
+	case "conflict":
+		f.conflicts++
+	case "rejected":
+		f.rejected++
+		return nil
+	default:
+		return fmt.Errorf("%s: status %q", f.EventID, v.Status)
+	}
+	if v.Status == "conflict" {
+		return nil
+	}
+	if f.position != "" && f.position != v.Position {
+		return fmt.Errorf("%s: position %s, and before %s", f.EventID, v.Position, f.position)
+	}
+	f.position = v.Position
+	return nil
+}
+
+// unknown are the payloads whose last word is no answer.
+func (l *ledger) unknown() []event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var open []event
+	for _, id := range slices.Sorted(maps.Keys(l.fates)) {
+		for _, f := range l.fates[id] {
+			if f.doubt > 0 {
+				open = append(open, f.event)
+			}
+		}
+	}
+	return open
+}
+
+// count adds up fates.
+func (l *ledger) count(of func(*fate) int) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, fates := range l.fates {
+		for _, f := range fates {
+			n += of(f)
+		}
+	}
+	return n
+}
+
+func (l *ledger) acked() int {
+	return l.count(func(f *fate) int {
+		if f.acked() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// sums are what the promised events add up to, by feature.
+func (l *ledger) sums() map[string]total {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums := map[string]total{}
+	for _, fates := range l.fates {
+		for _, f := range fates {
+			if f.acked() {
+				s := sums[f.Feature]
+				sums[f.Feature] = total{s.amount + f.Amount, s.events + 1}
+			}
+		}
+	}
+	return sums
+}
+
+// total is a sum of amounts with the number of events.
+type total struct{ amount, events int64 }

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// load is clients that send until they are stopped.
+type load struct {
+	w       *world
+	clients []*client
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup
+}
+
+// mix says what a client sends: parts of a hundred.
+type mix struct {
+	duplicates, conflicts, rejections int
+	batch                             int           // at most
+	pause                             time.Duration // between batches
+}
+
+// usual is what a busy producer with bugs sends.
+func usual() mix {
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 10 * time.Millisecond}
+}
+
+// drive starts n clients for each tenant; to tells each where to send.
+func (w *world) drive(tenants []*tenant, n int, m mix, to func(client int) string) *load {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	l := &load{w: w, cancel: cancel}
+	for _, x := range tenants {
+		for range n {
+			number := len(l.clients)
+			c := &client{w: w, tenant: x, to: func() string { return to(number) }}
+			l.clients = append(l.clients, c)
+			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(number))), mix: m, name: fmt.Sprint("c", number)}
+			l.wait.Go(func() {
+				for ctx.Err() == nil {
+					// What is on its way when the load stops still gets its answer.
+					c.send(w.t.Context(), source.batch())
+					select {
+					case <-ctx.Done():
+					case <-time.After(source.pause):
+					}
+				}
+			})
+		}
+	}
+	w.t.Cleanup(l.stop)
+	return l
+}
+
+// stop ends the load when every batch under way has its verdicts.
+func (l *load) stop() {
+	l.cancel()
+	l.wait.Wait()
+}
+
+// acked is how many events were promised so far.
+func (l *load) acked() (n int) {
+	var seen []*tenant
+	for _, c := range l.clients {
+		if !slices.Contains(seen, c.tenant) {
+			seen = append(seen, c.tenant)
+			n += c.tenant.ledger.acked()
+		}
+	}
+	return n
+}
+
+// lost is how many requests had no answer so far.
+func (l *load) lost() (n int) {
+	for _, c := range l.clients {
+		c.note(func() { n += c.lost })
+	}
+	return n
+}
+
+// more waits until so many more events are promised.
+func (l *load) more(n int) {
+	l.w.t.Helper()
+	from := l.acked()
+	within(l.w.t, 90*time.Second, fmt.Sprintf("%d more events are accepted", n), func(context.Context) (bool, string) {
+		now := l.acked()
+		return now >= from+n, fmt.Sprintf("%d", now-from)
+	})
+}
+
+// source makes a client's batches, the same for the same seed but for the times.
+type source struct {
+	rng *rand.Rand
+	mix
+	name string
+	made int
+	past []event
+}
+
+// remembered bounds what is sent again.
+const remembered = 2000
+
+func (s *source) batch() []event {
+	batch := make([]event, 1+s.rng.IntN(s.mix.batch))
+	for i := range batch {
+		batch[i] = s.event()
+	}
+	return batch
+}
+
+func (s *source) event() event {
+	choice := s.rng.IntN(100)
+	if len(s.past) > 0 && choice < s.duplicates+s.conflicts {
+		e := s.past[s.rng.IntN(len(s.past))]
+		if choice >= s.duplicates {
+			e.Amount += 1000
+		}
+		return e
+	}
+	s.made++
+	names := features()
+	e := event{
+		EventID: fmt.Sprintf("%s-%d", s.name, s.made), Feature: names[s.rng.IntN(len(names))], Amount: 1 + s.rng.Int64N(500),
+		Timestamp: time.Now().UTC().Truncate(time.Microsecond).Add(-time.Duration(s.rng.IntN(3600)) * time.Second),
+	}
+	if choice >= 100-s.rejections {
+		e.Feature = "not.in.the.plan"
+		return e
+	}
+	if len(s.past) < remembered {
+		s.past = append(s.past, e)
+	} else {
+		s.past[s.rng.IntN(remembered)] = e
+	}
+	return e
+}

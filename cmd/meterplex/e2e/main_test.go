@@ -1,0 +1,27 @@
+// Package e2e tests the service from outside: its built binary as processes, a
+// real PostgreSQL and a real Kafka, and clients that know nothing but the HTTP
+// API. What the clients were told is kept in a ledger, and a checker written
+// apart from the service's code compares it with the database and the topics.
+//
+// It may not call the service's packages. Tests of faults assert that the fault
+// was reached. METERPLEX_TEST_SEED repeats a seed, METERPLEX_TEST_RACE=1 builds
+// the service with the race detector, METERPLEX_TEST_OUTAGE=60s says how long
+// the broker is away.
+package e2e
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests wait for leases and sessions to end far more than they compute.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4")
+	}
+	localtest.Main(m, func() error { return os.RemoveAll(binaryDir()) }, localtest.NoLeaks())
+}

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Requests are under way when the process is killed; whatever had no answer is
+// sent again and counts once.
+func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	m := usual()
+	m.pause = 0
+	l := w.drive(tenants, 4, m, func(int) string { return i.url() })
+	for range 3 {
+		l.more(500)
+		before := l.lost()
+		i.kill()
+		i.start()
+		if l.lost() == before {
+			t.Error("no request was under way at the kill")
+		}
+	}
+	l.more(500)
+	l.stop()
+	t.Logf("%d requests had no answer", l.lost())
+	if verdicts := w.settle(i, tenants...); len(verdicts) > 0 {
+		t.Errorf("%d events were still without a verdict", len(verdicts))
+	}
+	w.finish()
+}
+
+// The answers are held back on the wire, so that all of the requests are durable
+// when the process is killed: each has to be a duplicate afterwards.
+func TestP1_AnswerLostOnTheWire(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.join(i, 1)[0]
+	p := newProxy(t, i.url)
+	p.swallowAnswers()
+	ctx, cancel := context.WithCancel(t.Context())
+	const requests, each = 8, 25
+	ended := make(chan bool, requests)
+	for n := range requests {
+		go func() {
+			_, ok := (&client{w: w, tenant: x, to: p.url}).sendOnce(ctx, events(fmt.Sprint("lost", n), each, "api_calls"))
+			ended <- ok
+		}()
+	}
+	within(t, time.Minute, "every answer is on its way", func(context.Context) (bool, string) {
+		return p.swallowed() == requests, fmt.Sprint(p.swallowed())
+	})
+	i.kill()
+	cancel()
+	p.close()
+	for range requests {
+		if <-ended {
+			t.Error("an answer came through")
+		}
+	}
+	i.start()
+	verdicts := w.settle(i, x)
+	if len(verdicts) != requests*each {
+		t.Fatalf("%d verdicts, want %d", len(verdicts), requests*each)
+	}
+	for _, v := range verdicts {
+		if v.Status != "duplicate" {
+			t.Errorf("%s was durable and is %s", v.EventID, v.Status)
+		}
+	}
+	w.finish()
+}

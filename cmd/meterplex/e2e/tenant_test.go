@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// tenant is one with a subscription and a key, and what it was told.
+type tenant struct {
+	id, subscription, key string
+	ledger                *ledger
+}
+
+// features that every plan of a test grants.
+func features() []string { return []string{"api_calls", "input_tokens", "storage.gb-hours"} }
+
+type object = map[string]any
+
+// catalogue defines the features and a plan that grants them, without limits.
+func (w *world) catalogue(at *instance) {
+	w.t.Helper()
+	var grants []object
+	for _, f := range append(features(), "output_tokens") {
+		w.ask(w.operator, http.MethodPut, at, "/api/v1/features/"+f, object{"name": f, "type": "METERED", "unit": "each"}, nil, http.StatusCreated)
+		grants = append(grants, object{"feature": f, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})
+	}
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/calls", object{"name": "calls", "type": "QUOTA", "unit": "each"}, nil, http.StatusCreated)
+	grants = append(grants, object{"feature": "calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"})
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": grants}, nil, http.StatusCreated)
+}
+
+// join makes tenants that are subscribed to the plan.
+func (w *world) join(at *instance, n int) []*tenant {
+	w.t.Helper()
+	var made []*tenant
+	for range n {
+		x := &tenant{ledger: newLedger()}
+		var answer struct{ ID, Secret string }
+		w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants", object{"name": fmt.Sprint("tenant ", uuid.NewString()), "class": "small"}, &answer, http.StatusCreated)
+		x.id = answer.ID
+		x.subscription = w.subscribe(at, x)
+		x.key = w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read")
+		made = append(made, x)
+	}
+	w.mu.Lock()
+	w.tenants = append(w.tenants, made...)
+	w.mu.Unlock()
+	return made
+}
+
+func (w *world) subscribe(at *instance, x *tenant) string {
+	w.t.Helper()
+	var answer struct{ ID string }
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/subscriptions", object{"plan": "all", "status": "ACTIVE"}, &answer, http.StatusCreated)
+	return answer.ID
+}
+
+func (w *world) keyOf(at *instance, x *tenant, scopes ...string) string {
+	w.t.Helper()
+	var answer struct{ Secret string }
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/api-keys", object{"name": "e2e", "scopes": scopes, "mode": "live"}, &answer, http.StatusCreated)
+	return answer.Secret
+}
+
+// known waits until an instance takes the tenants' keys: another made them.
+func (w *world) known(at *instance, tenants []*tenant) {
+	w.t.Helper()
+	for _, x := range tenants {
+		within(w.t, time.Minute, "the key is taken everywhere", func(ctx context.Context) (bool, string) {
+			status, body, err := w.call(ctx, x.key, http.MethodGet, at.url()+"/api/v1/entitlements", nil)
+			return status == http.StatusOK, fmt.Sprint(status, err, string(body))
+		})
+	}
+}
+
+// setSubscription changes the subscription's status.
+func (w *world) setSubscription(at *instance, x *tenant, id, status string) {
+	w.t.Helper()
+	w.ask(w.operator, http.MethodPatch, at, "/api/v1/tenants/"+x.id+"/subscriptions/"+id, object{"status": status}, nil, http.StatusOK)
+}

@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// topics are the registry's names in the order of their numbers.
+func topics() []string {
+	return []string{"usage.raw", "usage.validated", "usage.dead-letter", "usage.duplicates",
+		"meterplex.commands", "meterplex.catalogue", "meterplex.billing", "meterplex.notifications"}
+}
+
+// groups are the consumers of topics.
+func groups() map[string]string {
+	return map[string]string{"meterplex-usage-validator": "usage.raw", "meterplex-usage-aggregator": "usage.validated",
+		"meterplex-dead-letter-handler": "usage.dead-letter", "meterplex-command-handler": "meterplex.commands"}
+}
+
+func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
+	w.t.Helper()
+	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(localtest.Kafka(w.t).Brokers()...))...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// topicNames are the test's own.
+func (w *world) topicNames() []string {
+	var names []string
+	for _, t := range topics() {
+		names = append(names, w.prefix+t)
+	}
+	return names
+}
+
+// place is where an event belongs: topic number and position.
+type place struct{ topic, position string }
+
+// checkTopics: the topics hold what the log holds, once or again byte for byte,
+// in its order.
+func (w *world) checkTopics() {
+	w.t.Helper()
+	seen := w.published()
+	found, err := w.sql.Query(w.t.Context(), `SELECT l.topic::text, l.partition || '-' || l.position, l.event_id::text, l.tenant_id::text, l.position <= c.position
+FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var at place
+	var id, tenant string
+	var relayed bool
+	faults := 0
+	_, err = pgx.ForEachRow(found, []any{&at.topic, &at.position, &id, &tenant, &relayed}, func() error {
+		r := seen[at]
+		delete(seen, at)
+		switch {
+		case faults > 10 || r == nil && (!relayed || w.wiped):
+			return nil
+		case r == nil:
+			w.t.Errorf("%s of the log is not on topic %s", at.position, at.topic)
+		case r.id != id || r.tenant != tenant && r.tenant != "platform":
+			w.t.Errorf("%s of the log is %s of %s, on topic %s it is %s of %s", at.position, id, tenant, at.topic, r.id, r.tenant)
+		default:
+			return nil
+		}
+		faults++
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for at := range seen {
+		w.t.Errorf("%s on topic %s is not in the log", at.position, at.topic)
+	}
+}
+
+// copyOf is a record as it came first.
+type copyOf struct {
+	key, value  []byte
+	id, tenant  string
+	repetitions int
+}
+
+// published reads all topics from beginning to end.
+func (w *world) published() map[place]*copyOf {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, w.topicNames()...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	left := map[string]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[o.Topic+"/"+strconv.Itoa(int(o.Partition))] = o.Offset
+		}
+	})
+	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}}
+	for len(left) > 0 {
+		fetched := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			w.t.Fatalf("the topics cannot be read to their ends: %v", left)
+		}
+		fetched.EachRecord(func(r *kgo.Record) {
+			b.take(r)
+			if at := r.Topic + "/" + strconv.Itoa(int(r.Partition)); r.Offset+1 >= left[at] {
+				delete(left, at)
+			}
+		})
+	}
+	w.t.Logf("%d records on the topics, %d of them repetitions", len(b.seen)+b.repeated, b.repeated)
+	return b.seen
+}
+
+// broker is what has been read of the topics.
+type broker struct {
+	w        *world
+	seen     map[place]*copyOf
+	last     map[string]int64 // greatest position, by topic and partition
+	repeated int
+}
+
+func (b *broker) take(r *kgo.Record) {
+	header := map[string]string{}
+	for _, h := range r.Headers {
+		header[h.Key] = string(h.Value)
+	}
+	name := strings.TrimPrefix(r.Topic, b.w.prefix)
+	at := place{strconv.Itoa(number(name)), header["mp-position"]}
+	partition, position, _ := strings.Cut(at.position, "-")
+	n, err := strconv.ParseInt(position, 10, 64)
+	if err != nil || partition != strconv.Itoa(int(r.Partition)) {
+		b.w.t.Errorf("offset %d of %s/%d says its position is %q", r.Offset, name, r.Partition, at.position)
+		return
+	}
+	if first := b.seen[at]; first != nil {
+		b.repeated++
+		if !bytes.Equal(first.key, r.Key) || !bytes.Equal(first.value, r.Value) {
+			b.w.t.Errorf("%s is on %s twice, and not byte for byte:\n%s\n%s", at.position, name, first.value, r.Value)
+		}
+		return
+	}
+	var e struct{ EventID, TenantID, Position string }
+	if err := json.Unmarshal(r.Value, &e); err != nil || e.Position != at.position || e.EventID != header["mp-event-id"] || string(r.Key) != e.TenantID {
+		b.w.t.Errorf("%s on %s: key %s, headers %v and value disagree: %s %v", at.position, name, r.Key, header, r.Value, err)
+	}
+	b.seen[at] = &copyOf{key: r.Key, value: r.Value, id: e.EventID, tenant: e.TenantID}
+	where := fmt.Sprint(name, "/", r.Partition)
+	if n <= b.last[where] {
+		b.w.t.Errorf("%s comes on %s for the first time behind %d", at.position, name, b.last[where])
+	}
+	b.last[where] = n
+}
+
+func number(name string) int {
+	for i, t := range topics() {
+		if t == name {
+			return i + 1
+		}
+	}
+	return 0
+}

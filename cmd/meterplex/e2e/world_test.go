@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// world is a test's database, topics, instances and tenants.
+type world struct {
+	t        testing.TB
+	seed     uint64
+	db       string // the owner's URL
+	prefix   string
+	pipe     string
+	operator string        // key
+	sql      *pgxpool.Pool // the superuser's
+	http     *http.Client
+
+	mu        sync.Mutex
+	instances []*instance
+	tenants   []*tenant
+	wiped     bool // the broker lost what it had
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{
+		t: t, seed: seedOf(t), db: localtest.Database(t), prefix: localtest.TopicPrefix(t), pipe: "kafka",
+		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
+		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+	}
+	w.sql = superuser(t, w.db)
+	t.Cleanup(w.http.CloseIdleConnections)
+	return w
+}
+
+// seedOf prints the seed that a test's choices follow from.
+func seedOf(t testing.TB) uint64 {
+	seed := rand.Uint64N(1e9)
+	if text := os.Getenv("METERPLEX_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("METERPLEX_TEST_SEED: %v", err)
+		}
+	}
+	t.Logf("METERPLEX_TEST_SEED=%d", seed)
+	return seed
+}
+
+// superuser sees what row level security hides from the owner.
+func superuser(t testing.TB, database string) *pgxpool.Pool {
+	t.Helper()
+	name, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := url.Parse(localtest.Postgres(t).AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Path = name.Path
+	pool, err := pgxpool.New(t.Context(), admin.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// prepare makes an instance without starting it; roles "" are all.
+func (w *world) prepare(roles string, env ...string) *instance {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := &instance{t: w.t, name: "instance " + strconv.Itoa(len(w.instances)+1), args: []string{"serve"}}
+	i.env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe,
+		"METERPLEX_TOPIC_PREFIX=" + w.prefix, "METERPLEX_HTTP_ADDR=127.0.0.1:0",
+		"METERPLEX_BOOTSTRAP_OPERATOR_KEY=" + w.operator, "METERPLEX_DATA_DIR=" + w.t.TempDir(),
+	}
+	if w.pipe == "kafka" {
+		i.env = append(i.env, "KAFKA_BROKERS="+strings.Join(localtest.Kafka(w.t).Brokers(), ","))
+	}
+	if roles != "" {
+		i.env = append(i.env, "METERPLEX_ROLES="+roles)
+	}
+	i.env = append(i.env, env...)
+	w.instances = append(w.instances, i)
+	w.t.Cleanup(i.cleanup)
+	return i
+}
+
+// serve starts an instance.
+func (w *world) serve(roles string, env ...string) *instance {
+	w.t.Helper()
+	i := w.prepare(roles, env...)
+	i.start()
+	return i
+}
+
+// call makes one request and reads the answer; err where none came.
+func (w *world) call(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
+	var sent io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return 0, nil, err
+		}
+		sent = bytes.NewReader(raw)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, url, sent)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	if in != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for n := 0; n+1 < len(header); n += 2 {
+		r.Header.Set(header[n], header[n+1])
+	}
+	answer, err := w.http.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	body, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, body, err
+}
+
+// ask makes a request that has to be answered with a status, and reads the answer
+// into out.
+func (w *world) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
+	w.t.Helper()
+	status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)
+	if err != nil || status != want {
+		w.t.Fatalf("%s %s: %d %v, want %d: %s", method, path, status, err, want, body)
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		w.t.Fatalf("%s %s: %v: %s", method, path, err, body)
+	}
+}
