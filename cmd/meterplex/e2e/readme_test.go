@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// step is a command of the README's transcript with what it should print.
+type step struct {
+	command string
+	want    []string
+}
+
+// transcript reads the console block of the README.
+func transcript(t *testing.T) (steps []step) {
+	t.Helper()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(readme), "```console\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !ok || !ended {
+		t.Fatal("the README has no transcript")
+	}
+	for line := range strings.Lines(block) {
+		line = strings.TrimRight(line, "\n")
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			steps = append(steps, step{command: command})
+		} else {
+			last := &steps[len(steps)-1]
+			last.want = append(last.want, line)
+		}
+	}
+	return steps
+}
+
+// matches compares a line with what stands in the README; "…" stands for
+// anything, and runs of spaces are one.
+func matches(want, got string) bool {
+	fold := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(fold(want)), "…", ".*")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(fold(got))
+}
+
+func TestReadmeTranscript(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := w.serve("")
+	steps := transcript(t)
+	if len(steps) < 8 {
+		t.Fatalf("only %d commands stand in the README", len(steps))
+	}
+	const mark = "--- step "
+	var script strings.Builder
+	for i, s := range steps {
+		fmt.Fprintf(&script, "%s\necho; echo '%s%d'\n", s.command, mark, i)
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-c", "exec 2>&1\n"+script.String())
+	shell.Dir = t.TempDir()
+	path := t.TempDir()
+	if err := os.Symlink(filepath.Join(binaryDir(), "meterplex"), filepath.Join(path, "meterplex")); err != nil {
+		t.Fatal(err)
+	}
+	shell.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + shell.Dir}
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	rest := string(out)
+	for i, s := range steps {
+		var printed string
+		printed, rest, _ = strings.Cut(rest, fmt.Sprintf("%s%d\n", mark, i))
+		got := strings.FieldsFunc(printed, func(r rune) bool { return r == '\n' })
+		if len(got) != len(s.want) {
+			t.Errorf("$ %s\nprinted %d lines, the README has %d:\n%s", s.command, len(got), len(s.want), printed)
+			continue
+		}
+		for n := range got {
+			if !matches(s.want[n], got[n]) {
+				t.Errorf("$ %s\nprinted    %q\nthe README %q", s.command, got[n], s.want[n])
+			}
+		}
+	}
+}
+
+func TestReadmeNamesTestsThatExist(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(readme), -1)
+	if len(named) < 8 {
+		t.Fatalf("the README names %d tests", len(named))
+	}
+	code, err := exec.Command("grep", "-rhoE", "^func Test[A-Za-z0-9_]+", "--include=*_test.go", "../../..").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range named {
+		if !strings.Contains(string(code), "func "+n[1]+"\n") {
+			t.Errorf("the README names %s, which is not there", n[1])
+		}
+	}
+}
