@@ -82,7 +82,7 @@ func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Agg
 	}
 	page := Aggregates{Data: []Aggregate{}}
 	stands := standing{generation: -1}
-	err = r.snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, after.generation, &stands), query{
+	err = r.at(q.Wait).snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, after.generation, &stands), query{
 		sql: readAggregates,
 		args: []any{q.TenantID, after.generation, q.Feature, q.PeriodKey,
 			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},

@@ -129,7 +129,7 @@ func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (D
 		sql, args = readTenantDeadLetters, append(args, *q.TenantID)
 	}
 	page := DeadLetterPage{Data: []DeadLetter{}}
-	err = r.snapshot(ctx, v, query{sql, args, each(func(rows pgx.Rows) error {
+	err = r.at(Wait{}).snapshot(ctx, v, query{sql, args, each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)
 		page.Data = append(page.Data, d)
 		return err

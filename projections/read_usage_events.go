@@ -55,6 +55,8 @@ type UsageEventPage struct {
 // The newest usage below $2 and not below $3, with what its status follows from:
 // the verdict and the last rejection by their keys ('0' is the character after
 // '/'), and its dead letters. occurred_at of a recorded event is the time of usage.
+// LIMIT 1 has each key looked up by the whole index, also where statistics that are
+// too old make the planner think that the tenant has hardly any rows.
 const readUsageEvents = `
 WITH page AS MATERIALIZED (
   SELECT l.position, l.recorded_at, l.payload, substr(l.dedupe_key, 3) AS event_id
@@ -68,7 +70,10 @@ SELECT p.position, p.recorded_at, p.payload, coalesce(v.position, 0), x.payload,
        (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer', coalesce(d.details ->> 'consumer', '')))
         FROM dead_letter_events d WHERE d.generation = $9 AND d.tenant_id = $4 AND d.producer_event_id = p.event_id)
 FROM page p
-LEFT JOIN event_log v ON v.partition = $1 AND v.tenant_id = $4 AND v.dedupe_key = 'v/' || p.position
+LEFT JOIN LATERAL (
+  SELECT v.position FROM event_log v
+  WHERE v.partition = $1 AND v.tenant_id = $4 AND v.dedupe_key = 'v/' || p.position
+  LIMIT 1) v ON true
 LEFT JOIN LATERAL (
   SELECT r.payload FROM event_log r
   WHERE r.partition = $1 AND r.tenant_id = $4 AND r.dedupe_key > 'x/' || p.position || '/' AND r.dedupe_key < 'x/' || p.position || '0'
@@ -87,7 +92,7 @@ func (r *Reads) UsageEvents(ctx context.Context, v Viewer, q EventQuery) (UsageE
 		}
 	}
 	page := UsageEventPage{Data: []UsageEventRow{}}
-	err := r.within(ctx, v, func(tx pgx.Tx) error {
+	err := r.at(Wait{}).within(ctx, v, func(tx pgx.Tx) error {
 		var stands usageStanding
 		if err := step(ctx, tx, usageStandingOf(q.TenantID, &stands)); err != nil {
 			return err

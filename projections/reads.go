@@ -21,6 +21,21 @@ import (
 type Reads struct {
 	Pool *pgxpool.Pool // its sessions run as meterplex_worker
 	Now  func() time.Time
+	// Replica answers lists and figures where nobody asked for a position; nil:
+	// Pool does. What it says is true at the position it tells, which may be older.
+	// Entitlements, receipts and the identity always come from Pool.
+	Replica *pgxpool.Pool
+}
+
+// at gives the reads to answer from: a caller who names a position, or who goes on
+// with a wait, gets it from where events are recorded.
+func (r *Reads) at(w Wait) *Reads {
+	if r.Replica == nil || w.MinPosition != nil {
+		return r
+	}
+	away := *r
+	away.Pool = r.Replica
+	return &away
 }
 
 // Viewer is whose eyes a read has: a tenant's, to whom row level security shows

@@ -36,6 +36,7 @@ type node struct {
 	instance string
 	commit   string
 	pool     *pgxpool.Pool
+	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
 	pipe     *pipe
 	notifier *relay.Notifier
@@ -98,25 +99,34 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
-	var err error
-	if n.pool, err = postgres.Open(ctx, postgres.Config{URL: cfg.DatabaseURL, MaxConns: 24, ApplicationName: "meterplex"}); err != nil {
-		return nil, err
-	}
-	n.notifier = relay.NewNotifier(n.pool, logger)
-	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: logger, OnAppend: n.appended,
-	})
-	if err != nil {
-		n.pool.Close()
-		return nil, err
-	}
-	if n.pipe, err = openPipe(ctx, cfg, logger); err != nil {
-		n.log.Close()
-		n.pool.Close()
-		return nil, err
+	if err := n.open(ctx); err != nil {
+		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
+}
+
+// open connects what the roles share; close undoes as much of it as there is.
+func (n *node) open(ctx context.Context) (err error) {
+	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: 24, ApplicationName: "meterplex"}
+	if n.pool, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	if n.cfg.DatabaseReadURL != "" {
+		db.URL = n.cfg.DatabaseReadURL
+		if n.replica, err = postgres.Open(ctx, db); err != nil {
+			return fmt.Errorf("DATABASE_READ_URL: %w", err)
+		}
+	}
+	n.notifier = relay.NewNotifier(n.pool, n.logger)
+	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended,
+	})
+	if err != nil {
+		return err
+	}
+	n.pipe, err = openPipe(ctx, n.cfg, n.logger)
+	return err
 }
 
 // appended wakes whoever follows the log.
@@ -125,10 +135,18 @@ func (n *node) appended(partitions []int16) {
 	n.wakes.all()
 }
 
-func (n *node) close() error {
-	n.log.Close()
-	err := n.pipe.close()
-	n.pool.Close()
+func (n *node) close() (err error) {
+	if n.log != nil {
+		n.log.Close()
+	}
+	if n.pipe != nil {
+		err = n.pipe.close()
+	}
+	for _, pool := range []*pgxpool.Pool{n.replica, n.pool} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
 	return err
 }
 
@@ -262,7 +280,7 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: n.pool},
 		Keys:      n.log.Keys(),
-		Reads:     &projections.Reads{Pool: n.pool, Now: time.Now},
+		Reads:     &projections.Reads{Pool: n.pool, Replica: n.replica, Now: time.Now},
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
 			{Name: n.cfg.Pipe, Check: n.pipe.ping},
