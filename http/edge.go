@@ -3,7 +3,9 @@ package http
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	nethttp "net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -26,7 +28,7 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	header["Cache-Control"] = []string{"no-store"}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer e.finish(out, r, x, start)
-	if refused := checkPath(r.URL.Path); refused != nil {
+	if refused := checkPath(r.URL); refused != nil {
 		e.refuse(out, r, refused)
 		return
 	}
@@ -47,15 +49,26 @@ func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time
 	}
 	took := time.Since(start)
 	e.metrics.answered(x.route, r.Method, out.status, took)
+	if !e.log.Enabled(r.Context(), slog.LevelDebug) {
+		return
+	}
 	e.log.DebugContext(r.Context(), "answered", "request", x.id, "trace", x.traceID(), "method", r.Method,
 		"route", routePath(x.route), "status", out.status, "took", took)
 }
 
-// checkPath refuses what no id or key can hold and a store or a log might choke on.
-func checkPath(path string) *Problem {
-	control := strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7F })
-	if control || !utf8.ValidString(path) {
+// checkPath refuses what no id or key can hold and a store or a log might choke on,
+// and empty segments, which would be empty ids.
+func checkPath(u *url.URL) *Problem {
+	sent := u.RawPath // with its escapes: an id may hold slashes
+	if sent == "" {
+		sent = u.Path
+	}
+	control := strings.ContainsFunc(u.Path, func(r rune) bool { return r < ' ' || r == 0x7F })
+	switch {
+	case control || !utf8.ValidString(u.Path):
 		return newProblem("path_invalid", "The path holds control characters or is not valid UTF-8")
+	case strings.Contains(sent, "//"):
+		return noRoute()
 	}
 	return nil
 }

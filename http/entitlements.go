@@ -82,8 +82,8 @@ func isFeature(key string) bool {
 	return true
 }
 
-// entitlementCheck is the answer about one feature. A BOOLEAN feature has no figures;
-// what is not granted has only a reason.
+// entitlementCheck documents projections.Check, the answer about one feature: a
+// BOOLEAN feature has no figures; what is not granted has only a reason.
 type entitlementCheck struct {
 	Allowed       bool            `json:"allowed"`
 	Feature       string          `json:"feature"`
@@ -98,7 +98,7 @@ type entitlementCheck struct {
 	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
 }
 
-// appendCheck writes an answer without the position it is true at.
+// appendCheck writes what Check.MarshalJSON does, without the position it is true at.
 func appendCheck(dst []byte, c *projections.Check) []byte {
 	dst = strconv.AppendBool(append(dst, `{"allowed":`...), c.Allowed)
 	dst = appendMember(dst, "feature", c.Feature)
@@ -108,7 +108,7 @@ func appendCheck(dst []byte, c *projections.Check) []byte {
 	if c.Reason != "" {
 		dst = appendMember(dst, "reason", c.Reason)
 	}
-	if c.Used == nil {
+	if c.Type == "" || c.Type == domain.FeatureBoolean {
 		return dst
 	}
 	dst = append(dst, `,"limit":`...)
@@ -160,29 +160,12 @@ func describeCheck(op *huma.Operation, types schemas) {
 	op.Responses["304"] = &huma.Response{Description: "What If-None-Match names is still what is said."}
 }
 
-// written is JSON that was written by hand.
-type written json.RawMessage
-
-// MarshalJSON gives it as it is.
-func (w written) MarshalJSON() ([]byte, error) { return w, nil }
-
-// Schema documents what is written.
-func (written) Schema(r huma.Registry) *huma.Schema { return schemas{r}.of(entitlementCheck{}) }
-
-func writtenChecks(found []projections.Check) []written {
-	out := make([]written, len(found))
-	for i := range found {
-		out[i] = appendPosition(appendCheck(nil, &found[i]), found[i].AsOf)
-	}
-	return out
-}
-
 type entitlementsAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
-		Data       []written       `json:"data" nullable:"false"`
-		NextCursor *string         `json:"nextCursor" doc:"Always null: there is one page."`
-		AsOf       events.Position `json:"asOfPosition"`
+		Data       []projections.Check `json:"data" nullable:"false"`
+		NextCursor *string             `json:"nextCursor" doc:"Always null: there is one page."`
+		AsOf       events.Position     `json:"asOfPosition"`
 	} `nameHint:"Entitlements"`
 }
 
@@ -197,7 +180,7 @@ func (s *service) entitlements(ctx context.Context, in *struct{ Freshness }) (*e
 		return nil, err
 	}
 	answer := &entitlementsAnswer{Applied: in.applied()}
-	answer.Body.Data, answer.Body.AsOf = writtenChecks(found.Data), found.AsOf
+	answer.Body.Data, answer.Body.AsOf = found.Data, found.AsOf
 	return answer, nil
 }
 
@@ -216,7 +199,7 @@ type question struct {
 type checksAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
-		Data []written `json:"data" nullable:"false"`
+		Data []projections.Check `json:"data" nullable:"false"`
 	} `nameHint:"CheckedEntitlements"`
 }
 
@@ -242,6 +225,6 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 		return nil, err
 	}
 	answer := &checksAnswer{Applied: in.applied()}
-	answer.Body.Data = writtenChecks(found)
+	answer.Body.Data = found
 	return answer, nil
 }

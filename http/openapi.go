@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is durable and counts exactly once, however often it is sent.
@@ -61,6 +62,7 @@ func newRegistry() huma.Registry {
 	r.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[exactInteger]())
 	r.RegisterTypeAlias(reflect.TypeFor[uuid.UUID](), reflect.TypeFor[id]())
 	r.RegisterTypeAlias(reflect.TypeFor[events.Position](), reflect.TypeFor[position]())
+	r.RegisterTypeAlias(reflect.TypeFor[projections.Check](), reflect.TypeFor[entitlementCheck]())
 	return r
 }
 

@@ -36,7 +36,8 @@ func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left flo
 		b.tokens = min(l.EventsBurst, b.tokens+passed.Seconds()*l.EventsPerSecond)
 		b.at = now
 	}
-	if missing := float64(n) - b.tokens; missing > 0 {
+	// A batch over the whole burst waits for a full bucket, and leaves a debt.
+	if missing := min(float64(n), l.EventsBurst) - b.tokens; missing > 0 {
 		return b.tokens, time.Duration(missing / l.EventsPerSecond * float64(time.Second)), false
 	}
 	b.tokens -= float64(n)
@@ -50,7 +51,7 @@ func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *P
 	window := math.Ceil(s.limits.EventsBurst / s.limits.EventsPerSecond)
 	reset := math.Ceil((s.limits.EventsBurst - left) / s.limits.EventsPerSecond)
 	header["Ratelimit-Policy"] = []string{`"events";q=` + strconv.FormatInt(int64(s.limits.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
-	header["Ratelimit"] = []string{`"events";r=` + strconv.FormatInt(int64(left), 10) + ";t=" + strconv.Itoa(int(reset))}
+	header["Ratelimit"] = []string{`"events";r=` + strconv.FormatInt(int64(max(left, 0)), 10) + ";t=" + strconv.Itoa(int(reset))}
 	if ok {
 		return nil
 	}

@@ -130,8 +130,13 @@ const (
 )
 
 // NewServer binds a handler to an address with the limits that belong to
-// connections rather than requests.
+// connections rather than requests. What goes wrong on a connection is logged
+// where the handler of a Server logs.
 func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
+	logs := slog.DiscardHandler
+	if e, ok := handler.(*edge); ok {
+		logs = e.log.Handler()
+	}
 	return &nethttp.Server{
 		Addr:              addr,
 		Handler:           handler,
@@ -140,7 +145,7 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 		WriteTimeout:      writeTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
 	}
 }
 

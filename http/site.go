@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 )
 
 // site is the router and the description of what it serves, which grow together:
@@ -30,15 +31,16 @@ func newSite(s *service) *site {
 	for _, row := range Routes() {
 		t.rows[row.name()] = &row
 	}
+	t.router.Use(middleware.GetHead)
 	t.router.NotFound(t.notFound)
 	t.router.MethodNotAllowed(t.methodNotAllowed)
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: description(s.Version),
 		Formats: map[string]huma.Format{
-			"application/json": huma.DefaultJSONFormat,
-			problemType:        huma.DefaultJSONFormat,
+			mediaJSON: huma.DefaultJSONFormat,
+			"json":    huma.DefaultJSONFormat, // what a type ends in, as problem+json does
 		},
-		DefaultFormat: "application/json",
+		DefaultFormat: mediaJSON,
 		Transformers:  []huma.Transformer{asProblem},
 	}, t)
 	return t
@@ -135,10 +137,20 @@ func (s schemas) of(v any) *huma.Schema { return s.Schema(reflect.TypeOf(v), tru
 // would hide the method Context.
 type underHuma huma.Context
 
-// humaExchange lets asProblem correct the status huma would answer with.
+// humaExchange is one request as huma sees it. It lets asProblem correct the
+// status that huma would answer with.
 type humaExchange struct {
 	underHuma
 	status int
+}
+
+// Header hides what a client would accept: there is one format, and huma would
+// take the names of ours for media types.
+func (x *humaExchange) Header(name string) string {
+	if name == "Accept" {
+		return ""
+	}
+	return x.underHuma.Header(name)
 }
 
 // SetStatus is called after the transformers have seen what is written.
@@ -171,7 +183,11 @@ func asProblem(ctx huma.Context, _ string, v any) (any, error) {
 }
 
 func (t *site) notFound(w nethttp.ResponseWriter, r *nethttp.Request) {
-	t.refuse(w, r, newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end"))
+	t.refuse(w, r, noRoute())
+}
+
+func noRoute() *Problem {
+	return newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end")
 }
 
 // methodNotAllowed names the methods that are taken, as RFC 9110 wants.

@@ -1,0 +1,154 @@
+package http_test
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)
+
+func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	keys := "/api/v1/tenants/" + a.id + "/api-keys"
+	for name, c := range map[string]call{
+		"tenant":       {"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`},
+		"key":          {"POST", keys, bootstrap, nil, `{"name":"K","scopes":["usage:read"]}`},
+		"rotate":       {"POST", keys + "/" + a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`},
+		"operator key": {"POST", "/api/v1/operator-keys", bootstrap, nil, `{"name":"O","scopes":["audit"]}`},
+	} {
+		c.header = map[string]string{"Idempotency-Key": "once " + name}
+		first := w.do(c)
+		c.body = " " + strings.Replace(c.body.(string), ":", ": ", 1) // the same, written otherwise
+		stored := w.stored()
+		again := w.do(c)
+		if secret := bytes.Contains(first.body, []byte(`"secret":"mp_`)); first.status != 201 || secret != (name != "tenant") {
+			t.Errorf("%s: first %d %s", name, first.status, first.body)
+		}
+		want := 201
+		if name != "tenant" {
+			want = 200
+		}
+		if again.status != want || bytes.Contains(again.body, []byte("secret")) || w.stored() != stored {
+			t.Errorf("%s: again %d %s", name, again.status, again.body)
+		}
+		if id := regexpID.Find(first.body); !bytes.Contains(again.body, id) {
+			t.Errorf("%s: first %s, again %s", name, first.body, again.body)
+		}
+		c.body = strings.Replace(c.body.(string), "T", "U", 1)
+		c.body = strings.Replace(c.body.(string), "3600", "60", 1)
+		c.body = strings.Replace(c.body.(string), "K\"", "L\"", 1)
+		c.body = strings.Replace(c.body.(string), "O\"", "P\"", 1)
+		w.refused(w.do(c), 422, "idempotency_key_reused")
+		if w.stored() != stored {
+			t.Errorf("%s: another request under the key stored something", name)
+		}
+	}
+}
+
+func TestCatalogueAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	tenant := "/api/v1/tenants/" + a.id
+	for _, c := range []struct {
+		status int
+		call
+		holds string
+	}{
+		{200, call{method: "GET", path: tenant}, `"status":"ACTIVE"`},
+		{200, call{method: "PATCH", path: tenant, body: `{"name":"B"}`}, `"name":"B"`},
+		{200, call{method: "GET", path: "/api/v1/features/sso"}, `"type":"BOOLEAN"`},
+		{200, call{method: "PUT", path: "/api/v1/features/sso", body: `{"name":"Single sign-on","type":"BOOLEAN"}`}, `"name":"Single sign-on"`},
+		{200, call{method: "GET", path: "/api/v1/plans/basic"}, `"limit":null`},
+		{200, call{method: "GET", path: "/api/v1/plans"}, `"key":"basic"`},
+		{200, call{method: "GET", path: tenant + "/subscriptions/" + a.subscription}, `"plan":"basic"`},
+		{200, call{method: "GET", path: tenant + "/subscriptions"}, a.subscription},
+		{409, call{method: "POST", path: tenant + "/subscriptions", body: `{"plan":"basic"}`}, `subscription_exists`},
+		{200, call{method: "GET", path: tenant + "/api-keys"}, `"prefix":"mp_live_`},
+		{200, call{method: "GET", path: "/api/v1/operator-keys"}, `"data":[]`},
+		{200, call{method: "GET", path: "/api/v1/system/identity"}, `"holds":true`},
+		{200, call{method: "PATCH", path: tenant + "/subscriptions/" + a.subscription, body: `{"status":"CANCELLED"}`}, `"status":"CANCELLED"`},
+		{204, call{method: "DELETE", path: tenant + "/api-keys/" + a.keyID}, ""},
+		{200, call{method: "GET", path: "/livez"}, `"live"`},
+		{200, call{method: "GET", path: "/readyz"}, `"postgres":"ok"`},
+		{200, call{method: "GET", path: "/metrics"}, `meterplex_events_ingested_total{verdict="accepted"} 0`},
+	} {
+		if c.key = bootstrap; strings.HasPrefix(c.path, "/livez") {
+			c.key = ""
+		}
+		got := w.do(c.call)
+		if got.status != c.status || !strings.Contains(string(got.body), c.holds) || bytes.Contains(got.body, []byte("secret")) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
+		}
+		w.inUTC(c.path, got.body)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/entitlements", key: a.key}), 401, "unauthenticated")
+}
+
+func TestEntitlementsAreConditional(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	w.ingest(a, batch(event("e1", map[string]any{"amount": 600})))
+	w.fold()
+	path := "/api/v1/entitlements/api_calls/check?amount=400"
+	first := w.do(call{method: "GET", path: path, key: a.key})
+	tag := first.header.Get("ETag")
+	if first.status != 200 || tag == "" || !strings.Contains(string(first.body), `"allowed":true`) || !strings.Contains(string(first.body), `"remaining":400`) {
+		t.Fatalf("%d %v %s", first.status, first.header, first.body)
+	}
+	w.inUTC(path, first.body)
+	// What another feature uses moves the position, not what is said.
+	w.ingest(a, batch(event("e2", map[string]any{"feature": "storage"})))
+	w.fold()
+	same := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": `"other", ` + tag}, nil})
+	if same.status != 304 || len(same.body) > 0 || same.header.Get("ETag") != tag {
+		t.Errorf("%d %s", same.status, same.body)
+	}
+	w.ingest(a, batch(event("e3", nil)))
+	w.fold()
+	changed := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": tag}, nil})
+	if changed.status != 200 || changed.header.Get("ETag") == tag || !strings.Contains(string(changed.body), `"allowed":false`) || !strings.Contains(string(changed.body), `"reason":"quota_exceeded"`) {
+		t.Errorf("%d %s", changed.status, changed.body)
+	}
+	many := w.want(200, call{"POST", "/api/v1/entitlements/check", a.key, nil, `{"features":[{"feature":"sso"},{"feature":"nothing","amount":3},{"feature":"api_calls","amount":0}]}`})
+	list := many["data"].([]any)
+	if len(list) != 3 || list[0].(map[string]any)["allowed"] != true || list[1].(map[string]any)["reason"] != "feature_not_found" {
+		t.Errorf("%v", many)
+	}
+	if all := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(all) != 3 {
+		t.Errorf("%v", all)
+	}
+}
+
+func TestASuspendedTenantIsShutOutAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	w.ingest(a, batch(event("e1", nil)))
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
+	w.refused(w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("e2", nil))}), 403, "tenant_suspended")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"ACTIVE"}`})
+	w.ingest(a, batch(event("e2", nil)))
+}
+
+func TestRotatedKeysOverlap(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
+	old, id := w.key(a.id, map[string]any{"expiresAt": time.Now().Add(time.Hour).Format(time.RFC3339)}, "usage:read")
+	made := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/api-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})
+	for _, key := range []string{old, made["secret"].(string)} {
+		list.key = key
+		w.want(200, list)
+	}
+	w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/api-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`})
+	list.key = old
+	w.refused(w.do(list), 401, "unauthenticated")
+}

@@ -1,0 +1,293 @@
+package http_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+)
+
+// matrix is what the isolation tests ask with: a tenant whose ids are used, another
+// one, and keys of every kind.
+type matrix struct {
+	*world
+	a, b                    *party
+	billing, audit, admin   string
+	suspended, eventsReader string
+	bad                     map[string]call // keys that are none
+	ids                     map[string]string
+}
+
+func newMatrix(t *testing.T) *matrix {
+	m := &matrix{world: newWorld(t)}
+	m.catalogue()
+	m.a, m.b = m.party("A"), m.party("B")
+	m.billing, _ = m.key("", nil, "billing")
+	m.audit, _ = m.key("", nil, "audit")
+	m.admin, _ = m.key("", nil, "admin")
+	m.eventsReader, _ = m.key(m.a.id, nil, commands.ScopeEventsRead)
+	c := m.party("C")
+	m.suspended = c.key
+	m.want(200, call{"PATCH", "/api/v1/tenants/" + c.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
+	m.ingest(m.a, batch(event("secret-of-A", nil)))
+	m.ingest(m.a, batch(event("secret-of-A", map[string]any{"amount": 2})))
+	m.letter(m.a)
+	m.fold()
+	_, spare := m.key("", nil, "audit")
+	m.ids = map[string]string{"tenantId": m.a.id, "keyId": m.a.keyID, "subscriptionId": m.a.subscription, "eventId": "secret-of-A",
+		"deadLetterId": m.a.letterID, "feature": "api_calls", "lookupKey": "api_calls", "key": "basic", "operator keyId": spare}
+	m.badKeys()
+	return m
+}
+
+// letter records usage that the validator then rejects: its feature was in the
+// subscription at ingest only. A dead letter of stage VALIDATION comes of it.
+func (w *world) letter(p *party) {
+	w.Helper()
+	tenant, payload := uuid.MustParse(p.id), `{"amount":1,"eventId":"rejected-of-A","feature":"gone","timestamp":"`+now()+`","type":"usage"}`
+	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		_, err := w.log.AppendTx(w.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant,
+			DedupeKey: events.KeyUsage("rejected-of-A"), Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: time.Now(),
+			Payload: json.RawMessage(payload), Counts: events.Counts{Accepted: 1}}})
+		return err
+	}))
+	w.fold()
+	w.must(w.pool.QueryRow(w.Context(), `SELECT id FROM dead_letter_events WHERE tenant_id = $1 AND stage = 'VALIDATION'`, tenant).Scan(&p.letterID))
+}
+
+func (m *matrix) badKeys() {
+	revoked, id := m.key(m.a.id, nil, commands.TenantScopes()...)
+	m.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + m.a.id + "/api-keys/" + id, key: bootstrap})
+	expired, id := m.key(m.a.id, nil, commands.TenantScopes()...)
+	_, err := m.pool.Exec(m.Context(), `UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE id = $1`, id)
+	m.must(err)
+	flipped := m.a.key[:len(m.a.key)-1] + map[bool]string{true: "B", false: "A"}[strings.HasSuffix(m.a.key, "A")]
+	auth := func(v string) call { return call{header: map[string]string{"Authorization": v}} }
+	m.bad = map[string]call{
+		"none": {}, "empty": auth("Bearer "), "no scheme": auth(m.a.key), "basic": auth("Basic " + m.a.key), "malformed": auth("Bearer mp_live_short"),
+		"unknown": auth("Bearer mp_live_" + strings.Repeat("x", 43)), "unknown operator": auth("Bearer mp_op_" + strings.Repeat("x", 43)),
+		"wrong secret": auth("Bearer " + flipped), "two spaces": auth("Bearer  " + m.a.key), "twice in one": auth("Bearer " + m.a.key + ", Bearer " + m.a.key),
+		"revoked": {key: revoked}, "expired": {key: expired},
+		"SQL": auth("Bearer mp_live_' OR 1=1 --" + strings.Repeat("x", 43)), "endless": auth("Bearer mp_live_" + strings.Repeat("x", 5000)),
+	}
+}
+
+// sample is a request that a route takes when its key may: with ids of tenant A.
+// Every route that takes a key must have one here.
+func (m *matrix) sample(r http.Route) (call, bool) {
+	bodies := map[string]any{
+		"POST /usage/events":                                       batch(event("matrix", nil)),
+		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
+		"POST /dead-letters/{deadLetterId}/retry":                  `{"reason":"the feature is back"}`,
+		"POST /tenants":                                            `{"name":"M","class":"small"}`,
+		"PATCH /tenants/{tenantId}":                                `{"class":"medium"}`,
+		"POST /tenants/{tenantId}/api-keys":                        `{"name":"M","scopes":["usage:read"]}`,
+		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":         `{"overlapSeconds":3600}`,
+		"POST /operator-keys":                                      `{"name":"M","scopes":["audit"]}`,
+		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
+		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,
+		"PUT /plans/{key}":                                         `{"name":"Basic","entitlements":[]}`,
+		"POST /tenants/{tenantId}/subscriptions":                   `{"plan":"basic","status":"PAST_DUE"}`,
+		"PATCH /tenants/{tenantId}/subscriptions/{subscriptionId}": `{"status":"TRIALING"}`,
+	}
+	name := r.Method + " " + strings.TrimPrefix(r.Path, "/api/v1")
+	body, known := bodies[name]
+	known = known || r.Method == "GET" || r.Method == "DELETE"
+	path := parameter.ReplaceAllStringFunc(r.Path, func(p string) string {
+		id, ok := m.ids[strings.Trim(p, "{}")]
+		if p == "{keyId}" && strings.Contains(r.Path, "operator-keys") {
+			id = m.ids["operator keyId"]
+		}
+		known = known && ok
+		return url.PathEscape(id)
+	})
+	return call{method: r.Method, path: path, body: body}, known
+}
+
+var parameter = regexp.MustCompile(`\{[a-zA-Z]+\}`)
+
+// allowed is a key that a route takes.
+func (m *matrix) allowed(r http.Route) string {
+	switch {
+	case r.Who == http.Tenant:
+		return m.a.key
+	case slices.Contains(r.Scopes, "audit"):
+		return m.audit
+	case slices.Contains(r.Scopes, "billing"):
+		return m.billing
+	}
+	return m.admin
+}
+
+// denied lists the keys that a route must not take, with the code of the refusal.
+func (m *matrix) denied(r http.Route) map[string][2]string {
+	keys := map[string][2]string{"suspended": {m.suspended, "tenant_suspended"}}
+	if r.Who == http.Operator {
+		keys["tenant"] = [2]string{m.a.key, "forbidden"}
+	} else {
+		keys["lacking scope"] = [2]string{m.eventsReader, "forbidden"}
+	}
+	if r.Who == http.Tenant {
+		for name, key := range map[string]string{"billing": m.billing, "audit": m.audit, "admin": m.admin, "bootstrap": bootstrap} {
+			keys[name] = [2]string{key, "forbidden"}
+		}
+		return keys
+	}
+	for name, key := range map[string]string{"billing": m.billing, "audit": m.audit} {
+		if !slices.Contains(r.Scopes, name) {
+			keys[name+" only"] = [2]string{key, "forbidden"}
+		}
+	}
+	return keys
+}
+
+func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
+	m := newMatrix(t)
+	before, cases := m.stored(), 0
+	same := ""
+	for _, route := range http.Routes() {
+		if route.Who == http.Public {
+			continue
+		}
+		base, known := m.sample(route)
+		if !known {
+			t.Errorf("%s %s has no case in the isolation matrix", route.Method, route.Path)
+			continue
+		}
+		for name, bad := range m.bad {
+			c := base
+			c.key, c.header = bad.key, bad.header
+			got := m.do(c)
+			m.refused(got, 401, "unauthenticated")
+			if s := leveled(got.body); same == "" {
+				same = s
+			} else if s != same {
+				t.Errorf("%s %s, key %s: another body than the rest: %s", route.Method, route.Path, name, got.body)
+			}
+			cases++
+		}
+		c := base
+		c.path += "?key=" + m.a.key + "&access_token=" + m.a.key
+		m.refused(m.do(c), 401, "unauthenticated")
+		for name, pair := range m.denied(route) {
+			c := base
+			c.key = pair[0]
+			if got := m.do(c); !t.Run("", func(t *testing.T) { m.refused(got, 403, pair[1]) }) {
+				t.Errorf("%s %s took the key %s", route.Method, route.Path, name)
+			}
+			cases++
+		}
+	}
+	if after := m.stored(); after != before {
+		t.Errorf("%d events were stored by requests that were refused", after-before)
+	}
+	t.Logf("%d cases", cases)
+}
+
+// varying is what differs between two answers that say the same.
+var varying = regexp.MustCompile(`"(instance|traceId)":"[^"]*"`)
+
+func leveled(body []byte) string { return varying.ReplaceAllString(string(body), `"$1":""`) }
+
+func TestP9_TheRightKeyIsLetIn(t *testing.T) {
+	m := newMatrix(t)
+	// Deletes last, so that what they end is there for the others.
+	routes := http.Routes()
+	slices.SortStableFunc(routes, func(a, b http.Route) int { return rank(a) - rank(b) })
+	for _, route := range routes {
+		if route.Who == http.Public {
+			continue
+		}
+		c, _ := m.sample(route)
+		c.key = m.allowed(route)
+		if route.Who == http.Either {
+			c.path += "?tenantId=" + m.a.id
+		}
+		if got := m.do(c); got.status < 200 || got.status > 299 {
+			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)
+		}
+	}
+}
+
+func rank(r http.Route) int {
+	if r.Method == "DELETE" {
+		return 1
+	}
+	return 0
+}
+
+// TestP9_AnothersIsAsIfItWasNot asks for what is A's with B's key, and for what
+// does not exist, and compares the answers byte for byte.
+func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
+	m := newMatrix(t)
+	nobody := newID().String()
+	for _, route := range http.Routes() {
+		if route.Who != http.Tenant && route.Who != http.Either {
+			continue
+		}
+		c, _ := m.sample(route)
+		c.key = m.b.key
+		ids := map[string][2]string{}
+		if route.Who == http.Either {
+			ids["tenantId"] = [2]string{c.path + "?tenantId=" + m.a.id, c.path + "?tenantId=" + nobody}
+		}
+		if strings.Contains(route.Path, "{eventId}") {
+			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
+		}
+		for name, pair := range ids {
+			theirs, none := c, c
+			theirs.path, none.path = pair[0], pair[1]
+			got, want := m.do(theirs), m.do(none)
+			if got.status != 404 || leveled(got.body) != leveled(want.body) || got.header.Get("Content-Length") == "" {
+				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
+			}
+			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found"}[name])
+		}
+		if !strings.Contains(route.Path, "{eventId}") { // it would be repeated as the instance
+			m.showsNothingOf(m.a, m.do(c), route)
+		}
+	}
+}
+
+// TestP9_EqualEventIDsOfTwoTenantsNeverMeet is dedupe across tenants.
+func TestP9_EqualEventIDsOfTwoTenantsNeverMeet(t *testing.T) {
+	m := newMatrix(t)
+	got := verdicts(m.ingest(m.b, batch(event("secret-of-A", map[string]any{"amount": 3}))))
+	if got[0]["status"] != "accepted" {
+		t.Errorf("B's event met A's: %v", got)
+	}
+}
+
+func (m *matrix) showsNothingOf(p *party, a answer, route http.Route) {
+	m.Helper()
+	for _, word := range []string{p.id, p.subscription, p.keyID, p.letterID, "secret-of-A", "rejected-of-A"} {
+		if strings.Contains(string(a.body), word) {
+			m.Errorf("%s %s shows B %s of A: %s", route.Method, route.Path, word, a.body)
+		}
+	}
+	if strings.Contains(fmt.Sprint(a.header), p.id) {
+		m.Errorf("%s %s names A in a header", route.Method, route.Path)
+	}
+}
+
+// TestP9_CursorsBelongToTheirList hands B the cursor of A's list.
+func TestP9_CursorsBelongToTheirList(t *testing.T) {
+	m := newMatrix(t)
+	m.ingest(m.a, batch(event("a1", nil), event("a2", nil)))
+	next := m.want(200, call{method: "GET", path: "/api/v1/usage/events?limit=1", key: m.a.key})["nextCursor"].(string)
+	for _, path := range []string{"/api/v1/usage/events?limit=1&feature=storage", "/api/v1/usage/conflicts?limit=1"} {
+		m.refused(m.do(call{method: "GET", path: path + "&cursor=" + next, key: m.a.key}), 400, "cursor_invalid")
+	}
+	m.refused(m.do(call{method: "GET", path: "/api/v1/usage/events?limit=1&cursor=" + next, key: m.b.key}), 400, "cursor_invalid")
+}

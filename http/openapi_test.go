@@ -1,0 +1,150 @@
+package http
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// document is what the test reads of a description.
+type document struct {
+	OpenAPI    string                               `json:"openapi"`
+	Info       struct{ Title, Version string }      `json:"info"`
+	Tags       []struct{ Name string }              `json:"tags"`
+	Paths      map[string]map[string]documentedCall `json:"paths"`
+	Components struct {
+		Schemas         map[string]json.RawMessage `json:"schemas"`
+		SecuritySchemes map[string]json.RawMessage `json:"securitySchemes"`
+	} `json:"components"`
+}
+
+type documentedCall struct {
+	OperationID string                `json:"operationId"`
+	Summary     string                `json:"summary"`
+	Tags        []string              `json:"tags"`
+	Security    []map[string][]string `json:"security"`
+	Parameters  []struct {
+		Name, In string
+		Required bool
+		Schema   json.RawMessage
+	} `json:"parameters"`
+	Responses map[string]struct {
+		Description string                     `json:"description"`
+		Content     map[string]json.RawMessage `json:"content"`
+	} `json:"responses"`
+}
+
+func describe(t *testing.T) (document, []byte) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	bare(t, &Server{Version: "1.2.3"}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	var d document
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != 200 {
+		t.Fatal(w.Code, err)
+	}
+	return d, w.Body.Bytes()
+}
+
+func TestTheDescriptionIsWhole(t *testing.T) {
+	d, raw := describe(t)
+	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" {
+		t.Errorf("%s %v", d.OpenAPI, d.Info)
+	}
+	ids := map[string]bool{}
+	rows := map[string]Route{}
+	for _, row := range Routes() {
+		rows[row.name()] = row
+	}
+	for path, item := range d.Paths {
+		for method, call := range item {
+			name := strings.ToUpper(method) + " " + path
+			if call.OperationID == "" || ids[call.OperationID] || call.Summary == "" || len(call.Tags) != 1 {
+				t.Errorf("%s: id %q, summary %q, tags %v", name, call.OperationID, call.Summary, call.Tags)
+			}
+			ids[call.OperationID] = true
+			if !slices.ContainsFunc(d.Tags, func(tag struct{ Name string }) bool { return tag.Name == call.Tags[0] }) {
+				t.Errorf("%s: the tag %s is not explained", name, call.Tags[0])
+			}
+			checkDocumented(t, name, path, call)
+			if got := scopesOf(call); !slices.Equal(got, rows[name].Scopes) {
+				t.Errorf("%s: scopes %v in the description, %v in the table", name, got, rows[name].Scopes)
+			}
+		}
+	}
+	for ref := range strings.SplitSeq(string(raw), `"$ref":"#/components/schemas/`) {
+		if name, _, _ := strings.Cut(ref, `"`); !strings.HasPrefix(ref, "{") && d.Components.Schemas[name] == nil {
+			t.Errorf("the schema %s is referred to and missing", name)
+		}
+	}
+	if strings.Contains(string(raw), "ErrorModel") || len(d.Components.SecuritySchemes) != 2 {
+		t.Error("huma's own errors are described, or a scheme is missing")
+	}
+}
+
+func scopesOf(call documentedCall) (scopes []string) {
+	for _, alternative := range call.Security {
+		for _, s := range alternative {
+			scopes = append(scopes, s...)
+		}
+	}
+	return scopes
+}
+
+func checkDocumented(t *testing.T, name, path string, call documentedCall) {
+	t.Helper()
+	inPath, success := strings.Count(path, "{"), false
+	for _, p := range call.Parameters {
+		if p.Name == "" || len(p.Schema) == 0 {
+			t.Errorf("%s: the parameter %q has no schema", name, p.Name)
+		}
+		if p.In == "path" {
+			inPath--
+			if !p.Required || !strings.Contains(path, "{"+p.Name+"}") {
+				t.Errorf("%s: the parameter %s is not in the path, or not required", name, p.Name)
+			}
+		}
+	}
+	for status, response := range call.Responses {
+		success = success || status[0] == '2'
+		if response.Description == "" || status[0] >= '4' && response.Content[problemType] == nil {
+			t.Errorf("%s: the answer %s is not described", name, status)
+		}
+	}
+	if inPath != 0 || !success {
+		t.Errorf("%s: %d parameters of the path are missing; success described: %v", name, inPath, success)
+	}
+}
+
+func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
+	w := httptest.NewRecorder()
+	bare(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/docs", nil))
+	policy := w.Header().Get("Content-Security-Policy")
+	for _, word := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, word) {
+			t.Errorf("%q is not in the policy %q", word, policy)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || strings.Contains(referencePage, "http://") || strings.Contains(referencePage, "https://") || strings.Contains(referencePage, "innerHTML") {
+		t.Error("the page reaches out, or trusts what it reads")
+	}
+	if strings.Count(referencePage, "<script>") != 1 || strings.Count(referencePage, "<style>") != 1 || strings.Contains(referencePage, " style=") || strings.Contains(referencePage, " onclick=") {
+		t.Error("something on the page has no hash in the policy")
+	}
+}
+
+func TestAnswersAreJSONWhateverIsAccepted(t *testing.T) {
+	h := bare(t, &Server{})
+	for _, accept := range []string{"", "*/*", "application/json", "application/problem+json", "application/xml", "text/html", "json", "application/cbor", ";;;"} {
+		for path, media := range map[string]string{"/livez": "application/json", "/livez?x=1": problemType} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if got := w.Header().Get("Content-Type"); got != media || !json.Valid(w.Body.Bytes()) {
+				t.Errorf("%s, Accept %q: %s %s", path, accept, got, w.Body)
+			}
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package http_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestRatesAndBacklogAreBounded(t *testing.T) {
+	backlog := int64(0)
+	w := newWorld(t, func(s *http.Server) {
+		s.Limits.EventsPerSecond, s.Limits.EventsBurst = 0.001, 3
+		s.Backlog = func() (int64, int64) { return backlog, 10 }
+	})
+	w.catalogue()
+	a, b := w.party("A"), w.party("B")
+	w.ingest(a, batch(event("1", nil), event("2", nil)))
+	before := w.stored()
+	refused := w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("3", nil), event("4", nil))})
+	w.refused(refused, 429, "rate_limited")
+	if !strings.Contains(refused.header.Get("RateLimit"), "r=1;") || w.stored() != before {
+		t.Errorf("%v", refused.header)
+	}
+	w.ingest(a, batch(event("3", nil)))
+	w.ingest(b, batch(event("1", nil))) // another tenant's bucket is full
+	backlog = 11
+	w.refused(w.do(call{"POST", "/api/v1/usage/events", b.key, nil, batch(event("2", nil))}), 429, "backlog_full")
+}
+
+func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 2 })
+	w.catalogue()
+	a := w.party("A")
+	var held []net.Conn
+	refused := answer{}
+	for refused.status != 503 { // requests are in work while their bodies do not come
+		conn, err := net.Dial("tcp", w.addr)
+		w.must(err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\n\r\n{", a.key)
+		w.must(err)
+		held = append(held, conn)
+		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
+	}
+	w.refused(refused, 503, "overloaded")
+	w.want(200, call{method: "GET", path: "/livez"})
+	for _, conn := range held {
+		conn.Close()
+	}
+	for refused.status != 200 {
+		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
+	}
+}
+
+func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	handler, err := w.server().Handler()
+	w.must(err)
+	server := http.NewServer("", handler)
+	if server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 || server.MaxHeaderBytes <= 0 {
+		t.Errorf("a connection may take for ever: %+v", server)
+	}
+	server.ReadTimeout = 300 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	defer func() { _ = server.Close(); <-done }()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	w.must(err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\n\r\n{", a.key)
+	w.must(err)
+	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
+	got, _ := io.ReadAll(conn)
+	if !strings.HasPrefix(string(got), "HTTP/1.1 408") || !strings.Contains(string(got), `"code":"request_timeout"`) {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestADatabaseThatIsAwayIs503 shuts every door of the database, and asks each route.
+func TestADatabaseThatIsAwayIs503(t *testing.T) {
+	m := newMatrix(t)
+	var name string
+	m.must(m.pool.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name))
+	admin, err := pgx.Connect(t.Context(), localtest.Postgres(t).AdminURL())
+	m.must(err)
+	defer admin.Close(context.Background())
+	_, err = admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` ALLOW_CONNECTIONS false`)
+	m.must(err)
+	_, err = admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, name)
+	m.must(err)
+	for _, route := range http.Routes() {
+		if route.Who == http.Public {
+			continue
+		}
+		c, _ := m.sample(route)
+		c.key = bootstrap // known without the database
+		if route.Who == http.Tenant {
+			c.key = m.a.key
+		}
+		if route.Who == http.Either {
+			c.path += "?tenantId=" + m.a.id
+		}
+		m.refused(m.do(c), 503, "unavailable")
+	}
+	m.refused(m.do(call{method: "GET", path: "/readyz"}), 503, "not_ready")
+	m.want(200, call{method: "GET", path: "/livez"})
+	_, err = admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` ALLOW_CONNECTIONS true`)
+	m.must(err)
+	m.want(200, call{method: "GET", path: "/readyz"})
+}
+
+func TestP2_ClientsThatRetryAtTheSameTimeCountOnce(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	body := batch(event("1", nil), event("2", nil), event("3", nil))
+	var all sync.WaitGroup
+	counts := make([]string, 16)
+	for i := range counts {
+		all.Go(func() {
+			c := call{"POST", "/api/v1/usage/events", a.key, nil, body}
+			counts[i] = string(w.do(c).body)
+		})
+	}
+	all.Wait()
+	accepted := 0
+	for _, got := range counts {
+		accepted += strings.Count(got, `"status":"accepted"`)
+		if strings.Count(got, `"status":"accepted"`)+strings.Count(got, `"status":"duplicate"`) != 3 {
+			t.Errorf("%s", got)
+		}
+	}
+	if accepted != 3 {
+		t.Errorf("3 events were accepted %d times", accepted)
+	}
+}
+
+func TestMetricsTellVerdictsAndNoTenant(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	w.ingest(a, batch(event("1", nil), event("1", map[string]any{"amount": 2}), event("2", map[string]any{"amount": 0})))
+	got := string(w.do(call{method: "GET", path: "/metrics"}).body)
+	for _, line := range []string{`meterplex_events_ingested_total{verdict="accepted"} 1`, `meterplex_events_ingested_total{verdict="conflict"} 1`,
+		`meterplex_events_ingested_total{verdict="rejected"} 1`, `meterplex_payload_conflicts_total 1`, `meterplex_ingest_duration_seconds_count 1`,
+		`meterplex_http_requests_total{method="POST",route="/api/v1/usage/events",status="202"} 1`} {
+		if !strings.Contains(got, line+"\n") {
+			t.Errorf("%s is missing", line)
+		}
+	}
+	if strings.Contains(got, a.id) {
+		t.Error("a metric names a tenant")
+	}
+}
+
+func TestBootstrapKeysAreChecked(t *testing.T) {
+	for _, key := range []string{"mp_op_short", "mp_live_" + strings.Repeat("x", 40), "secret", "mp_op_" + strings.Repeat("x", 31), "mp_op_" + strings.Repeat("ü", 40)} {
+		if _, err := (&http.Server{BootstrapOperatorKey: key}).Handler(); err == nil || strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// TestKeysAreInNoAnswer looks for secrets in what everybody can ask for.
+func TestKeysAreInNoAnswer(t *testing.T) {
+	m := newMatrix(t)
+	for _, route := range http.Routes() {
+		if route.Method != nethttp.MethodGet {
+			continue
+		}
+		c, _ := m.sample(route)
+		if c.key = m.admin; route.Who == http.Tenant {
+			c.key = m.a.key
+		}
+		got := string(m.do(c).body)
+		for _, secret := range []string{m.a.key, m.b.key, m.admin, m.audit, bootstrap} {
+			if strings.Contains(got, secret[8:]) && !strings.Contains(secret[8:], "bootstrap") || strings.Contains(got, bootstrap) {
+				t.Errorf("%s %s shows a key", route.Method, route.Path)
+			}
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package http_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+func (w *world) ingest(p *party, body any) map[string]any {
+	w.Helper()
+	return w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, body})
+}
+
+func verdicts(answer map[string]any) (list []map[string]any) {
+	for _, v := range answer["events"].([]any) {
+		list = append(list, v.(map[string]any))
+	}
+	return list
+}
+
+var positionForm = regexp.MustCompile(`^([0-9]|[12][0-9]|3[01])-[1-9][0-9]*$`)
+
+func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	first := w.ingest(a, batch(event("evt_2", nil), event("evt_3", nil)))
+	resent := verdicts(first)
+	at := now()
+	got := w.ingest(a, batch(
+		event("evt_1", map[string]any{"timestamp": at}),
+		event("evt_2", nil), // another timestamp: another payload
+		event("evt_3", map[string]any{"amount": 2}),
+		event("evt_4", map[string]any{"feature": "foobar"}),
+		event("evt_1", map[string]any{"timestamp": at}),
+		event("evt_5", map[string]any{"feature": "sso"}),
+		map[string]any{"feature": "api_calls", "amount": 1, "timestamp": at},
+		event("evt_6", map[string]any{"amuont": 1}),
+	))
+	for name, n := range map[string]string{"accepted": "1", "duplicates": "1", "conflicts": "2", "rejected": "4"} {
+		if got[name].(json.Number).String() != n {
+			t.Errorf("%s is %v instead of %s", name, got[name], n)
+		}
+	}
+	want := []struct{ id, status, code, pointer string }{
+		{"evt_1", "accepted", "", ""}, {"evt_2", "conflict", "payload_conflict", ""}, {"evt_3", "conflict", "payload_conflict", ""},
+		{"evt_4", "rejected", "feature_not_found", "/feature"}, {"evt_1", "duplicate", "", ""}, {"evt_5", "rejected", "not_entitled", "/feature"},
+		{"", "rejected", "member_missing", "/events/6/eventId"}, {"evt_6", "rejected", "unknown_member", "/events/7/amuont"},
+	}
+	list := verdicts(got)
+	if len(list) != len(want) {
+		t.Fatalf("%d verdicts", len(list))
+	}
+	for i, v := range list {
+		id, _ := v["eventId"].(string)
+		code, _ := v["code"].(string)
+		pointer, _ := v["pointer"].(string)
+		position, _ := v["position"].(string)
+		if v["index"].(json.Number).String() != fmt.Sprint(i) || id != want[i].id || v["status"] != want[i].status || code != want[i].code || !strings.HasSuffix(pointer, want[i].pointer) {
+			t.Errorf("event %d: %v instead of %v", i, v, want[i])
+		}
+		if placed := v["status"] != "rejected"; placed != positionForm.MatchString(position) || (code != "") != (v["reason"] != nil) {
+			t.Errorf("event %d: %v", i, v)
+		}
+		if _, there := v["eventId"]; !there {
+			t.Errorf("event %d has no member eventId", i)
+		}
+	}
+	if list[2]["position"] != resent[1]["position"] || list[4]["position"] != list[0]["position"] {
+		t.Errorf("positions of what was there first: %v", list)
+	}
+	if list[3]["reason"] != `Feature "foobar" not found in the active subscription` || list[1]["reason"] != "eventId was first used with another payload" {
+		t.Errorf("reasons: %v", list)
+	}
+}
+
+func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	cloud := func(id string) map[string]any {
+		return map[string]any{"specversion": "1.0", "id": id, "source": "/gateway", "type": "api_calls", "time": now(), "data": map[string]any{"amount": 3}}
+	}
+	plain, _ := json.Marshal(batch(event("z1", nil)))
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(plain)
+	_ = z.Close()
+	encoder, _ := zstd.NewWriter(nil)
+	plain, _ = json.Marshal(batch(event("z2", nil)))
+	packed := encoder.EncodeAll(plain, nil)
+	for name, c := range map[string]call{
+		"structured":  {header: map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, body: cloud("c1")},
+		"batch":       {header: map[string]string{"Content-Type": "application/cloudevents-batch+json"}, body: []any{cloud("c2")}},
+		"binary":      {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c3", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now()}, body: `{"amount":3}`},
+		"binary+json": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls", "ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
+		"gzip":        {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped.Bytes()},
+		"zstd":        {header: map[string]string{"Content-Encoding": "zstd"}, body: packed},
+		"replay":      {header: map[string]string{"Meterplex-Replay": "offline"}, body: batch(event("r1", nil))},
+	} {
+		c.method, c.path, c.key = "POST", "/api/v1/usage/events", a.writer
+		if got := w.want(202, c); got["accepted"].(json.Number).String() != "1" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	var replayed int
+	w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE replay = 'offline' AND dedupe_key = 'u/r1'`).Scan(&replayed))
+	if replayed != 1 {
+		t.Errorf("%d events are marked as sent after an outage", replayed)
+	}
+}
+
+func TestIngestCarriesTheTraceAndTellsTheLimit(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	answer := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{
+		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "my-request.1"}, batch(event("t1", nil))})
+	if answer.status != 202 || answer.header.Get("X-Request-Id") != "my-request.1" {
+		t.Errorf("%d %v", answer.status, answer.header)
+	}
+	for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
+		if !regexp.MustCompile(`^"events";[qr]=[0-9]+;[wt]=[0-9]+$`).MatchString(answer.header.Get(name)) {
+			t.Errorf("%s: %q", name, answer.header.Get(name))
+		}
+	}
+	var correlation string
+	w.must(w.pool.QueryRow(t.Context(), `SELECT correlation_id FROM event_log_rows WHERE dedupe_key = 'u/t1'`).Scan(&correlation))
+	if correlation != "0af76519-16cd-43dd-8448-eb211c80319c" {
+		t.Errorf("correlation %s", correlation)
+	}
+}
+
+func TestReadsFollowAnEventToItsFigure(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	accepted := verdicts(w.ingest(a, batch(event("e1", map[string]any{"amount": 7}), event("e/2", map[string]any{"feature": "storage"}))))
+	w.ingest(a, batch(event("e1", map[string]any{"amount": 8})))
+	receipt := w.want(200, call{method: "GET", path: "/api/v1/usage/events/e1", key: a.reader})
+	if receipt["status"] != "PENDING" || receipt["recorded"].(map[string]any)["position"] != accepted[0]["position"] || len(receipt["conflicts"].([]any)) != 1 {
+		t.Errorf("receipt %v", receipt)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), key: a.reader}), 503, "projection_behind")
+	w.fold()
+	answer := w.do(call{"GET", "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), a.reader, map[string]string{"Prefer": "wait=20"}, nil})
+	if answer.status != 200 || answer.header.Get("Preference-Applied") != "wait=20" {
+		t.Errorf("%d %v %s", answer.status, answer.header, answer.body)
+	}
+	figures := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=api_calls", key: a.reader})["data"].([]any)
+	if len(figures) != 1 || figures[0].(map[string]any)["amount"].(json.Number) != "7" || figures[0].(map[string]any)["tenantId"] != a.id {
+		t.Errorf("figures %v", figures)
+	}
+	if receipt = w.want(200, call{method: "GET", path: "/api/v1/usage/events/e%2F2", key: a.reader}); receipt["status"] != "AGGREGATED" || receipt["eventId"] != "e/2" {
+		t.Errorf("receipt %v", receipt)
+	}
+	audit, _ := w.key("", nil, "audit")
+	for _, path := range []string{"/usage/events?", "/usage/events/e1?", "/usage/conflicts?", "/usage/aggregates?"} {
+		own, theirs := w.do(call{method: "GET", path: "/api/v1" + path, key: a.reader}), w.do(call{method: "GET", path: "/api/v1" + path + "tenantId=" + a.id, key: audit})
+		if own.status != 200 || theirs.status != 200 || len(own.body) != len(theirs.body) {
+			t.Errorf("%s: the tenant sees %s, the auditor %s", path, own.body, theirs.body)
+		}
+		w.inUTC(path, own.body)
+	}
+}
+
+var offset = regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9]{2}:[0-9]{2}"`)
+
+// inUTC fails where a time is answered with an offset.
+func (w *world) inUTC(what string, body []byte) {
+	w.Helper()
+	if found := offset.Find(body); found != nil {
+		w.Errorf("%s: %s is not in UTC", what, found)
+	}
+}
+
+func TestListsArePages(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	var list []any
+	for i := range 7 {
+		list = append(list, event(fmt.Sprint("p", i), nil))
+	}
+	w.ingest(a, batch(list...))
+	for i := range 3 {
+		w.party(fmt.Sprint("T", i))
+	}
+	for path, key := range map[string]string{"/api/v1/usage/events": a.reader, "/api/v1/tenants": bootstrap, "/api/v1/features": bootstrap} {
+		whole := w.want(200, call{method: "GET", path: path, key: key})
+		if whole["nextCursor"] != nil {
+			t.Errorf("%s: one page has a next one: %v", path, whole)
+		}
+		var collected []any
+		query := "?limit=2"
+		for pages := 0; pages < 20; pages++ {
+			p := w.want(200, call{method: "GET", path: path + query, key: key})
+			collected = append(collected, p["data"].([]any)...)
+			next, more := p["nextCursor"].(string)
+			if !more {
+				break
+			}
+			query = "?limit=2&cursor=" + next
+		}
+		all, _ := json.Marshal(whole["data"])
+		paged, _ := json.Marshal(collected)
+		if !bytes.Equal(all, paged) || len(collected) < 3 {
+			t.Errorf("%s: in pages %s, at once %s", path, paged, all)
+		}
+		w.inUTC(path, all)
+	}
+}

@@ -1,0 +1,369 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	nethttp "net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func TestMain(m *testing.M) {
+	// Answers are in UTC wherever the service runs.
+	time.Local = time.FixedZone("elsewhere", 5*3600+30*60)
+	localtest.Main(m, localtest.NoLeaks())
+}
+
+// bootstrap is the operator key that worlds start with.
+const bootstrap = "mp_op_bootstrap-bootstrap-bootstrap-bootstrap"
+
+// world is a server with all that it needs behind it, but for a pipe: fold does
+// what relay and consumers do.
+type world struct {
+	testing.TB
+	pool   *pgxpool.Pool
+	log    *postgres.Log
+	url    string
+	addr   string
+	client *nethttp.Client
+}
+
+func newWorld(t testing.TB, change ...func(*http.Server)) *world {
+	t.Helper()
+	w := &world{TB: t}
+	url := localtest.Database(t)
+	_, err := postgres.Migrate(t.Context(), url)
+	w.must(err)
+	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
+	w.must(err)
+	t.Cleanup(w.pool.Close)
+	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
+	w.must(err)
+	t.Cleanup(w.log.Close)
+	s := w.server()
+	for _, c := range change {
+		c(s)
+	}
+	w.serve(s)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+func (w *world) server() *http.Server {
+	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
+	registry := prometheus.NewRegistry()
+	return &http.Server{
+		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.log, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: newID},
+		Catalogue: &commands.Catalogue{Store: w.log, Now: time.Now, NewID: newID, NewSecret: secret},
+		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
+		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
+		Reads:   &projections.Reads{Pool: w.pool, Now: time.Now},
+		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
+	}
+}
+
+func (w *world) serve(s *http.Server) {
+	handler, err := s.Handler()
+	w.must(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	server := http.NewServer("", handler)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	w.addr = listener.Addr().String()
+	w.url = "http://" + w.addr
+	w.client = &nethttp.Client{
+		Transport:     &nethttp.Transport{},
+		CheckRedirect: func(*nethttp.Request, []*nethttp.Request) error { return nethttp.ErrUseLastResponse },
+	}
+	w.Cleanup(func() {
+		w.client.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+	})
+}
+
+// call is a request of a test. Body may be a string, bytes or anything that is
+// sent as JSON; a header set to "" is left out.
+type call struct {
+	method, path, key string
+	header            map[string]string
+	body              any
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header nethttp.Header
+	body   []byte
+}
+
+func (w *world) do(c call) answer {
+	w.Helper()
+	var body []byte
+	header := nethttp.Header{}
+	switch b := c.body.(type) {
+	case nil:
+	case string:
+		body = []byte(b)
+	case []byte:
+		body = b
+	default:
+		var err error
+		body, err = json.Marshal(b)
+		w.must(err)
+	}
+	if c.body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		header.Set("Authorization", "Bearer "+c.key)
+	}
+	for name, value := range c.header {
+		header.Del(name)
+		if value != "" {
+			header.Set(name, value)
+		}
+	}
+	request, err := nethttp.NewRequest(c.method, w.url+c.path, bytes.NewReader(body))
+	w.must(err)
+	request.Header = header
+	response, err := w.client.Do(request)
+	w.must(err)
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	w.must(err)
+	return answer{response.StatusCode, response.Header, got}
+}
+
+// want is do with the status that is expected; it decodes the answer.
+func (w *world) want(status int, c call) map[string]any {
+	w.Helper()
+	a := w.do(c)
+	if a.status != status {
+		w.Fatalf("%s %s: %d instead of %d: %s", c.method, c.path, a.status, status, a.body)
+	}
+	var m map[string]any
+	if len(a.body) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(a.body))
+		decoder.UseNumber()
+		w.must(decoder.Decode(&m))
+	}
+	return m
+}
+
+// party is a tenant with a subscription to plan "basic" and keys.
+type party struct {
+	id, subscription  string
+	key, keyID        string // with every scope
+	reader, writer    string // with usage:read, with usage:write
+	eventID, letterID string
+}
+
+// catalogue defines the features and the plan that parties subscribe to.
+func (w *world) catalogue() {
+	w.Helper()
+	for key, kind := range map[string]string{"api_calls": "QUOTA", "storage": "METERED", "sso": "BOOLEAN"} {
+		w.want(201, call{"PUT", "/api/v1/features/" + key, bootstrap, nil, map[string]any{"name": key, "type": kind}})
+	}
+	w.want(201, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, map[string]any{"name": "Basic", "entitlements": []any{
+		map[string]any{"feature": "api_calls", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"},
+		map[string]any{"feature": "storage", "limit": nil, "resetPeriod": "NEVER"},
+		map[string]any{"feature": "sso"},
+	}}})
+}
+
+func (w *world) party(name string) *party {
+	w.Helper()
+	p := &party{}
+	p.id = w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["id"].(string)
+	p.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + p.id + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic"}})["id"].(string)
+	p.key, p.keyID = w.key(p.id, nil, commands.TenantScopes()...)
+	p.reader, _ = w.key(p.id, nil, commands.ScopeUsageRead)
+	p.writer, _ = w.key(p.id, nil, commands.ScopeUsageWrite)
+	return p
+}
+
+// key makes a key of a tenant's, or an operator key where tenant is "".
+func (w *world) key(tenant string, more map[string]any, scopes ...string) (secret, id string) {
+	w.Helper()
+	path := "/api/v1/operator-keys"
+	if tenant != "" {
+		path = "/api/v1/tenants/" + tenant + "/api-keys"
+	}
+	body := map[string]any{"name": "a key", "scopes": scopes}
+	for k, v := range more {
+		body[k] = v
+	}
+	made := w.want(201, call{"POST", path, bootstrap, nil, body})
+	return made["secret"].(string), made["id"].(string)
+}
+
+// event is a usage event of now, with members added or replaced; a member that is
+// set to nil is left out.
+func event(id string, more map[string]any) map[string]any {
+	e := map[string]any{"eventId": id, "feature": "api_calls", "amount": 1, "timestamp": now()}
+	for k, v := range more {
+		if e[k] = v; v == nil {
+			delete(e, k)
+		}
+	}
+	return e
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+
+func batch(events ...any) map[string]any { return map[string]any{"events": events} }
+
+// stored counts the rows of the log.
+func (w *world) stored() (n int) {
+	w.Helper()
+	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM event_log_rows`).Scan(&n))
+	return n
+}
+
+// fold brings every projection up to the head, without a pipe.
+func (w *world) fold() {
+	w.Helper()
+	for _, c := range []projections.Consumer{
+		{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Parks: true, Handler: &projections.Validator{NewID: newID}, MaxPerPartition: projections.MaxWithFollowUps},
+		{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Parks: true, Handler: &projections.UsageAggregates{Generation: 1, NewID: newID}, MaxPerPartition: projections.MaxWithoutFollowUps},
+		{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter, Handler: &projections.DeadLetterEvents{Generation: 1}, MaxPerPartition: projections.MaxWithoutFollowUps},
+	} {
+		w.feed(c)
+	}
+	w.follow()
+}
+
+func (w *world) runner(c projections.Consumer) *projections.Runner {
+	c.Generation = 1
+	return &projections.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond}
+}
+
+func (w *world) feed(c projections.Consumer) {
+	w.Helper()
+	var records []events.Record
+	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) error {
+		for partition := range int16(events.Partitions) {
+			list, err := w.log.ReadTx(context.Background(), tx, partition, 0, 1<<62, c.Topic, 1<<20)
+			if err != nil {
+				return err
+			}
+			for i := range list {
+				r, err := events.ToRecord(&list[i])
+				if err != nil {
+					return err
+				}
+				records = append(records, r)
+			}
+		}
+		return nil
+	}))
+	w.must(w.runner(c).Process(context.Background(), records))
+}
+
+// follow lets the entitlement reads follow the log until they have all of it.
+func (w *world) follow() {
+	w.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: projections.MaxWithoutFollowUps}).Follow(ctx, nil)
+	}()
+	defer func() { stop(); <-done }()
+	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {
+		w.must(w.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN consumer_checkpoints c USING (partition)
+			WHERE c.consumer = $1 AND c.generation = 1 AND c.position < h.position`, events.GroupEntitlements).Scan(&behind))
+	}
+}
+
+// problem is a problem as RFC 9457 and this API have it.
+type problem struct {
+	Type, Title, Detail, Instance, Code, TraceID string
+	Status                                       int
+	Errors                                       []struct{ Pointer, Code, Detail string }
+}
+
+// leaks are words that no answer may hold.
+var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/work", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
+
+// refused checks that an answer is a problem with a status and a code, complete,
+// small and discreet.
+func (w *world) refused(a answer, status int, code string) problem {
+	w.Helper()
+	var p problem
+	decoder := json.NewDecoder(bytes.NewReader(a.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&p); err != nil {
+		w.Errorf("the answer is no problem: %v: %d %.300s", err, a.status, a.body)
+		return p
+	}
+	if a.status != status || p.Status != status || p.Code != code {
+		w.Errorf("answered %d (%d) %s instead of %d %s: %s", a.status, p.Status, p.Code, status, code, p.Detail)
+	}
+	if a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" || len(a.header.Values("X-Request-Id")) != 1 {
+		w.Errorf("headers %v", a.header)
+	}
+	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || len(p.TraceID) != 32 {
+		w.Errorf("incomplete: %s", a.body)
+	}
+	if len(a.body) > 4096 {
+		w.Errorf("%d bytes", len(a.body))
+	}
+	for _, word := range leaks {
+		if strings.Contains(string(a.body), word) {
+			w.Errorf("the answer holds %q: %s", word, a.body)
+		}
+	}
+	if status == 401 && a.header.Get("WWW-Authenticate") == "" || (status == 429 || status == 503) && a.header.Get("Retry-After") == "" {
+		w.Errorf("a header is missing: %v", a.header)
+	}
+	return p
+}
+
+// raw sends bytes as they are and gives back what came, as one answer.
+func (w *world) raw(format string, args ...any) string {
+	w.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	w.must(err)
+	defer conn.Close()
+	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = fmt.Fprintf(conn, format, args...)
+	w.must(err)
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.CloseWrite()
+	}
+	got, _ := io.ReadAll(conn)
+	return string(got)
+}
