@@ -30,7 +30,8 @@ type Config struct {
 	ClientID    string // "meterplex" where empty
 	Logger      *slog.Logger
 
-	// DeliveryTimeout bounds a publish call; DefaultDeliveryTimeout where 0.
+	// DeliveryTimeout bounds a publish call; DefaultDeliveryTimeout where 0. After
+	// calls in a row that it ended it grows, up to six times.
 	DeliveryTimeout time.Duration
 	// AllowAnyTopic takes topics that the registry does not have, MessageUUIDs
 	// keeps a message's UUID as a header: Watermill's own suite needs both.

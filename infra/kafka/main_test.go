@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
@@ -72,7 +73,39 @@ func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 	if err := a.Ensure(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	// A broker that is killed opens every partition there is when it comes back.
+	t.Cleanup(func() {
+		if err := a.DeleteTopics(context.Background()); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
 	return a
+}
+
+// makeTopic creates one topic of the registry, which costs the broker an eighth
+// of Ensure.
+func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin {
+	t.Helper()
+	admin, name := client(t), cfg.TopicPrefix+topic.Name()
+	if _, err := admin.CreateTopic(context.Background(), events.Partitions, 1, nil, name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := admin.DeleteTopics(context.Background(), name); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+	a := newAdmin(t, cfg)
+	for {
+		states, err := a.Topics(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if states[topic-1].Ready {
+			return a
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // client is one of the test's own, apart from what is tested.
@@ -122,4 +155,22 @@ func TestContract(t *testing.T) {
 	cfg := config(t)
 	ensure(t, cfg)
 	pipetest.Contract(t, pipe(t, cfg))
+}
+
+func BenchmarkPublish(b *testing.B) {
+	cfg := config(b)
+	makeTopic(b, cfg, events.TopicUsageRaw)
+	pipetest.BenchmarkPublish(b, pipe(b, cfg))
+}
+
+func BenchmarkConsume(b *testing.B) {
+	cfg := config(b)
+	makeTopic(b, cfg, events.TopicUsageRaw)
+	pipetest.BenchmarkConsume(b, pipe(b, cfg))
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	cfg := config(b)
+	makeTopic(b, cfg, events.TopicUsageRaw)
+	pipetest.BenchmarkRoundTrip(b, pipe(b, cfg))
 }

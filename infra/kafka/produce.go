@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -53,8 +54,9 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 		return f.failed
 	}
 	defer p.calls.Done()
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.DeliveryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.deliveryTimeout())
 	defer cancel()
+	defer p.note(ctx)
 	var f *failures
 	if !sendable(batch) {
 		f = newFailures(batch)
@@ -71,6 +73,25 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 		p.blame(ctx, group, errs, f)
 	}
 	return f.list()
+}
+
+// maxPatience is how many times the delivery timeout a call may take.
+const maxPatience = 6
+
+// deliveryTimeout doubles with each call in a row that it ended: against a broker
+// that is slow and not away, calls that are all cut short would write the same
+// records again and again and never get on. A broker that comes back during a
+// call is found by that call.
+func (p *Publisher) deliveryTimeout() time.Duration {
+	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxPatience))
+}
+
+func (p *Publisher) note(ctx context.Context) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		p.timeouts.Add(1)
+	} else if ctx.Err() == nil {
+		p.timeouts.Store(0)
+	}
 }
 
 func (f *failures) list() []FailedRecord {

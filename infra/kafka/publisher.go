@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -47,6 +48,8 @@ type Publisher struct {
 	opts   []kgo.Opt
 	topics [events.TopicCount]string // names on the broker
 
+	timeouts atomic.Int32 // calls in a row that ended by the delivery timeout
+
 	mu       sync.Mutex
 	producer *producer // nil: the next call makes one
 	closed   bool
@@ -81,8 +84,8 @@ func NewPublisher(cfg Config) (*Publisher, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(maxBatchBytes),
 		kgo.MaxBufferedRecords(maxBuffered),
-		kgo.ProduceRequestTimeout(cfg.DeliveryTimeout/2),
-		kgo.RequestTimeoutOverhead(cfg.DeliveryTimeout/2),
+		kgo.ProduceRequestTimeout(cfg.DeliveryTimeout),
+		kgo.RequestTimeoutOverhead(cfg.DeliveryTimeout),
 	)
 	return p, nil
 }

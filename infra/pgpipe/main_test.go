@@ -109,3 +109,9 @@ func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t), 1) }
 func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t), 500) }
 
 func TestContract(t *testing.T) { pipetest.Contract(t, pipe(t)) }
+
+func BenchmarkPublish(b *testing.B) { pipetest.BenchmarkPublish(b, pipe(b)) }
+
+func BenchmarkConsume(b *testing.B) { pipetest.BenchmarkConsume(b, pipe(b)) }
+
+func BenchmarkRoundTrip(b *testing.B) { pipetest.BenchmarkRoundTrip(b, pipe(b)) }

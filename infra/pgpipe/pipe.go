@@ -15,6 +15,7 @@ package pgpipe
 
 import (
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,14 +77,77 @@ func plain(name string) string {
 	}, strings.ToLower(name))
 }
 
-// schema is watermill-sql's, with our names and bytes for a payload.
-func (c *Config) schema() wmsql.DefaultPostgreSQLSchema {
-	return wmsql.DefaultPostgreSQLSchema{
+// schema is watermill-sql's, with our names, bytes for a payload, and a query
+// that reads several rows as one.
+type schema struct {
+	wmsql.DefaultPostgreSQLSchema
+}
+
+func (c *Config) schema() schema {
+	return schema{wmsql.DefaultPostgreSQLSchema{
 		GenerateMessagesTableName: c.messagesTable,
 		GeneratePayloadType:       func(string) string { return "BYTEA" },
-		SubscribeBatchSize:        1,
+	}}
+}
+
+// Bounds of what is read at once. Each read costs a commit when it is
+// acknowledged, so that many small rows, which a relay writes under steady single
+// events, must not be read one by one.
+const (
+	readRows  = 200
+	readBytes = 8 << 20
+)
+
+// nextRows joins the next rows, each behind its length, into one that has the
+// first one's uuid and the last one's place. The bounds come by InitPlan, so that
+// the primary key is scanned in its order and the scan ends at the limit; joined
+// to the group's row it would sort all that is left.
+const nextRows = `
+WITH last_processed AS (%[2]s),
+next AS (
+  SELECT transaction_id, "offset", uuid, payload,
+         sum(octet_length(payload)) OVER (ORDER BY transaction_id, "offset") AS bytes
+  FROM (
+    SELECT transaction_id, "offset", uuid, payload FROM %[1]s
+    WHERE (transaction_id, "offset") > (
+            (SELECT last_processed_transaction_id FROM last_processed),
+            (SELECT offset_acked FROM last_processed))
+      AND transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY transaction_id, "offset" LIMIT %[3]d) page)
+SELECT (array_agg("offset" ORDER BY transaction_id DESC, "offset" DESC))[1],
+       (array_agg(transaction_id ORDER BY transaction_id DESC, "offset" DESC))[1],
+       (array_agg(uuid ORDER BY transaction_id, "offset"))[1],
+       string_agg(int4send(octet_length(payload)) || payload, ''::bytea ORDER BY transaction_id, "offset"),
+       NULL::json
+FROM next WHERE bytes - octet_length(payload) < %[4]d
+HAVING count(*) > 0`
+
+// SelectQuery is watermill-sql's interface.
+func (s schema) SelectQuery(topic, group string, adapter wmsql.OffsetsAdapter) wmsql.Query {
+	next := adapter.NextOffsetQuery(topic, group)
+	return wmsql.Query{
+		Query: fmt.Sprintf(nextRows, s.MessagesTable(topic), next.Query, readRows, readBytes),
+		Args:  next.Args,
 	}
 }
+
+// unjoin takes apart what nextRows joined.
+func unjoin(joined []byte) (records []events.Record, err error) {
+	for len(joined) > 0 {
+		if len(joined) < 4 || uint64(len(joined)-4) < uint64(binary.BigEndian.Uint32(joined)) {
+			return records, errJoined
+		}
+		end := 4 + int(binary.BigEndian.Uint32(joined))
+		frame, bad := events.ParseFrame(joined[4:end])
+		if bad != nil {
+			err = bad
+		}
+		records, joined = append(records, frame...), joined[end:]
+	}
+	return records, err
+}
+
+var errJoined = errors.New("rows that were joined wrongly")
 
 // offsets is watermill-sql's adapter but for how a group's row is locked.
 type offsets struct {

@@ -11,7 +11,6 @@ import (
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -24,8 +23,9 @@ type subscription struct {
 	delivery watermill.Delivery
 	errors   *polling
 
-	row  string // the row whose first portions are acknowledged
-	done int    // how many of its records they were
+	first   string // the first row of what is being handed out
+	done    int    // how many records from there on are acknowledged
+	refused int    // size of the portion that was refused last, 0 for none
 }
 
 func (s *subscription) run(ctx context.Context) {
@@ -85,37 +85,34 @@ func (s *subscription) read(ctx context.Context, messages <-chan *message.Messag
 	}
 }
 
-// handOut delivers a row in portions and acknowledges it when all of them are. A
-// portion that was acknowledged is not given out again with the rest.
+// handOut delivers what was read in portions and acknowledges it when all of them
+// are. A portion that was refused is given out again as it was, though more rows
+// may have come; one that was acknowledged is not given out again with it.
 func (s *subscription) handOut(ctx context.Context, msg *message.Message) bool {
-	records, err := watermill.Records(msg)
+	records, err := unjoin(msg.Payload)
 	if err != nil {
 		// The log has what is in it: a consumer sees the gap and reads it there.
 		s.cfg.Logger.Error("a row of the pipe is not a frame; it is passed over", "topic", s.topic, "row", msg.UUID, "error", err)
-		records = nil
 	}
-	if s.row != msg.UUID {
-		s.row, s.done = msg.UUID, 0
+	if s.first != msg.UUID {
+		s.first, s.done, s.refused = msg.UUID, 0, 0
 	}
 	for s.done < len(records) {
-		portion := records[s.done:min(s.done+s.cfg.MaxRecords, len(records))]
-		if s.delivery.Send(ctx, s.batch(msg, portion, len(records))) != watermill.Acked {
+		size := min(s.cfg.MaxRecords, len(records)-s.done)
+		if s.refused > 0 {
+			size = s.refused
+		}
+		if s.delivery.Send(ctx, watermill.Batch(records[s.done:s.done+size])) != watermill.Acked {
+			s.refused = size
 			return false
 		}
-		s.done += len(portion)
+		s.done, s.refused = s.done+size, 0
 	}
 	handling := msg.Context()
 	msg.Ack()
 	// Closed before it has seen the Ack, watermill-sql may prefer the closing.
 	<-handling.Done()
 	return true
-}
-
-func (s *subscription) batch(msg *message.Message, portion []events.Record, all int) *message.Message {
-	if len(portion) == all {
-		return message.NewMessage(msg.UUID, msg.Payload)
-	}
-	return watermill.Batch(portion)
 }
 
 // polling says how long to wait for the next poll, and tells of errors once when

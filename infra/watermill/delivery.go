@@ -34,6 +34,9 @@ func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 	handling, cancel := context.WithCancel(values)
 	defer cancel()
 	msg.SetContext(handling)
+	if ctx.Err() != nil {
+		return Stopped // a handler that waits must not be preferred by chance
+	}
 	select {
 	case d.Out <- msg:
 	case <-ctx.Done():

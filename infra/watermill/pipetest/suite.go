@@ -32,7 +32,7 @@ func Suite(t *testing.T, pipe Pipe, maxRecords int) {
 		ConsumerGroups:  true,
 		GuaranteedOrder: true,
 		Persistent:      true,
-		ForceShort:      true,
+		ForceShort:      false,
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) {
 		return inGroup(t, "suite")

@@ -1,0 +1,386 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+)
+
+func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, []events.Record) {
+	t.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			t.Fatal("the subscription ended")
+		}
+		records, err := kafka.Records(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg, records
+	case <-time.After(patience):
+		t.Fatal("no batch came")
+		return nil, nil
+	}
+}
+
+// TestBrokerRefusesOneRecord lets the broker refuse what the client would send:
+// one record in the middle of a partition, told apart from its neighbours.
+func TestBrokerRefusesOneRecord(t *testing.T) {
+	cfg := config(t)
+	limit := "2000"
+	if _, err := client(t).CreateTopic(t.Context(), events.Partitions, 1,
+		map[string]*string{"max.message.bytes": &limit}, cfg.TopicPrefix+"usage.raw"); err != nil {
+		t.Fatal(err)
+	}
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(rt, "records")
+		bad := map[int]bool{rapid.IntRange(0, n-1).Draw(rt, "bad"): true}
+		if rapid.Bool().Draw(rt, "two") {
+			bad[rapid.IntRange(0, n-1).Draw(rt, "bad too")] = true
+		}
+		refusedAsAlone(rt, pub, n, bad)
+	})
+}
+
+func refusedAsAlone(t *rapid.T, pub *kafka.Publisher, n int, bad map[int]bool) {
+	records := pipetest.Make(events.TopicUsageRaw, 0, n)
+	first := map[int16]int{} // the first bad record of each partition
+	for i := n - 1; i >= 0; i-- {
+		if bad[i] {
+			records[i].Value = incompressible(5000)
+			first[records[i].Partition] = i
+		}
+	}
+	_, err := pub.PublishRecords(context.Background(), records)
+	var failed *kafka.PublishError
+	if !errors.As(err, &failed) || !errors.Is(err, kerr.MessageTooLarge) {
+		t.Fatalf("got %v", err)
+	}
+	told := map[int]kafka.FailedRecord{}
+	for _, f := range failed.Failed {
+		told[f.Index] = f
+	}
+	for i, r := range records {
+		cut, refused := first[r.Partition]
+		f, toldFailed := told[i]
+		switch {
+		case !refused || i < cut:
+			if toldFailed || r.Offset < 0 {
+				t.Fatalf("record %d stands before every refused one and failed: %v", i, f.Err)
+			}
+		case i == cut:
+			if !f.Permanent {
+				t.Fatalf("record %d alone is refused, told was %v", i, f.Err)
+			}
+		case !toldFailed || f.Permanent || !errors.Is(f.Err, watermill.ErrBehind):
+			t.Fatalf("record %d stands behind a refused one, told was %+v", i, f)
+		}
+	}
+}
+
+// incompressible is text that a codec cannot bring below a limit.
+func incompressible(n int) []byte {
+	var b bytes.Buffer
+	for x := uint64(88172645463325252); b.Len() < n; {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b.WriteString(strconv.FormatUint(x, 36))
+	}
+	return b.Bytes()
+}
+
+// TestBatchBounds reads a burst of one partition beside others.
+func TestBatchBounds(t *testing.T) {
+	cfg := config(t)
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	records := pipetest.Make(events.TopicUsageRaw, 0, 1000)
+	for i := range records {
+		if records[i].Partition = 3; i%10 == 0 {
+			records[i].Partition = int16(i / 10 % 32)
+		}
+	}
+	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100, MaxRecordsPerPartition: 30})
+	defer sub.Close()
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, last := 0, map[int16]int64{}
+	for seen < len(records) {
+		msg, batch := receive(t, messages)
+		perPartition := map[int16]int{}
+		for _, r := range batch {
+			perPartition[r.Partition]++
+			if before, ok := last[r.Partition]; ok && r.Offset != before+1 {
+				t.Fatalf("partition %d: offset %d after %d", r.Partition, r.Offset, before)
+			}
+			last[r.Partition] = r.Offset
+		}
+		for p, n := range perPartition {
+			if n > 30 {
+				t.Errorf("%d records of partition %d in a batch, the limit is 30", n, p)
+			}
+		}
+		if len(batch) > 100 {
+			t.Errorf("%d records in a batch, the limit is 100", len(batch))
+		}
+		seen += len(batch)
+		msg.Ack()
+	}
+}
+
+// TestRevokedInMidBatch lets a second member take partitions of a batch that the
+// first one still holds: it gets them without waiting, and the late Ack of the
+// first one moves nothing that is no longer its own.
+func TestRevokedInMidBatch(t *testing.T) {
+	cfg := config(t)
+	admin := makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	records := pipetest.Make(events.TopicUsageRaw, 0, 320)
+	for i := range records {
+		records[i].Partition = int16(i % 32)
+	}
+	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	member := func() (*kafka.Subscriber, <-chan *message.Message) {
+		s := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 1000, CloseTimeout: 100 * time.Millisecond})
+		messages, err := s.Subscribe(t.Context(), "usage.raw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, messages
+	}
+	a, fromA := member()
+	held, first := receive(t, fromA)
+	b, fromB := member()
+	theirs := map[int16]bool{}
+	var unsettled *message.Message
+	for len(theirs) == 0 {
+		msg, batch := receive(t, fromB)
+		for _, r := range batch {
+			theirs[r.Partition] = true
+		}
+		unsettled = msg
+	}
+	held.Ack()
+	if err := a.Close(); err != nil { // commits what is still A's
+		t.Fatal(err)
+	}
+	lags, err := admin.Lag(t.Context(), "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed := 0
+	for _, l := range lags {
+		if theirs[l.Partition] && l.Committed > 0 {
+			t.Errorf("partition %d is B's and unsettled there; A committed it to %d", l.Partition, l.Committed)
+		}
+		if !theirs[l.Partition] && l.Committed > 0 {
+			committed++
+		}
+	}
+	if len(first) == 320 && committed == 0 {
+		t.Error("A's Ack committed none of its own partitions")
+	}
+	unsettled.Nack()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("A held %d records, B took %d partitions, A committed %d", len(first), len(theirs), committed)
+}
+
+// TestPublishMessages publishes as a Watermill router would.
+func TestPublishMessages(t *testing.T) {
+	cfg := config(t)
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	msg := message.NewMessage("id", []byte("v"))
+	msg.Metadata.Set(kafka.MetadataPartition, "17")
+	msg.Metadata.Set(kafka.MetadataKey, "k")
+	msg.Metadata.Set("b", "2")
+	msg.Metadata.Set("a", "1")
+	if err := pub.Publish("usage.raw", msg); err != nil {
+		t.Fatal(err)
+	}
+	wrong := msg.Copy()
+	wrong.Metadata.Set(kafka.MetadataPartition, "32")
+	if err := pub.Publish("usage.raw", wrong); !errors.Is(err, watermill.ErrPartition) {
+		t.Errorf("partition 32: %v", err)
+	}
+	if err := pub.Publish("usage.other", msg); !errors.Is(err, kafka.ErrUnknownTopic) {
+		t.Errorf("an unknown topic: %v", err)
+	}
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	defer sub.Close()
+	if _, err := sub.Subscribe(t.Context(), "usage.other"); !errors.Is(err, kafka.ErrUnknownTopic) {
+		t.Errorf("an unknown topic: %v", err)
+	}
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, records := receive(t, messages)
+	in.Ack()
+	r := records[0]
+	got := fmt.Sprintf("%d %d %s %s %s", r.Topic, r.Partition, r.Key, r.Value, r.Headers)
+	if want := "1 17 k v [{a 1} {b 2}]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestLowRateSubscriber reads the commands through watermill-kafka.
+func TestLowRateSubscriber(t *testing.T) {
+	cfg := config(t)
+	makeTopic(t, cfg, events.TopicCommands)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	sent, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicCommands, 0, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{Config: cfg, Group: events.GroupCommands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for nacked := false; len(got) < len(sent); {
+		msg, records := receive(t, messages)
+		if len(records) != 1 {
+			t.Fatalf("a batch of %d", len(records))
+		}
+		if !nacked {
+			nacked = msg.Nack()
+			continue
+		}
+		got[string(records[0].Value)] = fmt.Sprintf("%+v", records[0])
+		msg.Ack()
+	}
+	for _, r := range sent {
+		if want := fmt.Sprintf("%+v", r); got[string(r.Value)] != want {
+			t.Errorf("got %s, want %s", got[string(r.Value)], want)
+		}
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-messages; open {
+		t.Error("a message after Close")
+	}
+}
+
+func TestLowRateSubscriberWaitsForABroker(t *testing.T) {
+	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{
+		Config: kafka.Config{Brokers: []string{"127.0.0.1:1"}, Logger: logger()}, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
+	if err != nil {
+		t.Fatalf("no broker at the start is an error: %v", err)
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-messages; open {
+		t.Error("a message from nowhere")
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	cfg := config(t)
+	admin := ensure(t, cfg)
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+	if err := admin.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	topics, err := admin.Topics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range topics {
+		if !topic.Ready || topic.Partitions != 32 || topic.Replicas != 1 || topic.InSync != 1 {
+			t.Errorf("%+v", topic)
+		}
+	}
+	if len(topics) != len(events.Topics()) {
+		t.Errorf("%d topics", len(topics))
+	}
+
+	other := config(t)
+	if _, err := client(t).CreateTopic(t.Context(), 6, 1, nil, other.TopicPrefix+"usage.raw"); err != nil {
+		t.Fatal(err)
+	}
+	err = newAdmin(t, other).Ensure(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
+		t.Errorf("a topic with 6 partitions: %v", err)
+	}
+}
+
+func TestLag(t *testing.T) {
+	cfg := config(t)
+	admin := makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	if _, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicUsageRaw, 0, 70)); err != nil {
+		t.Fatal(err)
+	}
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 1000})
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 70; {
+		msg, records := receive(t, messages)
+		n += len(records)
+		msg.Ack()
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicUsageRaw, 70, 3)); err != nil {
+		t.Fatal(err)
+	}
+	lags, err := admin.Lag(t.Context(), "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, l := range lags {
+		total += l.Lag
+	}
+	if total != 3 {
+		t.Errorf("lag %d, want 3: %+v", total, lags)
+	}
+}

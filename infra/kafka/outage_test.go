@@ -1,0 +1,266 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+)
+
+// patience is when a test gives up waiting: long, as a machine may be busy.
+const patience = 2 * time.Minute
+
+// ledger is what a consumer saw.
+type ledger struct {
+	mu    sync.Mutex
+	seen  map[string]int
+	order map[int16][]string // first occurrences
+}
+
+func newLedger() *ledger { return &ledger{seen: map[string]int{}, order: map[int16][]string{}} }
+
+func (l *ledger) consume(t testing.TB, messages <-chan *message.Message) {
+	for msg := range messages {
+		records, err := kafka.Records(msg)
+		if err != nil {
+			t.Error(err)
+		}
+		l.mu.Lock()
+		for _, r := range records {
+			if l.seen[string(r.Value)]++; l.seen[string(r.Value)] == 1 {
+				l.order[r.Partition] = append(l.order[r.Partition], string(r.Value))
+			}
+		}
+		l.mu.Unlock()
+		msg.Ack()
+	}
+}
+
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.seen)
+}
+
+// await waits until n different records were seen.
+func (l *ledger) await(t testing.TB, n int) {
+	t.Helper()
+	for end := time.Now().Add(patience); l.count() < n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d records came", l.count(), n)
+		}
+	}
+}
+
+// inOrder checks that each partition's first occurrences are in the order in
+// which they were published: numbers that grow.
+func (l *ledger) inOrder(t testing.TB) {
+	t.Helper()
+	for p, values := range l.order {
+		last := -1
+		for _, v := range values {
+			var n int
+			fmt.Sscanf(v, "%d", &n)
+			if n < last {
+				t.Fatalf("partition %d: record %d came first after %d", p, n, last)
+			}
+			last = n
+		}
+	}
+}
+
+// publishAll publishes as the relay does: the same records until all are stored.
+// It returns how many calls failed.
+func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, published func(int)) (failures int) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for ; from < to; from += batch {
+		records := pipetest.Make(events.TopicUsageRaw, from, batch)
+		for {
+			_, err := pub.PublishRecords(context.Background(), records)
+			if err == nil {
+				break
+			}
+			failures++
+			if time.Now().After(end) {
+				t.Fatalf("publishing never worked again: %v", err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		published(from + batch)
+	}
+	return failures
+}
+
+// TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker twice while records
+// are published and consumed by the same clients.
+func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
+	cfg := config(t)
+	cfg.DeliveryTimeout = 2 * time.Second
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	broker := localtest.Kafka(t)
+	pub := newPublisher(t, cfg)
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100})
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := newLedger()
+	consumed := make(chan struct{})
+	go func() { seen.consume(t, messages); close(consumed) }()
+
+	const total, batch = 9000, 50
+	kills, down := []int{total / 3, 2 * total / 3}, make(chan struct{}, 2)
+	var restarts sync.WaitGroup
+	failures := publishAll(t, pub, 0, total, batch, func(n int) {
+		if len(kills) == 0 || n < kills[0] {
+			return
+		}
+		kills = kills[1:]
+		restarts.Go(func() {
+			if err := broker.Kill(); err != nil {
+				t.Error(err)
+			}
+			down <- struct{}{}
+			time.Sleep(3 * time.Second) // longer than a publish call may take
+			if err := broker.Restart(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		<-down
+	})
+	restarts.Wait()
+	if failures == 0 {
+		t.Error("no publish call failed: the fault was not reached")
+	}
+	seen.await(t, total)
+	if err := pub.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	<-consumed
+	seen.inOrder(t)
+	t.Logf("%d calls failed", failures)
+}
+
+// TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections
+// stay up and nothing answers.
+func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
+	cfg := config(t)
+	cfg.DeliveryTimeout = 2 * time.Second
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	publishAll(t, pub, 0, 10, 10, func(int) {})
+	process, err := os.FindProcess(localtest.Kafka(t).PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
+	_, err = pub.PublishRecords(t.Context(), records)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, byCaller := pub.PublishRecords(ctx, pipetest.Make(events.TopicUsageRaw, 10, 10))
+	if err := process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	var failed *kafka.PublishError
+	if !errors.As(err, &failed) || len(failed.Failed) != 10 || len(failed.Permanent()) != 0 || records[0].Offset != -1 {
+		t.Errorf("a broker that hangs gave %v", err)
+	}
+	if !errors.Is(byCaller, context.Canceled) {
+		t.Errorf("a caller that gave up got %v", byCaller)
+	}
+	publishAll(t, pub, 10, 20, 10, func(int) {})
+}
+
+// TestWipedBrokerIsUsedAgain takes all data of the broker away, so that every
+// topic comes back under another identity.
+func TestWipedBrokerIsUsedAgain(t *testing.T) {
+	cfg := config(t)
+	cfg.DeliveryTimeout = 2 * time.Second
+	admin := ensure(t, cfg)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, consumed := newLedger(), make(chan struct{})
+	go func() { seen.consume(t, messages); close(consumed) }()
+	publishAll(t, pub, 0, 100, 50, func(int) {})
+	seen.await(t, 100)
+
+	broker := localtest.Kafka(t)
+	if err := broker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(broker.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publishAll(t, pub, 100, 200, 50, func(int) {})
+	seen.await(t, 200)
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	<-consumed
+}
+
+// TestTopicMadeAnewIsUsedAgain deletes the topics below both clients.
+func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
+	cfg := config(t)
+	cfg.DeliveryTimeout = 2 * time.Second
+	admin := ensure(t, cfg)
+	pub := newPublisher(t, cfg)
+	defer pub.Close()
+	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	messages, err := sub.Subscribe(t.Context(), "usage.raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, consumed := newLedger(), make(chan struct{})
+	go func() { seen.consume(t, messages); close(consumed) }()
+	publishAll(t, pub, 0, 100, 50, func(int) {})
+	seen.await(t, 100)
+	if err := admin.DeleteTopics(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		err := admin.Ensure(t.Context())
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	publishAll(t, pub, 100, 200, 50, func(int) {})
+	seen.await(t, 200)
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	<-consumed
+}

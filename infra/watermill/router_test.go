@@ -1,0 +1,265 @@
+package watermill_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.uber.org/goleak"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is a subscriber that sends each batch until it is acknowledged, as the
+// pipes do.
+type source struct {
+	batches [][]events.Record
+	cancel  context.CancelFunc
+	open    sync.WaitGroup
+}
+
+func (s *source) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	ctx, s.cancel = context.WithCancel(ctx)
+	out := make(chan *message.Message)
+	d := watermill.Delivery{Out: out, Grace: 5 * time.Second}
+	s.open.Go(func() {
+		defer close(out)
+		for _, batch := range s.batches {
+			for {
+				outcome := d.Send(ctx, watermill.Batch(batch))
+				if outcome == watermill.Acked {
+					break
+				}
+				if outcome == watermill.Stopped {
+					return
+				}
+			}
+		}
+		<-ctx.Done()
+	})
+	return out, nil
+}
+
+func (s *source) Close() error {
+	s.cancel()
+	s.open.Wait()
+	return nil
+}
+
+// log is a buffer that a logger may write to from several goroutines.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func record(value string) events.Record {
+	return events.Record{Topic: events.TopicUsageRaw, Value: []byte(value), Headers: []events.Header{}}
+}
+
+// run starts a router and returns what stops it.
+func run(t *testing.T, router *message.Router) func() error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- router.Run(context.Background()) }()
+	<-router.Running()
+	return func() error {
+		err := router.Close()
+		<-done
+		return err
+	}
+}
+
+// TestFailedBatchIsSentAgainUntilItSucceeds: no error and no panic loses a batch,
+// and a streak of them is one line in the log.
+func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
+	var out log
+	type seen struct {
+		d   time.Duration
+		err error
+	}
+	observed := make(chan seen, 100)
+	router, err := watermill.NewRouter(slog.New(slog.NewTextHandler(&out, nil)),
+		func(handler string, d time.Duration, err error) {
+			if handler != "validator" {
+				t.Errorf("observed %q", handler)
+			}
+			observed <- seen{d, err}
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{batches: [][]events.Record{{record("a"), record("b")}, {record("c")}}}
+	tries, finished := 0, make(chan struct{})
+	watermill.AddConsumer(router, "validator", "usage.raw", s, func(_ context.Context, records []events.Record) error {
+		switch tries++; {
+		case len(records) == 1:
+			close(finished)
+			return nil
+		case string(records[0].Value) != "a" || string(records[1].Value) != "b":
+			t.Errorf("got %v", records)
+			return nil
+		case tries == 1:
+			return errors.New("the database is away")
+		case tries == 2:
+			panic("the handler is wrong")
+		}
+		return nil
+	})
+	stop := run(t, router)
+	<-finished
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if tries != 4 {
+		t.Errorf("%d tries", tries)
+	}
+	close(observed)
+	var errs []string
+	for o := range observed {
+		if o.err != nil {
+			errs = append(errs, strings.SplitN(o.err.Error(), "\n", 2)[0])
+		}
+	}
+	if strings.Join(errs, "; ") != "the database is away; panic: the handler is wrong" {
+		t.Errorf("observed %q", errs)
+	}
+	if n := strings.Count(out.String(), "level=ERROR"); n != 1 {
+		t.Errorf("%d errors were logged for one streak:\n%s", n, out.String())
+	}
+	if !strings.Contains(out.String(), "handler works again") {
+		t.Error("the end of the streak was not logged")
+	}
+}
+
+// TestCloseLetsTheHandlerFinish: a transaction is not lost for an orderly end.
+func TestCloseLetsTheHandlerFinish(t *testing.T) {
+	router, err := watermill.NewRouter(nil, nil, watermill.CloseTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{batches: [][]events.Record{{record("a")}, {record("b")}}}
+	started, release := make(chan struct{}), make(chan struct{})
+	handled := 0
+	watermill.AddConsumer(router, "h", "t", s, func(ctx context.Context, _ []events.Record) error {
+		if handled++; handled == 1 {
+			close(started)
+			<-release
+		}
+		return ctx.Err()
+	})
+	stop := run(t, router)
+	<-started
+	closed := make(chan error, 1)
+	go func() { closed <- stop() }()
+	select {
+	case <-closed:
+		t.Fatal("Close did not wait for the handler")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(release)
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if handled != 1 {
+		t.Errorf("%d batches were handled, intake went on after Close", handled)
+	}
+}
+
+// TestCloseDoesNotWaitOutAPause: a handler that fails does not hold up the end.
+func TestCloseDoesNotWaitOutAPause(t *testing.T) {
+	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{batches: [][]events.Record{{record("a")}}}
+	tries := make(chan struct{}, 100)
+	watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {
+		tries <- struct{}{}
+		return errors.New("always")
+	})
+	stop := run(t, router)
+	for range 7 { // the pause is some seconds by now
+		<-tries
+	}
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(start); d > 1200*time.Millisecond {
+		t.Errorf("Close took %v", d)
+	}
+}
+
+func TestCloseGivesUpAfterItsTimeout(t *testing.T) {
+	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil, watermill.CloseTimeout(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{batches: [][]events.Record{{record("a")}}}
+	started, release := make(chan struct{}), make(chan struct{})
+	watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {
+		close(started)
+		<-release
+		return nil
+	})
+	stop := run(t, router)
+	<-started
+	if err := stop(); err == nil {
+		t.Error("Close hid that a handler hangs")
+	}
+	close(release)
+	s.open.Wait()
+}
+
+func TestTrace(t *testing.T) {
+	type key struct{}
+	ended := make(chan error, 10)
+	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil,
+		watermill.Traced(func(ctx context.Context, handler, _ string) (context.Context, func(error)) {
+			return context.WithValue(ctx, key{}, handler), func(err error) { ended <- err }
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{batches: [][]events.Record{{record("a")}}}
+	fails := errors.New("once")
+	watermill.AddConsumer(router, "h", "t", s, func(ctx context.Context, _ []events.Record) error {
+		if ctx.Value(key{}) != "h" {
+			t.Error("the handler has not the trace's context")
+		}
+		err := fails
+		fails = nil
+		return err
+	})
+	stop := run(t, router)
+	if err := <-ended; err == nil {
+		t.Error("the trace was not told of the error")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
