@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/domain"
@@ -100,6 +101,33 @@ func TestP9_TheTenantsRoleIsDenied(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s was allowed", statement)
 		}
+	}
+}
+
+// The functions that see more than the role are no way around it.
+func TestP9_FunctionsTellATenantOfItselfAlone(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	neighbour := tenantIn(events.PartitionOf(tenant))
+	partition := events.PartitionOf(tenant)
+	s.append(usage(tenant, "e", "calls", 1, may))
+	for _, v := range []struct {
+		eyes   uuid.UUID
+		rows   int
+		passed int64
+	}{{tenant, 1, 0}, {neighbour, 0, 1}} {
+		s.must(pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+			s.must(second(tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant`)))
+			s.must(second(tx.Exec(t.Context(), `SELECT set_config('meterplex.tenant_id', $1, true)`, v.eyes.String())))
+			var rows int
+			s.must(tx.QueryRow(t.Context(), `SELECT count(*) FROM usage_positions($1, $2, 100, 1, '', NULL, NULL, 9)`, partition, tenant).Scan(&rows))
+			var passed int64
+			s.must(tx.QueryRow(t.Context(), `SELECT passed FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 100)`, partition, tenant).Scan(&passed))
+			if rows != v.rows || passed != v.passed {
+				t.Errorf("asked of %s, %s is told of %d rows, and that %d has passed", tenant, v.eyes, rows, passed)
+			}
+			return nil
+		}))
 	}
 }
 

@@ -59,6 +59,7 @@ type Entitlements struct {
 
 // $3 and $4 name the month and the year of now: the period of each grant that
 // resets. The catalogue and the subscription are asked for only to give a reason.
+// LIMIT 1 has each row looked up by its whole key, not among all of the tenant's.
 const readChecks = `
 SELECT q.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text,
        EXISTS (SELECT FROM features f WHERE f.lookup_key = q.feature),
@@ -67,9 +68,15 @@ FROM (SELECT p.generation FROM projection_pointers p
       WHERE p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 CROSS JOIN unnest($2::text[]) WITH ORDINALITY AS q (feature, place)
-LEFT JOIN entitlement_grants g ON g.generation = live.generation AND g.tenant_id = $1 AND g.feature = q.feature
-LEFT JOIN entitlement_usage u ON u.generation = live.generation AND u.tenant_id = $1 AND u.feature = q.feature
-  AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $3::text WHEN 'ANNUALLY' THEN $4::text ELSE 'lifetime' END
+LEFT JOIN LATERAL (
+  SELECT * FROM entitlement_grants g
+  WHERE g.generation = live.generation AND g.tenant_id = $1 AND g.feature = q.feature
+  LIMIT 1) g ON true
+LEFT JOIN LATERAL (
+  SELECT u.used FROM entitlement_usage u
+  WHERE u.generation = live.generation AND u.tenant_id = $1 AND u.feature = q.feature
+    AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $3::text WHEN 'ANNUALLY' THEN $4::text ELSE 'lifetime' END
+  LIMIT 1) u ON true
 ORDER BY q.place`
 
 const readEntitlements = `
@@ -78,8 +85,11 @@ FROM (SELECT p.generation FROM projection_pointers p
       WHERE p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN entitlement_grants g ON g.generation = live.generation AND g.tenant_id = $1
-LEFT JOIN entitlement_usage u ON u.generation = live.generation AND u.tenant_id = $1 AND u.feature = g.feature
-  AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $2::text WHEN 'ANNUALLY' THEN $3::text ELSE 'lifetime' END
+LEFT JOIN LATERAL (
+  SELECT u.used FROM entitlement_usage u
+  WHERE u.generation = live.generation AND u.tenant_id = $1 AND u.feature = g.feature
+    AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $2::text WHEN 'ANNUALLY' THEN $3::text ELSE 'lifetime' END
+  LIMIT 1) u ON true
 ORDER BY g.feature`
 
 // Check answers one question. Not entitled, no such feature and no subscription

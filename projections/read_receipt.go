@@ -108,26 +108,35 @@ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 
 // Every step has a key that is made of the recorded position or of the dead
 // letter; '0' is the character after '/', so that a pair of bounds is a prefix.
+// The limits are beyond what there can be: they have each key looked up by the
+// whole index, also where statistics that are too old make the planner think that
+// the tenant has hardly any rows.
 const readSteps = `
-WITH recorded AS (
+WITH recorded AS MATERIALIZED (
   SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),
-verdicts AS (
-  SELECT l.position, l.recorded_at, l.subject, l.payload
-  FROM recorded JOIN event_log l ON l.dedupe_key = 'v/' || recorded.position
-  WHERE l.partition = $1 AND l.tenant_id = $2
+verdicts AS MATERIALIZED (
+  SELECT v.* FROM recorded CROSS JOIN LATERAL (
+    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || recorded.position
+    LIMIT 1) v
   UNION ALL
-  SELECT l.position, l.recorded_at, l.subject, l.payload
-  FROM recorded JOIN event_log l ON l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
-  WHERE l.partition = $1 AND l.tenant_id = $2),
-letters AS (
-  SELECT payload ->> 'deadLetterId' AS id FROM verdicts WHERE subject = 3
+  SELECT x.* FROM recorded CROSS JOIN LATERAL (
+    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
+    LIMIT 1000) x),
+letters AS MATERIALIZED (
+  SELECT v.payload ->> 'deadLetterId' AS id FROM verdicts v WHERE v.subject = 3
   UNION
-  SELECT d.id::text FROM dead_letter_events d WHERE d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION')
+  SELECT d.id::text FROM projection_pointers p
+  JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION'
+  WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 SELECT * FROM verdicts
 UNION ALL
-SELECT l.position, l.recorded_at, l.subject, l.payload
-FROM letters JOIN event_log l ON l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
-WHERE l.partition = $1 AND l.tenant_id = $2 AND l.subject IN (6, 12)
+SELECT r.* FROM letters CROSS JOIN LATERAL (
+  SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+  WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
+    AND l.subject IN (6, 12)
+  LIMIT 1000) r
 ORDER BY position
 LIMIT 1000`
 

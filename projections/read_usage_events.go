@@ -59,13 +59,9 @@ type UsageEventPage struct {
 // too old make the planner think that the tenant has hardly any rows.
 const readUsageEvents = `
 WITH page AS MATERIALIZED (
-  SELECT l.position, l.recorded_at, l.payload, substr(l.dedupe_key, 3) AS event_id
-  FROM event_log l
-  WHERE l.partition = $1 AND l.tenant_id = $4 AND l.subject = 1 AND l.position < $2 AND l.position >= $3
-    AND ($5 = '' OR l.payload ->> 'feature' = $5)
-    AND ($6::timestamptz IS NULL OR l.occurred_at >= $6) AND ($7::timestamptz IS NULL OR l.occurred_at < $7)
-  ORDER BY l.position DESC
-  LIMIT $8)
+  SELECT l.position, l.recorded_at, l.payload, l.payload ->> 'eventId' AS event_id
+  FROM usage_positions($1, $4, $2, $3, $5, $6, $7, $8) u (position)
+  CROSS JOIN LATERAL (SELECT * FROM event_log e WHERE e.partition = $1 AND e.position = u.position LIMIT 1) l)
 SELECT p.position, p.recorded_at, p.payload, coalesce(v.position, 0), x.payload,
        (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer', coalesce(d.details ->> 'consumer', '')))
         FROM dead_letter_events d WHERE d.generation = $9 AND d.tenant_id = $4 AND d.producer_event_id = p.event_id)

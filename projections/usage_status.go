@@ -95,23 +95,18 @@ type usageStanding struct {
 // must not look counted while its dead letter is still to be folded. $3 bounds how
 // much is looked at where the dead letters are far behind.
 const readUsageStanding = `
-SELECT h.position, a.position, d.generation, ARRAY(
-         SELECT (l.payload ->> 'sourcePosition')::bigint
-         FROM event_log l JOIN log_origins o ON o.id = l.origin
-         WHERE l.partition = h.partition AND l.tenant_id = $2 AND l.subject IN (10, 11)
-           AND l.position > d.position AND l.position <= least(h.topic_positions[3], d.position + $3::bigint)
-           AND (l.subject = 10 OR o.actor_id IN ('meterplex-usage-validator', 'meterplex-usage-aggregator')))
+SELECT h.position, a.position, d.generation, failing_positions(h.partition, $2, d.position, $3::bigint)
 FROM log_heads h
-JOIN LATERAL (
+CROSS JOIN LATERAL (
   SELECT c.position FROM projection_pointers p
   JOIN consumer_checkpoints c ON c.consumer = 'meterplex-usage-aggregator' AND c.generation = p.generation AND c.partition = h.partition
   WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
-  ORDER BY p.tenant_id DESC LIMIT 1) a ON true
-JOIN LATERAL (
+  ORDER BY p.tenant_id DESC LIMIT 1) a
+CROSS JOIN LATERAL (
   SELECT c.position, c.generation FROM projection_pointers p
   JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
   WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
-  ORDER BY p.tenant_id DESC LIMIT 1) d ON true
+  ORDER BY p.tenant_id DESC LIMIT 1) d
 WHERE h.partition = $1`
 
 func usageStandingOf(tenant uuid.UUID, s *usageStanding) query {

@@ -1,0 +1,74 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// crowd is a partition with many events of a tenant, every third rejected, between
+// those of a neighbour.
+func crowd(b *testing.B, n int) (*scene, uuid.UUID) {
+	s := newScene(b)
+	tenant := newID()
+	neighbour := tenantIn(events.PartitionOf(tenant))
+	s.subscribe(tenant, may, quota("calls", 10, domain.LimitSoft, domain.ResetMonthly))
+	s.subscribe(neighbour, may, grant("calls", domain.ResetMonthly))
+	for i := 0; i < n; i += 1000 {
+		batch := make([]events.Pending, 1000)
+		for j := range batch {
+			batch[j] = usage([]uuid.UUID{tenant, neighbour}[j%2], fmt.Sprint("e", i+j), []string{"calls", "calls", "unknown"}[j%3], 1, may)
+		}
+		s.append(batch...)
+	}
+	s.settle()
+	return s, tenant
+}
+
+func BenchmarkReads(b *testing.B) {
+	s, tenant := crowd(b, 20_000)
+	ctx := context.Background()
+	reads := []struct {
+		name string
+		do   func() error
+	}{
+		{"check", func() error {
+			return second(s.reads.Check(ctx, tenantEyes(tenant), tenant, "calls", 1, projections.Wait{}))
+		}},
+		{"receipt", func() error {
+			return second(s.reads.Receipt(ctx, tenantEyes(tenant), tenant, "e10000", projections.Wait{}))
+		}},
+		{"usage events", func() error {
+			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100}))
+		}},
+		{"usage events of a rare status", func() error {
+			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100, Status: projections.UsagePending, After: "20000"}))
+		}},
+		{"dead letters", func() error {
+			return second(s.reads.DeadLetters(ctx, operator, projections.DeadLetterQuery{Limit: 100}))
+		}},
+		{"aggregates", func() error {
+			return second(s.reads.Aggregates(ctx, tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100}))
+		}},
+		{"identity", func() error { return second(s.reads.Identity(ctx)) }},
+	}
+	for _, behind := range []string{"caught up", "behind"} {
+		if behind == "behind" { // a neighbour's backlog that has to be looked through
+			_, err := s.pool.Exec(ctx, `UPDATE consumer_checkpoints SET position = 1000 WHERE partition = $1 AND position > 1000`, events.PartitionOf(tenant))
+			s.must(err)
+		}
+		for _, r := range reads {
+			b.Run(r.name+"/"+behind, func(b *testing.B) {
+				for b.Loop() {
+					s.must(r.do())
+				}
+			})
+		}
+	}
+}
