@@ -37,7 +37,6 @@ func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdic
 	start := time.Now()
 	status, body, err := c.w.call(ctx, c.tenant.key, http.MethodPost, base+"/api/v1/usage/events", map[string]any{"events": batch})
 	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
-		c.tenant.ledger.lost(batch)
 		c.note(func() { c.lost++ })
 		return nil, false
 	}

@@ -23,6 +23,9 @@ func binaryDir() string {
 
 // binary builds the service, once for all tests.
 var binary = sync.OnceValues(func() (string, error) {
+	if built := os.Getenv("METERPLEX_TEST_BINARY"); built != "" {
+		return built, nil
+	}
 	path := filepath.Join(binaryDir(), "meterplex")
 	args := []string{"build", "-o", path}
 	if os.Getenv("METERPLEX_TEST_RACE") != "" {
@@ -78,7 +81,7 @@ func (i *instance) tryStart() error {
 		return fmt.Errorf("start %s: %w", i.name, err)
 	}
 	r := &run{cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
-	started := make(chan error, 1)
+	started, since := make(chan error, 1), time.Now()
 	go i.own(r, out, started)
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", i.name, err)
@@ -88,6 +91,7 @@ func (i *instance) tryStart() error {
 		i.mu.Lock()
 		r.url, i.run = url, r
 		i.mu.Unlock()
+		i.t.Logf("%s started in %s", i.name, time.Since(since).Round(time.Millisecond))
 		return nil
 	case <-r.done:
 		return fmt.Errorf("%s ended at its start:\n%s", i.name, i.lastLines(30))

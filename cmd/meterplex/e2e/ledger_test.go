@@ -30,7 +30,6 @@ type fate struct {
 	event
 	accepted, duplicates, conflicts, rejected int
 	doubt                                     int // times sent without an answer since the last one
-	doubted                                   bool
 	position                                  string
 }
 
@@ -41,6 +40,7 @@ func (f *fate) acked() bool { return f.accepted+f.duplicates > 0 }
 type ledger struct {
 	mu    sync.Mutex
 	fates map[string][]*fate // by id; one for each payload
+	kept  int                // promised payloads
 }
 
 func newLedger() *ledger { return &ledger{fates: map[string][]*fate{}} }
@@ -65,15 +65,6 @@ func (l *ledger) sending(batch []event) {
 	}
 }
 
-// lost notes that no answer came.
-func (l *ledger) lost(batch []event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range batch {
-		l.of(e).doubted = true
-	}
-}
-
 // answered notes the verdicts, which settle what was in doubt. It is an error
 // when the answer is not one for each event, in order.
 func (l *ledger) answered(batch []event, verdicts []verdict) error {
@@ -86,8 +77,13 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		if v.Index != n || v.EventID != batch[n].EventID {
 			return fmt.Errorf("verdict %d is of %q, index %d; the event is %q", n, v.EventID, v.Index, batch[n].EventID)
 		}
-		if err := l.of(batch[n]).take(v); err != nil {
+		f := l.of(batch[n])
+		promised := f.acked()
+		if err := f.take(v); err != nil {
 			return err
+		}
+		if !promised && f.acked() {
+			l.kept++
 		}
 	}
 	return nil
@@ -133,25 +129,11 @@ func (l *ledger) unknown() []event {
 	return open
 }
 
-// count adds up fates.
-func (l *ledger) count(of func(*fate) int) (n int) {
+// acked is how many payloads were promised to count.
+func (l *ledger) acked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, fates := range l.fates {
-		for _, f := range fates {
-			n += of(f)
-		}
-	}
-	return n
-}
-
-func (l *ledger) acked() int {
-	return l.count(func(f *fate) int {
-		if f.acked() {
-			return 1
-		}
-		return 0
-	})
+	return l.kept
 }
 
 // sums are what the promised events add up to, by feature.

@@ -29,16 +29,22 @@ func usual() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 10 * time.Millisecond}
 }
 
+// calm is for faults that last: little enough to be checked quickly afterwards.
+func calm() mix {
+	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 60 * time.Millisecond}
+}
+
 // drive starts n clients for each tenant; to tells each where to send.
 func (w *world) drive(tenants []*tenant, n int, m mix, to func(client int) string) *load {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	l := &load{w: w, cancel: cancel}
+	w.loads++
 	for _, x := range tenants {
 		for range n {
 			number := len(l.clients)
 			c := &client{w: w, tenant: x, to: func() string { return to(number) }}
 			l.clients = append(l.clients, c)
-			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(number))), mix: m, name: fmt.Sprint("c", number)}
+			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(w.loads<<16+number))), mix: m, name: fmt.Sprintf("load%d-c%d", w.loads, number)}
 			l.wait.Go(func() {
 				for ctx.Err() == nil {
 					// What is on its way when the load stops still gets its answer.

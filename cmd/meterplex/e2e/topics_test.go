@@ -54,7 +54,7 @@ type place struct{ topic, position string }
 func (w *world) checkTopics() {
 	w.t.Helper()
 	seen := w.published()
-	found, err := w.sql.Query(w.t.Context(), `SELECT l.topic::text, l.partition || '-' || l.position, l.event_id::text, l.tenant_id::text, l.position <= c.position
+	found, err := w.sql.Query(w.t.Context(), `SELECT l.topic::text, l.partition || '-' || l.position, l.event_id::text, l.tenant_id::text, l.position <= c.position, l.partition, l.position
 FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	if err != nil {
 		w.t.Fatal(err)
@@ -62,12 +62,14 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	var at place
 	var id, tenant string
 	var relayed bool
+	var partition int16
+	var n int64
 	faults := 0
-	_, err = pgx.ForEachRow(found, []any{&at.topic, &at.position, &id, &tenant, &relayed}, func() error {
+	_, err = pgx.ForEachRow(found, []any{&at.topic, &at.position, &id, &tenant, &relayed, &partition, &n}, func() error {
 		r := seen[at]
 		delete(seen, at)
 		switch {
-		case faults > 10 || r == nil && (!relayed || w.wiped):
+		case faults > 10 || r == nil && (!relayed || n <= w.gone[partition]):
 			return nil
 		case r == nil:
 			w.t.Errorf("%s of the log is not on topic %s", at.position, at.topic)
@@ -87,11 +89,28 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	}
 }
 
+// brokerLost notes that what was published up to now is gone from the topics.
+func (w *world) brokerLost() {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), `SELECT partition, position FROM relay_cursors`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.gone = map[int16]int64{}
+	var partition int16
+	var position int64
+	if _, err := pgx.ForEachRow(found, []any{&partition, &position}, func() error {
+		w.gone[partition] = position
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // copyOf is a record as it came first.
 type copyOf struct {
-	key, value  []byte
-	id, tenant  string
-	repetitions int
+	key, value []byte
+	id, tenant string
 }
 
 // published reads all topics from beginning to end.
@@ -107,6 +126,9 @@ func (w *world) published() map[place]*copyOf {
 	}
 	left := map[string]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
+		if o.Err != nil {
+			w.t.Fatalf("the end of %s/%d: %v", o.Topic, o.Partition, o.Err)
+		}
 		if o.Offset > 0 {
 			left[o.Topic+"/"+strconv.Itoa(int(o.Partition))] = o.Offset
 		}

@@ -35,7 +35,8 @@ type world struct {
 	mu        sync.Mutex
 	instances []*instance
 	tenants   []*tenant
-	wiped     bool // the broker lost what it had
+	loads     int             // begun so far
+	gone      map[int16]int64 // up to where the broker lost what it had, by partition
 }
 
 func newWorld(t testing.TB) *world {

@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// The broker is killed three times under load. Ingestion goes on without it.
+func TestP11_BrokerKilledAndBack(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	for range 3 {
+		l.more(100)
+		w.withoutBroker(func() { l.more(150) })
+	}
+	l.more(100)
+	l.stop()
+	w.noneWithheld()
+	w.finish()
+}
+
+// withoutBroker does something while the broker is dead; events have to wait then.
+func (w *world) withoutBroker(do func()) {
+	w.t.Helper()
+	k := localtest.Kafka(w.t)
+	if err := k.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	do()
+	if n := w.unpublished(); n == 0 {
+		w.t.Error("nothing waited for the broker")
+	}
+	if err := k.Restart(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) unpublished() (n int64) {
+	w.t.Helper()
+	err := w.sql.QueryRow(w.t.Context(), `SELECT sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// noneWithheld: an outage is no reason for a dead letter.
+func (w *world) noneWithheld() {
+	w.t.Helper()
+	var n int
+	err := w.sql.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM withheld_records) + (SELECT count(*) FROM event_log_rows WHERE subject IN (10, 11))`).Scan(&n)
+	if err != nil || n != 0 {
+		w.t.Errorf("%d events were withheld or could not be folded, %v", n, err)
+	}
+}
+
+// outage is how long the broker is away.
+func outage(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("METERPLEX_TEST_OUTAGE")
+	if text == "" {
+		return 12 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("METERPLEX_TEST_OUTAGE: %v", err)
+	}
+	return d
+}
+
+// A broker that is away costs latency behind the log, not before it; the backlog
+// drains by itself when it is back.
+func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	m := calm()
+	start := time.Now()
+	l := w.drive(tenants, 2, m, func(int) string { return i.url() })
+	time.Sleep(3 * time.Second)
+	down, from := time.Now(), l.acked()
+	w.withoutBroker(func() { time.Sleep(outage(t)) })
+	back, during := time.Now(), l.acked()-from
+	l.stop()
+	drained := w.drain()
+	if during == 0 {
+		t.Error("nothing was accepted without a broker")
+	}
+	if l.lost() > 0 {
+		t.Errorf("%d requests were not answered", l.lost())
+	}
+	t.Logf("%s without a broker: %d events accepted; drained %s after it was back", back.Sub(down).Round(time.Millisecond), during, drained.Round(time.Millisecond))
+	for _, part := range []struct {
+		name     string
+		from, to time.Time
+	}{{"before", start, down}, {"during", down, back}} {
+		var took []time.Duration
+		for _, c := range l.clients {
+			took = append(took, c.latencies(t, part.from, part.to)...)
+		}
+		slices.Sort(took)
+		if len(took) > 0 {
+			t.Logf("ingest %s the outage: %d requests, p50 %s, p99 %s", part.name, len(took), took[len(took)/2], took[len(took)*99/100])
+		}
+	}
+	w.noneWithheld()
+	w.finish()
+}
+
+// The broker loses everything: data, topics, offsets of groups. The log has it all.
+func TestP11_TopicsWiped(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	l.more(150)
+	old, err := w.topicIDs(t.Context())
+	if err != nil || len(old) != len(topics()) {
+		t.Fatalf("%d topics, %v", len(old), err)
+	}
+	k := localtest.Kafka(t)
+	if err := k.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(k.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	w.brokerLost()
+	l.more(150)
+	if err := k.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.madeAnew(old)
+	l.more(150)
+	l.stop()
+	w.noneWithheld()
+	w.finish()
+}
+
+// The topics are deleted and made anew while the service runs, without any outage
+// of the broker.
+func TestP11_TopicsMadeAnew(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	l.more(150)
+	old, err := w.topicIDs(t.Context())
+	if err != nil || len(old) != len(topics()) {
+		t.Fatalf("%d topics, %v", len(old), err)
+	}
+	c := w.kafka()
+	defer c.Close()
+	if _, err := kadm.NewClient(c).DeleteTopics(t.Context(), w.topicNames()...); err != nil {
+		t.Fatal(err)
+	}
+	l.more(150)
+	w.madeAnew(old)
+	w.brokerLost()
+	l.more(150)
+	l.stop()
+	w.noneWithheld()
+	w.finish()
+}
+
+// topicIDs are the identities of the registry's topics that are there whole.
+func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
+	c := w.kafka()
+	defer c.Close()
+	list, err := kadm.NewClient(c).ListTopics(ctx, w.topicNames()...)
+	ids := map[string]kadm.TopicID{}
+	for _, topic := range list {
+		if topic.Err == nil && len(topic.Partitions) == 32 {
+			ids[topic.Topic] = topic.ID
+		}
+	}
+	return ids, err
+}
+
+// madeAnew waits until all of the topics are there again and none is the old one.
+func (w *world) madeAnew(old map[string]kadm.TopicID) {
+	w.t.Helper()
+	within(w.t, 2*time.Minute, "the topics are there again", func(ctx context.Context) (bool, string) {
+		ids, err := w.topicIDs(ctx)
+		same := 0
+		for name, id := range ids {
+			if old[name] == id {
+				same++
+			}
+		}
+		return err == nil && same == 0 && len(ids) == len(topics()), fmt.Sprintf("%d of them, %d old ones, %v", len(ids), same, err)
+	})
+}

@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// The same batches, with duplicates, conflicts and rejections in them, come from
+// sixteen clients in opposite orders at once: each id is accepted once in all.
+func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.join(i, 1)[0]
+	source := &source{rng: rand.New(rand.NewPCG(w.seed, 1)), mix: mix{duplicates: 25, conflicts: 8, rejections: 8, batch: 80}, name: "b"}
+	var batches [][]event
+	for range 24 {
+		batches = append(batches, source.batch())
+	}
+	var wait sync.WaitGroup
+	for n := range 16 {
+		wait.Go(func() {
+			c := &client{w: w, tenant: x, to: i.url}
+			for _, batch := range turned(batches, n) {
+				c.send(t.Context(), batch)
+			}
+		})
+	}
+	wait.Wait()
+	var accepted, duplicates, conflicts, rejected int
+	for id, fates := range x.ledger.fates {
+		times := 0
+		for _, f := range fates {
+			times += f.accepted
+			accepted, duplicates, conflicts, rejected = accepted+f.accepted, duplicates+f.duplicates, conflicts+f.conflicts, rejected+f.rejected
+			if f.acked() && f.conflicts > 0 {
+				t.Errorf("%s %d was promised and was a conflict", id, f.Amount)
+			}
+		}
+		if want := 1; times != want && fates[0].Feature != "not.in.the.plan" {
+			t.Errorf("%s was accepted %d times", id, times)
+		}
+	}
+	t.Logf("%d accepted, %d duplicates, %d conflicts, %d rejected", accepted, duplicates, conflicts, rejected)
+	if accepted == 0 || duplicates < 10*accepted || conflicts == 0 || rejected == 0 {
+		t.Error("not every kind of verdict was seen")
+	}
+	w.finish()
+}
+
+// turned gives every other client the batches, and what is in them, backwards.
+func turned(batches [][]event, n int) [][]event {
+	if n%2 == 0 {
+		return batches
+	}
+	back := make([][]event, len(batches))
+	for i, b := range batches {
+		b = slices.Clone(b)
+		slices.Reverse(b)
+		back[len(back)-1-i] = b
+	}
+	return back
+}
+
+// The groups' offsets go to the beginning: all that was consumed comes again.
+func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	l.more(600)
+	l.stop()
+	w.drain()
+	i.stop()
+	if moved := w.moveOffsets(false); moved == 0 {
+		t.Error("no offset was moved")
+	}
+	i.start()
+	again := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	again.more(300)
+	again.stop()
+	w.drain()
+	within(t, time.Minute, "the old records were consumed again", func(ctx context.Context) (bool, string) {
+		n := w.metric(i, `meterplex_events_consumed_total{consumer="meterplex-usage-aggregator",result="noop",topic="usage.validated"}`)
+		return n > 0, fmt.Sprint(n)
+	})
+	w.finish()
+}
+
+// The groups' offsets go to the end before anything was consumed: the log has
+// what the topics are not asked for any more.
+func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("api,relay,projector")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
+	l.more(300)
+	l.stop()
+	within(t, time.Minute, "everything is on the topics", func(context.Context) (bool, string) {
+		n := w.unpublished()
+		return n == 0, fmt.Sprint(n)
+	})
+	i.stop()
+	if moved := w.moveOffsets(true); moved == 0 {
+		t.Error("no offset was moved")
+	}
+	whole := w.serve("")
+	w.drain()
+	if !whole.said("reading a lost tail from the log") {
+		t.Error("nothing had to be read from the log")
+	}
+	after := w.drive(tenants, 2, usual(), func(int) string { return whole.url() })
+	after.more(200)
+	after.stop()
+	w.finish()
+}
+
+// moveOffsets commits the beginning or the end for every group, which must have
+// no members, and says how many offsets that changed.
+func (w *world) moveOffsets(toEnd bool) (moved int) {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	for group, topic := range groups() {
+		list := admin.ListStartOffsets
+		if toEnd {
+			list = admin.ListEndOffsets
+		}
+		to, err := list(w.t.Context(), w.prefix+topic)
+		if err != nil || to.Error() != nil {
+			w.t.Fatal(err, to.Error())
+		}
+		within(w.t, time.Minute, "the group has no members", func(ctx context.Context) (bool, string) {
+			before, _ := admin.FetchOffsets(ctx, w.prefix+group)
+			done, err := admin.CommitOffsets(ctx, w.prefix+group, to.Offsets())
+			if err == nil {
+				err = done.Error()
+			}
+			if err != nil {
+				return false, err.Error()
+			}
+			to.Each(func(o kadm.ListedOffset) {
+				if was, ok := before.Lookup(o.Topic, o.Partition); !ok && o.Offset > 0 || ok && was.At != o.Offset {
+					moved++
+				}
+			})
+			return true, ""
+		})
+	}
+	return moved
+}
+
+// Two whole instances share a database and a broker; one is killed and comes back.
+func TestP2_TwoInstances(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.serve("")
+	b := w.serve("")
+	w.catalogue(a)
+	tenants := w.join(a, 3)
+	w.known(b, tenants)
+	// Each client goes to one of them, and to the other while that is away.
+	l := w.drive(tenants, 2, usual(), func(n int) string {
+		first, second := a, b
+		if n%2 == 1 {
+			first, second = b, a
+		}
+		if url := first.url(); url != "" {
+			return url
+		}
+		return second.url()
+	})
+	l.more(400)
+	if n := w.relays(t); n != 2 {
+		t.Errorf("%d instances relay, want 2", n)
+	}
+	b.kill()
+	l.more(400)
+	b.start()
+	l.more(400)
+	l.stop()
+	if l.lost() == 0 {
+		t.Error("no request was under way at the kill")
+	}
+	w.finish()
+}
+
+// relays waits until both have partitions and counts who holds any.
+func (w *world) relays(t *testing.T) (n int) {
+	t.Helper()
+	within(t, time.Minute, "both relay", func(ctx context.Context) (bool, string) {
+		err := w.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n)
+		return err == nil && n == 2, fmt.Sprint(n, err)
+	})
+	return n
+}

@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// The postmaster is killed twice under load and comes back with what it had
+// promised; the service waits for it.
+func TestPostgresKilled(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	m := usual()
+	m.pause = 0
+	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
+	server := localtest.Postgres(t)
+	for range 2 {
+		l.more(400)
+		before := l.lost()
+		if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-server.Done()
+		within(t, time.Minute, "requests are refused without the database", func(context.Context) (bool, string) {
+			return l.lost() > before, fmt.Sprint(l.lost())
+		})
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !i.alive() {
+			t.Fatalf("the service ended with its database:\n%s", i.lastLines(30))
+		}
+	}
+	l.more(400)
+	l.stop()
+	w.finish()
+}
