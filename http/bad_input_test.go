@@ -36,15 +36,15 @@ func packed(plain []byte) []byte {
 
 const mib = 1 << 20
 
-func (w *world) ingestBodies(a *party) []badInput {
-	good, _ := json.Marshal(batch(event("never", nil)))
-	one := string(good[len(`{"events":[`) : len(good)-len(`]}`)])
-	noise := make([]byte, 5*mib)
-	_, _ = rand.Read(noise)
-	bomb := zipped(make([]byte, 64*mib))
-	type m = map[string]string
-	gz, zs := m{"Content-Encoding": "gzip"}, m{"Content-Encoding": "zstd"}
-	list := []badInput{
+// goodBatch is a batch that would be taken, and its one event.
+func goodBatch() (whole []byte, one string) {
+	whole, _ = json.Marshal(batch(event("never", nil)))
+	return whole, string(whole[len(`{"events":[`) : len(whole)-len(`]}`)])
+}
+
+func ingestBodies() []badInput {
+	good, one := goodBatch()
+	return []badInput{
 		{"empty", call{body: ""}, 400, "malformed_json"},
 		{"white space", call{body: " \n"}, 400, "malformed_json"},
 		{"null", call{body: "null"}, 400, "malformed_json"},
@@ -83,6 +83,17 @@ func (w *world) ingestBodies(a *party) []badInput {
 		{"100,000 levels", call{body: strings.Repeat("[", 100_000)}, 400, "malformed_json"},
 		{"a huge name", call{body: `{"` + strings.Repeat("n", mib) + `":1}`}, 400, "unknown_member"},
 		{"a name of escapes", call{body: `{"` + strings.Repeat(`\u0001`, 1000) + `":1}`}, 400, "unknown_member"},
+	}
+}
+
+func ingestTransports() []badInput {
+	good, _ := goodBatch()
+	noise := make([]byte, 5*mib)
+	_, _ = rand.Read(noise)
+	bomb := zipped(make([]byte, 64*mib))
+	type m = map[string]string
+	gz, zs := m{"Content-Encoding": "gzip"}, m{"Content-Encoding": "zstd"}
+	return []badInput{
 		{"over 4 MiB", call{body: `{"events":["` + strings.Repeat("x", 4*mib) + `"]}`}, 413, "body_too_large"},
 		{"no media type", call{header: m{"Content-Type": ""}, body: good}, 415, "media_type_unsupported"},
 		{"a form", call{header: m{"Content-Type": "application/x-www-form-urlencoded"}, body: good}, 415, "media_type_unsupported"},
@@ -113,6 +124,11 @@ func (w *world) ingestBodies(a *party) []badInput {
 		{"binary: not JSON", call{header: m{"ce-id": "x", "ce-specversion": "1.0"}, body: "amount=1"}, 400, "malformed_json"},
 		{"binary: not a JSON type", call{header: m{"ce-id": "x", "Content-Type": "text/plain"}, body: `{"amount":1}`}, 415, "media_type_unsupported"},
 	}
+}
+
+// ingests makes requests to ingest of what is wrong with their bodies.
+func ingests(a *party) []badInput {
+	list := append(ingestBodies(), ingestTransports()...)
 	for i := range list {
 		list[i].method, list[i].path, list[i].key = "POST", "/api/v1/usage/events"+list[i].path, a.key
 	}
@@ -240,92 +256,12 @@ func (w *world) paths(a *party) []badInput {
 	}
 }
 
-func (w *world) catalogueBodies(a *party) (list []badInput) {
-	tenant := "/api/v1/tenants/" + a.id
-	add := func(method, path, body string, status int, code string) {
-		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})
-	}
-	// What is the same for every body.
-	for _, c := range []struct{ method, path string }{
-		{"POST", "/api/v1/tenants"}, {"PATCH", tenant}, {"POST", tenant + "/api-keys"}, {"POST", "/api/v1/operator-keys"}, {"PUT", "/api/v1/features/f"},
-		{"PUT", "/api/v1/plans/p"}, {"POST", tenant + "/subscriptions"}, {"PATCH", tenant + "/subscriptions/" + a.subscription},
-		{"POST", tenant + "/api-keys/" + a.keyID + "/rotate"},
-	} {
-		add(c.method, c.path, ``, 400, "malformed_json")
-		add(c.method, c.path, `{"name":"a","name":"b"}`, 400, "malformed_json")
-		add(c.method, c.path, `{} {}`, 400, "malformed_json")
-		add(c.method, c.path, `{"`+strings.Repeat("x", 5000)+`":1}`, 400, "unknown_member")
-		add(c.method, c.path, `{"NAME":"x"}`, 400, "unknown_member")
-		add(c.method, c.path, `{"$schema":"x"}`, 400, "unknown_member")
-		add(c.method, c.path, `{"name":"\ud800"}`, 400, "malformed_json")
-		list = append(list, badInput{"no media type", call{c.method, c.path, bootstrap, map[string]string{"Content-Type": ""}, `{}`}, 415, "media_type_unsupported"},
-			badInput{"merge patch", call{c.method, c.path, bootstrap, map[string]string{"Content-Type": "application/merge-patch+json"}, `{}`}, 415, "media_type_unsupported"})
-	}
-	add("POST", "/api/v1/tenants", `[]`, 400, "body_invalid")
-	add("POST", "/api/v1/tenants", `null`, 400, "body_invalid")
-	add("POST", "/api/v1/tenants", `{}`, 400, "member_missing")
-	add("POST", "/api/v1/tenants", `{"name":"x"}`, 400, "member_missing")
-	for _, name := range []string{`""`, `" "`, `null`, `1`, `true`, `[]`, `{}`, `"\u0000"`, `"a\nb"`, `"` + strings.Repeat("x", 201) + `"`, `"` + strings.Repeat("é", 101) + `"`} {
-		add("POST", "/api/v1/tenants", `{"name":`+name+`,"class":"small"}`, 400, "name_invalid")
-	}
-	add("POST", "/api/v1/tenants", `{"name":"x","class":"huge"}`, 400, "class_invalid")
-	add("POST", "/api/v1/tenants", `{"name":"x","class":"Small"}`, 400, "class_invalid")
-	add("POST", "/api/v1/tenants", `{"name":"x","class":"small","id":"`+a.id+`"}`, 400, "unknown_member")
-	add("PATCH", tenant, `{"status":"DELETED"}`, 400, "status_invalid")
-	add("PATCH", tenant, `{"createdAt":"2026-05-01T00:00:00Z"}`, 400, "unknown_member")
-	add("PATCH", "/api/v1/tenants/"+newID().String(), `{"name":"x"}`, 404, "tenant_not_found")
-	keys := tenant + "/api-keys"
-	for _, scopes := range []string{`[]`, `"usage:read"`, `[1]`, `["usage:read","usage:read"]`, `["admin"]`, `["everything"]`, `[null]`, `null`} {
-		add("POST", keys, `{"name":"x","scopes":`+scopes+`}`, 400, "scopes_invalid")
-	}
-	add("POST", "/api/v1/operator-keys", `{"name":"x","scopes":["usage:read"]}`, 400, "scopes_invalid")
-	add("POST", "/api/v1/operator-keys", `{"name":"x","scopes":["admin"],"mode":"op"}`, 400, "unknown_member")
-	add("POST", keys, `{"name":"x","scopes":["usage:read"],"mode":"op"}`, 400, "mode_invalid")
-	for _, at := range []string{`"2020-01-01T00:00:00Z"`, `"2999-02-30T00:00:00Z"`, `"2999-01-01"`, `"tomorrow"`, `32503680000`, `"2999-01-01t00:00:00z"`} {
-		add("POST", keys, `{"name":"x","scopes":["usage:read"],"expiresAt":`+at+`}`, 400, "expires_at_invalid")
-	}
-	for _, seconds := range []string{`-1`, `1.0`, `1e3`, `"5"`, `2592001`, `99999999999999999999`, `null`} {
-		add("POST", keys+"/"+a.keyID+"/rotate", `{"overlapSeconds":`+seconds+`}`, 400, "overlap_seconds_invalid")
-	}
-	add("POST", keys+"/"+newID().String()+"/rotate", `{"overlapSeconds":0}`, 404, "key_not_found")
-	for _, key := range []string{"A", "9", "a%20b", "%C3%A9", strings.Repeat("a", 65)} {
-		add("PUT", "/api/v1/features/"+key, `{"name":"x","type":"QUOTA"}`, 400, "lookup_key_invalid")
-	}
-	add("PUT", "/api/v1/plans/A", `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
-	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
-	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
-	add("PUT", "/api/v1/features/sso", `{"name":"x","type":"QUOTA"}`, 409, "feature_type_fixed")
-	for entitlement, code := range map[string]string{
-		`{"feature":"nothing"}`: "entitlements_invalid", `{}`: "member_missing", `5`: "entitlements_invalid", `{"feature":"api_calls","limit":-1}`: "limit_invalid",
-		`{"feature":"api_calls","limit":1.0}`: "limit_invalid", `{"feature":"api_calls","limit":"5"}`: "limit_invalid", `{"feature":"api_calls","limit":9007199254740992}`: "limit_invalid",
-		`{"feature":"api_calls","limit":1e400}`: "limit_invalid", `{"feature":"api_calls","limitBehavior":"hard"}`: "limit_behavior_invalid",
-		`{"feature":"api_calls","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","Limit":5}`: "unknown_member", `{"feature":"sso","limit":5}`: "entitlements_invalid",
-		`{"feature":"api_calls"},{"feature":"api_calls"}`: "entitlements_invalid",
-	} {
-		add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":[`+entitlement+`]}`, 400, code)
-	}
-	add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":{}}`, 400, "entitlements_invalid")
-	add("POST", tenant+"/subscriptions", `{"plan":"nothing"}`, 404, "plan_not_found")
-	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"CANCELLED"}`, 400, "status_invalid")
-	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
-	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
-	return append(list, w.keyHeaders()...)
-}
-
-func (w *world) keyHeaders() (list []badInput) {
-	for _, key := range []string{strings.Repeat("k", 256), "naïve", "a\tb"} {
-		list = append(list, badInput{fmt.Sprintf("Idempotency-Key %.5q", key), call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": key},
-			`{"name":"x","class":"small"}`}, 400, "idempotency_key_invalid"})
-	}
-	return list
-}
-
 func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
 	a := w.party("A")
 	var all []badInput
-	for _, list := range [][]badInput{w.ingestBodies(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a)} {
+	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a)} {
 		all = append(all, list...)
 	}
 	before := w.stored()
@@ -344,17 +280,6 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 		})
 	}
 	t.Logf("%d cases", len(all))
-}
-
-func (w *world) checkBodies(a *party) (list []badInput) {
-	for body, code := range map[string]string{
-		`{"features":[]}`: "features_invalid", `{}`: "member_missing", `{"features":["sso"]}`: "features_invalid", `{"features":[{"feature":"SSO"}]}`: "feature_invalid",
-		`{"features":[{"feature":"sso","amount":-1}]}`: "amount_invalid", `{"features":[{"feature":"sso","amount":1.0}]}`: "amount_invalid",
-		`{"features":[{"amount":1}]}`: "member_missing", `{"features":[` + strings.Repeat(`{"feature":"sso"},`, 100) + `{"feature":"sso"}]}`: "features_invalid",
-	} {
-		list = append(list, badInput{"check " + body[:min(len(body), 60)], call{"POST", "/api/v1/entitlements/check", a.key, nil, body}, 400, code})
-	}
-	return list
 }
 
 // TestBadEventsAreVerdicts: what is wrong inside one element is that element's verdict.

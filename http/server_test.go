@@ -195,3 +195,16 @@ func TestKeysAreInNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+func TestHeadAsksLikeGetAndRetriesNeedNoBody(t *testing.T) {
+	m := newMatrix(t)
+	head := m.do(call{method: "HEAD", path: "/livez"})
+	if head.status != 200 || len(head.body) > 0 || head.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v", head.status, head.header)
+	}
+	retry := m.do(call{method: "POST", path: "/api/v1/dead-letters/" + m.a.letterID + "/retry", key: m.billing})
+	if retry.status != 202 || retry.header.Get("Location") != "/api/v1/dead-letters/"+m.a.letterID || !strings.Contains(string(retry.body), `"position":"`) {
+		t.Errorf("%d %v %s", retry.status, retry.header, retry.body)
+	}
+	m.want(200, call{method: "GET", path: retry.header.Get("Location"), key: m.audit})
+}

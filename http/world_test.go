@@ -184,10 +184,10 @@ func (w *world) want(status int, c call) map[string]any {
 
 // party is a tenant with a subscription to plan "basic" and keys.
 type party struct {
-	id, subscription  string
-	key, keyID        string // with every scope
-	reader, writer    string // with usage:read, with usage:write
-	eventID, letterID string
+	id, subscription string
+	key, keyID       string // with every scope
+	reader, writer   string // with usage:read, with usage:write
+	letterID         string
 }
 
 // catalogue defines the features and the plan that parties subscribe to.

@@ -1,0 +1,106 @@
+package http_test
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (w *world) catalogueBodies(a *party) (list []badInput) {
+	tenant := "/api/v1/tenants/" + a.id
+	add := func(method, path, body string, status int, code string) {
+		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})
+	}
+	// What is the same for every body.
+	for _, c := range []struct{ method, path string }{
+		{"POST", "/api/v1/tenants"}, {"PATCH", tenant}, {"POST", tenant + "/api-keys"}, {"POST", "/api/v1/operator-keys"}, {"PUT", "/api/v1/features/f"},
+		{"PUT", "/api/v1/plans/p"}, {"POST", tenant + "/subscriptions"}, {"PATCH", tenant + "/subscriptions/" + a.subscription},
+		{"POST", tenant + "/api-keys/" + a.keyID + "/rotate"},
+	} {
+		add(c.method, c.path, ``, 400, "malformed_json")
+		add(c.method, c.path, `{"name":"a","name":"b"}`, 400, "malformed_json")
+		add(c.method, c.path, `{} {}`, 400, "malformed_json")
+		add(c.method, c.path, `{"`+strings.Repeat("x", 5000)+`":1}`, 400, "unknown_member")
+		add(c.method, c.path, `{"NAME":"x"}`, 400, "unknown_member")
+		add(c.method, c.path, `{"$schema":"x"}`, 400, "unknown_member")
+		add(c.method, c.path, `{"name":"\ud800"}`, 400, "malformed_json")
+		list = append(list, badInput{"no media type", call{c.method, c.path, bootstrap, map[string]string{"Content-Type": ""}, `{}`}, 415, "media_type_unsupported"},
+			badInput{"merge patch", call{c.method, c.path, bootstrap, map[string]string{"Content-Type": "application/merge-patch+json"}, `{}`}, 415, "media_type_unsupported"})
+	}
+	add("POST", "/api/v1/tenants", `[]`, 400, "body_invalid")
+	add("POST", "/api/v1/tenants", `null`, 400, "body_invalid")
+	add("POST", "/api/v1/tenants", `{}`, 400, "member_missing")
+	add("POST", "/api/v1/tenants", `{"name":"x"}`, 400, "member_missing")
+	for _, name := range []string{`""`, `" "`, `null`, `1`, `true`, `[]`, `{}`, `"\u0000"`, `"a\nb"`, `"` + strings.Repeat("x", 201) + `"`, `"` + strings.Repeat("é", 101) + `"`} {
+		add("POST", "/api/v1/tenants", `{"name":`+name+`,"class":"small"}`, 400, "name_invalid")
+	}
+	add("POST", "/api/v1/tenants", `{"name":"x","class":"huge"}`, 400, "class_invalid")
+	add("POST", "/api/v1/tenants", `{"name":"x","class":"Small"}`, 400, "class_invalid")
+	add("POST", "/api/v1/tenants", `{"name":"x","class":"small","id":"`+a.id+`"}`, 400, "unknown_member")
+	add("PATCH", tenant, `{"status":"DELETED"}`, 400, "status_invalid")
+	add("PATCH", tenant, `{"createdAt":"2026-05-01T00:00:00Z"}`, 400, "unknown_member")
+	add("PATCH", "/api/v1/tenants/"+newID().String(), `{"name":"x"}`, 404, "tenant_not_found")
+	for _, key := range []string{"A", "9", "a%20b", "%C3%A9", strings.Repeat("a", 65)} {
+		add("PUT", "/api/v1/features/"+key, `{"name":"x","type":"QUOTA"}`, 400, "lookup_key_invalid")
+	}
+	add("PUT", "/api/v1/plans/A", `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
+	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
+	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
+	add("PUT", "/api/v1/features/sso", `{"name":"x","type":"QUOTA"}`, 409, "feature_type_fixed")
+	for entitlement, code := range map[string]string{
+		`{"feature":"nothing"}`: "entitlements_invalid", `{}`: "member_missing", `5`: "entitlements_invalid", `{"feature":"api_calls","limit":-1}`: "limit_invalid",
+		`{"feature":"api_calls","limit":1.0}`: "limit_invalid", `{"feature":"api_calls","limit":"5"}`: "limit_invalid", `{"feature":"api_calls","limit":9007199254740992}`: "limit_invalid",
+		`{"feature":"api_calls","limit":1e400}`: "limit_invalid", `{"feature":"api_calls","limitBehavior":"hard"}`: "limit_behavior_invalid",
+		`{"feature":"api_calls","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","Limit":5}`: "unknown_member", `{"feature":"sso","limit":5}`: "entitlements_invalid",
+		`{"feature":"api_calls"},{"feature":"api_calls"}`: "entitlements_invalid",
+	} {
+		add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":[`+entitlement+`]}`, 400, code)
+	}
+	add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":{}}`, 400, "entitlements_invalid")
+	add("POST", tenant+"/subscriptions", `{"plan":"nothing"}`, 404, "plan_not_found")
+	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"CANCELLED"}`, 400, "status_invalid")
+	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
+	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
+	return append(append(list, w.keyBodies(a)...), w.keyHeaders()...)
+}
+
+func (w *world) keyHeaders() (list []badInput) {
+	for _, key := range []string{strings.Repeat("k", 256), "naïve", "a\tb"} {
+		list = append(list, badInput{fmt.Sprintf("Idempotency-Key %.5q", key), call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": key},
+			`{"name":"x","class":"small"}`}, 400, "idempotency_key_invalid"})
+	}
+	return list
+}
+
+func (w *world) checkBodies(a *party) (list []badInput) {
+	for body, code := range map[string]string{
+		`{"features":[]}`: "features_invalid", `{}`: "member_missing", `{"features":["sso"]}`: "features_invalid", `{"features":[{"feature":"SSO"}]}`: "feature_invalid",
+		`{"features":[{"feature":"sso","amount":-1}]}`: "amount_invalid", `{"features":[{"feature":"sso","amount":1.0}]}`: "amount_invalid",
+		`{"features":[{"amount":1}]}`: "member_missing", `{"features":[` + strings.Repeat(`{"feature":"sso"},`, 100) + `{"feature":"sso"}]}`: "features_invalid",
+	} {
+		list = append(list, badInput{"check " + body[:min(len(body), 60)], call{"POST", "/api/v1/entitlements/check", a.key, nil, body}, 400, code})
+	}
+	return list
+}
+
+// keyBodies are bodies of requests for keys.
+func (w *world) keyBodies(a *party) (list []badInput) {
+	tenant := "/api/v1/tenants/" + a.id
+	add := func(method, path, body string, status int, code string) {
+		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})
+	}
+	keys := tenant + "/api-keys"
+	for _, scopes := range []string{`[]`, `"usage:read"`, `[1]`, `["usage:read","usage:read"]`, `["admin"]`, `["everything"]`, `[null]`, `null`} {
+		add("POST", keys, `{"name":"x","scopes":`+scopes+`}`, 400, "scopes_invalid")
+	}
+	add("POST", "/api/v1/operator-keys", `{"name":"x","scopes":["usage:read"]}`, 400, "scopes_invalid")
+	add("POST", "/api/v1/operator-keys", `{"name":"x","scopes":["admin"],"mode":"op"}`, 400, "unknown_member")
+	add("POST", keys, `{"name":"x","scopes":["usage:read"],"mode":"op"}`, 400, "mode_invalid")
+	for _, at := range []string{`"2020-01-01T00:00:00Z"`, `"2999-02-30T00:00:00Z"`, `"2999-01-01"`, `"tomorrow"`, `32503680000`, `"2999-01-01t00:00:00z"`} {
+		add("POST", keys, `{"name":"x","scopes":["usage:read"],"expiresAt":`+at+`}`, 400, "expires_at_invalid")
+	}
+	for _, seconds := range []string{`-1`, `1.0`, `1e3`, `"5"`, `2592001`, `99999999999999999999`, `null`} {
+		add("POST", keys+"/"+a.keyID+"/rotate", `{"overlapSeconds":`+seconds+`}`, 400, "overlap_seconds_invalid")
+	}
+	add("POST", keys+"/"+newID().String()+"/rotate", `{"overlapSeconds":0}`, 404, "key_not_found")
+	return list
+}
