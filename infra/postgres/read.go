@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
@@ -34,7 +33,7 @@ func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upT
 }
 
 func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
-	rows, err := q.Query(ctx, readSQL, partition, after, upTo, int16(topic), limit)
+	rows, err := q.Query(ctx, readSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, after, upTo, int16(topic), limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
@@ -42,9 +41,10 @@ func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo 
 	var list []events.Envelope
 	var origin []int32
 	for rows.Next() {
-		e, id, err := scanEnvelope(rows, partition)
-		if err != nil {
-			return nil, err
+		r := rowReader{values: rows.RawValues()}
+		e, id := r.envelope(partition)
+		if r.err != nil {
+			return nil, r.err
 		}
 		list, origin = append(list, e), append(origin, id)
 	}
@@ -59,22 +59,4 @@ func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo 
 		list[i].Actor, list[i].Producer = known[origin[i]].actor, known[origin[i]].producer
 	}
 	return list, nil
-}
-
-func scanEnvelope(rows pgx.Rows, partition int16) (events.Envelope, int32, error) {
-	e := events.Envelope{Position: events.Position{Partition: partition}}
-	var correlation, causation *uuid.UUID
-	var origin int32
-	err := rows.Scan(&e.Position.Number, &e.Previous, &e.RecordedAt, &e.OccurredAt, &e.EventID, &e.TenantID, &correlation,
-		&causation, &e.Epoch, &origin, &e.Subject, &e.DedupeKey, &e.PayloadHash, &e.Payload, &e.Replay, &e.Withheld)
-	if err != nil {
-		return e, 0, fmt.Errorf("reading an event: %w", err)
-	}
-	if correlation != nil {
-		e.CorrelationID = *correlation
-	}
-	if causation != nil {
-		e.CausationID = *causation
-	}
-	return e, origin, nil
 }
