@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -116,10 +117,21 @@ func (v *EventVerdict) place(p Placement, refusal *domain.Error) error {
 func (c *IngestUsage) pending(by Caller, e *domain.UsageEvent) events.Pending {
 	return events.Pending{
 		EventID: c.NewID(), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
-		PayloadHash: append([]byte{domain.CanonicalVersion}, e.Hash[:]...), CorrelationID: by.CorrelationID,
+		PayloadHash: append([]byte{domain.CanonicalVersion}, e.Hash[:]...), CorrelationID: correlation(by, e),
 		Actor: by.actor(), OccurredAt: e.Timestamp, Payload: e.Payload, Replay: by.Replay,
 		Counts: events.Counts{Accepted: 1},
 	}
+}
+
+// correlation is the trace that the event was made in, where it names one
+// (W3C Trace Context: version-traceid-parentid-flags), else that of the request.
+func correlation(by Caller, e *domain.UsageEvent) uuid.UUID {
+	if parts := strings.Split(e.TraceParent, "-"); len(parts) == 4 {
+		if trace, err := uuid.Parse(parts[1]); err == nil {
+			return trace
+		}
+	}
+	return by.CorrelationID
 }
 
 // policy is what is checked after shape and dedupe, for one batch.

@@ -1,0 +1,148 @@
+package commands
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// script is a log and the histories as a test sets them.
+type script struct {
+	cached, fresh domain.History
+	known         map[string]string // dedupe key: hash
+	asked         int               // how often the tables were read
+	got           []Submitted
+}
+
+func (s *script) Cached(context.Context, uuid.UUID) (domain.History, error) { return s.cached, nil }
+
+func (s *script) Fresh(context.Context, uuid.UUID) (domain.History, error) {
+	s.asked++
+	return s.fresh, nil
+}
+
+func (s *script) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+	s.got = batch
+	places := make([]Placement, len(batch))
+	for i, b := range batch {
+		hash, ok := s.known[b.DedupeKey]
+		switch {
+		case ok && hash == string(b.PayloadHash):
+			places[i].Status = Duplicate
+		case ok:
+			places[i].Status = Conflict
+		case b.ProbeOnly:
+			places[i].Status = Absent
+		default:
+			places[i].Status = Appended
+		}
+	}
+	return places, nil
+}
+
+func active() domain.History {
+	limit := domain.Grant{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota}
+	return domain.History{{FromPosition: 1, Subscription: &domain.Subscription{Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}}
+}
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func ingest(t *testing.T, s *script, scopes []string, body string) []EventVerdict {
+	t.Helper()
+	items, err := domain.DecodeBatch([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: uuid.New}
+	verdicts, err := c.Do(t.Context(), Caller{TenantID: uuid.New(), Scopes: scopes}, items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdicts
+}
+
+func one(id, feature, at string) string {
+	return `{"events":[{"eventId":"` + id + `","feature":"` + feature + `","amount":1,"timestamp":"` + at + `"}]}`
+}
+
+func hashOf(t *testing.T, body string) string {
+	t.Helper()
+	items, _ := domain.DecodeBatch([]byte(body))
+	return string(append([]byte{domain.CanonicalVersion}, items[0].Event.Hash[:]...))
+}
+
+func TestP2_DedupeComesBeforePolicy(t *testing.T) {
+	old := one("a", "api_calls", "2020-01-01T00:00:00Z")
+	s := &script{cached: nil, known: map[string]string{"u/a": hashOf(t, old)}}
+	if v := ingest(t, s, nil, old); v[0].Status != StatusDuplicate {
+		t.Errorf("too old, no subscription, but known: %+v", v[0])
+	}
+	if v := ingest(t, s, nil, one("a", "api_calls", "2020-01-02T00:00:00Z")); v[0].Status != StatusConflict || v[0].Code != "payload_conflict" {
+		t.Errorf("the same with another payload: %+v", v[0])
+	}
+	if v := ingest(t, s, nil, one("b", "api_calls", "2020-01-01T00:00:00Z")); v[0].Code != "timestamp_too_old" {
+		t.Errorf("too old and not known: %+v", v[0])
+	}
+	if !s.got[0].ProbeOnly {
+		t.Error("what policy refuses was handed to the log to be stored")
+	}
+}
+
+func TestIngestConfirmsANoAndTrustsACachedYes(t *testing.T) {
+	now := "2026-05-04T12:00:00Z"
+	s := &script{cached: active()}
+	if v := ingest(t, s, nil, one("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 0 {
+		t.Errorf("a cached yes: %+v after %d looks at the tables", v[0], s.asked)
+	}
+	s = &script{fresh: active()}
+	if v := ingest(t, s, nil, one("a", "api_calls", now)); v[0].Status != StatusAccepted || s.asked != 1 {
+		t.Errorf("a cached no that is wrong by now: %+v after %d looks", v[0], s.asked)
+	}
+	for feature, code := range map[string]string{"api_calls": "no_active_subscription", "other": "no_active_subscription"} {
+		if v := ingest(t, &script{}, nil, one("a", feature, now)); v[0].Code != code {
+			t.Errorf("%s: %+v", feature, v[0])
+		}
+	}
+	if v := ingest(t, &script{cached: active(), fresh: active()}, nil, one("a", "other", now)); v[0].Code != "feature_not_found" {
+		t.Errorf("a feature that is not granted: %+v", v[0])
+	}
+}
+
+func TestTheWindowIsOpenBackwardsForBackfill(t *testing.T) {
+	body := one("a", "api_calls", "2020-01-01T00:00:00Z")
+	if v := ingest(t, &script{cached: active()}, []string{ScopeUsageBackfill}, body); v[0].Status != StatusAccepted {
+		t.Errorf("with usage:backfill: %+v", v[0])
+	}
+	for at, code := range map[string]string{
+		"2026-05-04T12:05:00Z": "", "2026-05-04T12:05:00.000001Z": "timestamp_in_future",
+		"2026-04-27T12:00:00Z": "", "2026-04-27T11:59:59.999999Z": "timestamp_too_old",
+	} {
+		if v := ingest(t, &script{cached: active()}, nil, one("a", "api_calls", at)); v[0].Code != code {
+			t.Errorf("%s: %+v", at, v[0])
+		}
+	}
+}
+
+func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
+	items, err := domain.DecodeCloudEvent([]byte(`{"specversion":"1.0","id":"a","source":"/s","type":"api_calls","time":"2026-05-04T12:00:00Z",
+ "traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","data":{"amount":1}}`))
+	if err != nil || items[0].Err != nil {
+		t.Fatal(err, items)
+	}
+	s := &script{cached: active()}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: uuid.New}
+	if _, err := c.Do(t.Context(), Caller{CorrelationID: uuid.New()}, items); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.got[0].CorrelationID.String(); got != "4bf92f35-77b3-4da6-a3ce-929d0e0e4736" {
+		t.Fatalf("correlation %s", got)
+	}
+	if s.got[0].Subject != events.UsageRecorded || s.got[0].Counts.Accepted != 1 {
+		t.Fatalf("%+v", s.got[0])
+	}
+}
