@@ -140,14 +140,14 @@ SELECT r.* FROM letters CROSS JOIN LATERAL (
 ORDER BY position
 LIMIT 1000`
 
-// An eventId can begin another's: the key's length tells them apart.
+// An eventId can begin another's: the payload tells them apart.
 const readEventConflicts = `
 SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
        l.payload ->> 'firstHash', l.payload ->> 'conflictHash'
 FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2
   AND l.dedupe_key > 'k/' || $3::text || '/' AND l.dedupe_key < 'k/' || $3::text || '0'
-  AND length(l.dedupe_key) = length($3::text) + 67
+  AND l.payload ->> 'eventId' = $3::text
 ORDER BY l.position
 LIMIT 1000`
 
