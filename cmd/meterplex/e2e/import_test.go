@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What the trace holds.
+const (
+	traceFile   = "../demo/AzureLLMInferenceTrace_code.csv"
+	traceEvents = 17_638
+	traceInput  = 18_059_974
+	traceOutput = 245_896
+)
+
+// cli runs the client's side of the binary.
+type cli struct {
+	w    *world
+	env  []string
+	said bytes.Buffer // stderr
+}
+
+func (w *world) cli(at *instance, key string) *cli {
+	w.t.Helper()
+	return &cli{w: w, env: []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + key, "METERPLEX_DATA_DIR=" + w.t.TempDir(), "HOME=" + w.t.TempDir()}}
+}
+
+func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
+	c.w.t.Helper()
+	path, err := binary()
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	c.said.Reset()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.said, childAttributes()
+	return cmd
+}
+
+// importing is the import of the trace.
+func importing(more ...string) []string {
+	file, _ := filepath.Abs(traceFile)
+	return append([]string{"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP",
+		"--map", "input_tokens=ContextTokens", "--map", "output_tokens=GeneratedTokens"}, more...)
+}
+
+type imported struct {
+	Rows, Events, Accepted, Duplicates, Conflicts, Rejected, NotSent int
+}
+
+// run imports to the end.
+func (c *cli) run(args ...string) (sum imported) {
+	c.w.t.Helper()
+	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
+	defer cancel()
+	out, err := c.command(ctx, args...).Output()
+	if err != nil {
+		c.w.t.Fatalf("import: %v\n%s\n%s", err, out, c.said.String())
+	}
+	if err := json.Unmarshal(out, &sum); err != nil {
+		c.w.t.Fatalf("import: %v: %s", err, out)
+	}
+	return sum
+}
+
+func (w *world) traceIs(x *tenant) {
+	w.t.Helper()
+	got := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
+	in, out := got["input_tokens"], got["output_tokens"]
+	if in.amount != traceInput || out.amount != traceOutput || in.events+out.events != traceEvents || len(got) != 2 {
+		w.t.Errorf("the aggregates are %v", got)
+	}
+}
+
+// An hour of real traffic is imported, killed half way, imported to its end, and
+// imported once more: it counts once.
+func TestImportTheTrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	x, old := tenants[0], tenants[1]
+	c := w.cli(i, x.key)
+	w.killHalfWay(c, x)
+	sum := c.run(importing("--shift-to-now")...)
+	if sum.Events != traceEvents || sum.Accepted+sum.Duplicates != traceEvents || sum.Duplicates == 0 || sum.Accepted == 0 {
+		t.Errorf("after the kill: %+v", sum)
+	}
+	w.drain()
+	w.traceIs(x)
+	sum = c.run(importing("--shift-to-now")...)
+	if sum.Duplicates != traceEvents || !strings.Contains(c.said.String(), "Nothing new") {
+		t.Errorf("once more: %+v, said %s", sum, c.said.String())
+	}
+	// With the times of 2023, which only a key for backfill may send.
+	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
+	if sum = b.run(importing("--backfill")...); sum.Accepted != traceEvents {
+		t.Errorf("backfill: %+v", sum)
+	}
+	w.drain()
+	w.traceIs(x)
+	w.traceIs(old)
+	var periods string
+	if err := w.sql.QueryRow(t.Context(), `SELECT string_agg(DISTINCT period_key, ' ') FROM usage_aggregates WHERE tenant_id = $1`, old.id).Scan(&periods); err != nil || periods != "2023-11" {
+		t.Errorf("the backfill is in %q, %v", periods, err)
+	}
+	w.intoLedger(x, old)
+	w.finish()
+}
+
+// killHalfWay kills an import when about half of it is in the log.
+func (w *world) killHalfWay(c *cli, x *tenant) {
+	w.t.Helper()
+	cmd := c.command(w.t.Context(), importing("--shift-to-now", "--batch", "200", "--concurrency", "1")...)
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	within(w.t, 2*time.Minute, "half of the import is in the log", func(ctx context.Context) (bool, string) {
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id).Scan(&n)
+		return n > traceEvents/3, fmt.Sprint(n, err)
+	})
+	_ = cmd.Process.Signal(syscall.SIGKILL)
+	_ = cmd.Wait()
+	if cmd.ProcessState.Exited() || n >= traceEvents {
+		w.t.Errorf("the import had ended before the kill (%d events)", n)
+	}
+	w.t.Logf("killed at %d events", n)
+}
+
+// intoLedger takes what the importer sent from the log: its own ledger was
+// checked by the totals of the file.
+func (w *world) intoLedger(tenants ...*tenant) {
+	w.t.Helper()
+	for _, x := range tenants {
+		for id, r := range w.recorded(x) {
+			f := x.ledger.of(event{EventID: id, Feature: r.feature, Amount: r.amount})
+			f.accepted, f.position = 1, r.position
+			x.ledger.kept++
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// terms are those of the identity, as the service tells them.
+type terms struct {
+	Partition                                                                     int
+	Accepted, Applied, Rejected, Undecided, Unapplied, Parked, Validated, Missing int64
+}
+
+func (x terms) hold() bool {
+	return x.Missing == 0 && x.Accepted == x.Applied+x.Rejected+x.Undecided+x.Unapplied+x.Parked
+}
+
+// At every moment each accepted event is in exactly one place, while clients
+// send and subscriptions end between acceptance and verdict.
+func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.serve(""), w.serve("api")
+	w.catalogue(a)
+	tenants := w.join(a, 2)
+	l := w.drive(tenants, 2, usual(), func(int) string { return a.url() })
+	stop, ended := make(chan struct{}), make(chan int, 1)
+	go w.cancelAndRenew(b, tenants[0], stop, ended)
+	samples, moving := 0, 0
+	for start := time.Now(); samples < 60 || time.Since(start) < 5*time.Second; samples++ {
+		if w.sampleIdentity(a) {
+			moving++
+		}
+		w.countIdentity()
+		time.Sleep(30 * time.Millisecond)
+	}
+	close(stop)
+	if renewed := <-ended; renewed == 0 {
+		t.Error("no subscription was cancelled")
+	}
+	l.stop()
+	var refused int
+	if err := w.sql.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = 3`).Scan(&refused); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d samples, %d with events in flight; %d events rejected after they were accepted", samples, moving, refused)
+	if moving == 0 || refused == 0 {
+		t.Error("events in flight or rejections were never seen")
+	}
+	w.finish()
+}
+
+// cancelAndRenew ends the tenant's subscription and begins another, again and
+// again: an instance that knew the old one goes on accepting for a moment.
+func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, ended chan<- int) {
+	n := 0
+	defer func() { ended <- n }()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+		w.setSubscription(at, x, x.subscription, "CANCELLED")
+		time.Sleep(200 * time.Millisecond)
+		x.subscription = w.subscribe(at, x)
+		n++
+	}
+}
+
+// sampleIdentity asks the service, and says whether anything was in flight.
+func (w *world) sampleIdentity(at *instance) bool {
+	w.t.Helper()
+	var told struct {
+		Holds      bool
+		InFlight   int64
+		Total      terms
+		Partitions []terms
+	}
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/system/identity", nil, &told, http.StatusOK)
+	if !told.Holds || !told.Total.hold() || len(told.Partitions) != 32 {
+		w.t.Errorf("the identity does not hold: %+v", told)
+	}
+	for _, p := range told.Partitions {
+		if !p.hold() {
+			w.t.Errorf("the identity does not hold: %+v", p)
+		}
+	}
+	return told.InFlight > 0
+}
+
+// The same from rows alone, in one snapshot: recorded = with a verdict + beyond
+// the validator; yes = applied + beyond the aggregator.
+const countSQL = `
+SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6)),
+       (SELECT count(*) FROM event_log_rows WHERE subject IN (2, 3)),
+       (SELECT count(*) FROM event_log_rows l JOIN consumer_checkpoints c USING (partition)
+         WHERE l.topic = 1 AND c.consumer = 'meterplex-usage-validator' AND c.generation = 1 AND l.position > c.position),
+       (SELECT count(*) FROM event_log_rows WHERE subject = 2),
+       (SELECT coalesce(sum(applied_count), 0)::bigint FROM usage_aggregates WHERE generation = 1),
+       (SELECT count(*) FROM event_log_rows l JOIN consumer_checkpoints c USING (partition)
+         WHERE l.topic = 2 AND c.consumer = 'meterplex-usage-aggregator' AND c.generation = 1 AND l.position > c.position),
+       (SELECT sum(accepted)::bigint FROM log_heads), (SELECT sum(validated + rejected)::bigint FROM log_heads)`
+
+func (w *world) countIdentity() {
+	w.t.Helper()
+	var recorded, decided, undecided, yes, applied, unapplied, accepted, counted int64
+	err := w.sql.QueryRow(w.t.Context(), countSQL).Scan(&recorded, &decided, &undecided, &yes, &applied, &unapplied, &accepted, &counted)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if recorded != decided+undecided || yes != applied+unapplied || accepted != recorded || counted != decided {
+		w.t.Errorf("rows: recorded %d (counted %d) = decided %d (counted %d) + undecided %d; yes %d = applied %d + unapplied %d",
+			recorded, accepted, decided, counted, undecided, yes, applied, unapplied)
+	}
+}
+
+// A rejection is a dead letter; once its cause is mended, a retry counts it once.
+func TestP3_RejectedThenRetried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.serve(""), w.serve("api")
+	w.catalogue(a)
+	x := w.join(a, 1)[0]
+	rejected := w.acceptThenReject(a, b, x)
+	w.drain()
+	w.sampleIdentity(a)
+	letter := w.letter(a, x, "FAILED")
+	if letter.EventID != rejected.EventID || letter.Stage != "VALIDATION" || letter.Code != "no_active_subscription" {
+		t.Errorf("the dead letter is %+v; rejected was %s", letter, rejected.EventID)
+	}
+	retry := "/api/v1/dead-letters/" + letter.ID + "/retry"
+	w.ask(w.operator, http.MethodPost, a, retry, object{"reason": "renewed"}, nil, http.StatusAccepted)
+	if done := w.letter(a, x, "RESOLVED"); done.ID != letter.ID || done.RetryCount != 1 {
+		t.Errorf("after the retry: %+v", done)
+	}
+	w.ask(w.operator, http.MethodPost, a, retry, object{"reason": "again"}, nil, http.StatusConflict)
+	w.drain()
+	w.sampleIdentity(a)
+	var receipt struct{ Status string }
+	w.ask(x.key, http.MethodGet, a, "/api/v1/usage/events/"+rejected.EventID, nil, &receipt, http.StatusOK)
+	if receipt.Status != "AGGREGATED" {
+		t.Errorf("the receipt says %s", receipt.Status)
+	}
+	w.ingest(a, x, "duplicate", rejected)
+	w.finish()
+	if got := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE tenant_id = $1 GROUP BY 1`, x.id); got["api_calls"] != x.ledger.sums()["api_calls"] {
+		t.Errorf("the aggregates are %v, promised was %v", got, x.ledger.sums())
+	}
+}
+
+// acceptThenReject finds an event that one instance accepts after another has
+// cancelled the subscription, and renews it: caches may be old by a moment.
+func (w *world) acceptThenReject(at, other *instance, x *tenant) event {
+	w.t.Helper()
+	for try := range 50 {
+		w.known(other, []*tenant{x})
+		w.ingest(at, x, "accepted", events(fmt.Sprint("before", try), 1, "api_calls")...)
+		w.setSubscription(other, x, x.subscription, "CANCELLED")
+		e := events(fmt.Sprint("after", try), 1, "api_calls")[0]
+		c := &client{w: w, tenant: x, to: at.url}
+		verdicts := c.send(w.t.Context(), []event{e})
+		x.subscription = w.subscribe(at, x)
+		if len(verdicts) == 1 && verdicts[0].Status == "accepted" {
+			return e
+		}
+	}
+	w.t.Fatal("no event was accepted after the cancellation")
+	return event{}
+}
+
+type deadLetter struct {
+	ID, Stage, Status, Code, EventID string
+	RetryCount                       int
+}
+
+// letter waits for the tenant's only dead letter to be of a status.
+func (w *world) letter(at *instance, x *tenant, status string) deadLetter {
+	w.t.Helper()
+	var page struct{ Data []deadLetter }
+	within(w.t, time.Minute, "there is one dead letter that is "+status, func(context.Context) (bool, string) {
+		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
+		return len(page.Data) == 1 && page.Data[0].Status == status, fmt.Sprintf("%+v", page.Data)
+	})
+	return page.Data[0]
+}

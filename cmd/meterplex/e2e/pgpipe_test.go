@@ -1,0 +1,32 @@
+package e2e
+
+import "testing"
+
+// Where PostgreSQL is the pipe, the same promises hold through the same kills.
+func TestPostgresPipe(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pipe = "postgres"
+	a, b := w.serve(""), w.serve("")
+	w.catalogue(a)
+	tenants := w.join(a, 2)
+	w.known(b, tenants)
+	l := w.drive(tenants, 2, usual(), func(n int) string {
+		if url := b.url(); n%2 == 1 && url != "" {
+			return url
+		}
+		return a.url()
+	})
+	l.more(300)
+	b.kill()
+	l.more(300)
+	b.start()
+	a.kill()
+	a.start()
+	l.more(300)
+	l.stop()
+	if l.lost() == 0 {
+		t.Error("no request was under way at a kill")
+	}
+	w.finish()
+}

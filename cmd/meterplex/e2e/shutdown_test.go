@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// SIGTERM under load ends the process with 0; what was answered is there.
+func TestGracefulShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 3, usual(), func(int) string { return i.url() })
+	for range 2 {
+		l.more(300)
+		i.stop()
+		i.start()
+	}
+	l.more(300)
+	l.stop()
+	w.finish()
+}
+
+// Requests that wait for a lock when SIGTERM comes are finished and answered.
+func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.join(i, 1)[0]
+	w.ingest(i, x, "accepted", events("before", 5, "api_calls")...)
+	w.drain()
+	url := i.url()
+	const requests = 6
+	answered := make(chan int, requests)
+	held, err := w.sql.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := held.Exec(t.Context(), `SELECT FROM log_heads ORDER BY partition FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	for n := range requests {
+		go func() {
+			batch := events(fmt.Sprint("held", n), 3, "api_calls")
+			x.ledger.sending(batch)
+			status, body, err := w.call(t.Context(), x.key, http.MethodPost, url+"/api/v1/usage/events", object{"events": batch})
+			if err != nil {
+				t.Errorf("a request under way was not answered: %v %s", err, body)
+			}
+			answered <- status
+		}()
+	}
+	within(t, time.Minute, "an append waits for the lock", func(ctx context.Context) (bool, string) {
+		var n int
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+		return n > 0, fmt.Sprint(n, err)
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.stop()
+	}()
+	time.Sleep(300 * time.Millisecond)
+	select {
+	case <-ended:
+		t.Error("the process ended while requests were under way")
+	default:
+	}
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[int]int{}
+	for range requests {
+		counts[<-answered]++
+	}
+	<-ended
+	t.Logf("answers by status: %v", counts)
+	if counts[http.StatusAccepted]+counts[http.StatusServiceUnavailable] != requests || counts[http.StatusAccepted] == 0 {
+		t.Errorf("answers by status: %v", counts)
+	}
+	i.start()
+	w.settle(i, x)
+	w.finish()
+}
