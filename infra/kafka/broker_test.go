@@ -122,6 +122,9 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 
 	const total, batch = 9000, 50
 	kills, down := []int{total / 3, 2 * total / 3}, make(chan struct{}, 2)
+	if testing.Short() {
+		kills = kills[:1]
+	}
 	var restarts sync.WaitGroup
 	failures := publishAll(t, pub, 0, total, batch, func(n int) {
 		if len(kills) == 0 || n < kills[0] {
