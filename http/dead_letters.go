@@ -25,6 +25,7 @@ func (s *service) deadLetterOperations(t *site) {
 
 type deadLettersRequest struct {
 	OfTenant
+	Freshness
 	Between
 	Paging
 	Status string `query:"status" enum:"FAILED,RETRYING,RESOLVED,DISCARDED"`
@@ -43,6 +44,9 @@ func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (
 	}
 	var err error
 	if ask.From, ask.To, err = in.read(); err != nil {
+		return nil, err
+	}
+	if ask.Wait, err = in.wait(); err != nil {
 		return nil, err
 	}
 	l := list{"dead letters", in.TenantID, in.Status, in.Stage, in.Reason, in.From, in.To}

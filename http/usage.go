@@ -98,6 +98,7 @@ func listedFrom[T any](l list, data []T, next string) page[T] {
 
 type usageEventsRequest struct {
 	OfTenant
+	Freshness
 	Between
 	Paging
 	Feature string `query:"feature"`
@@ -118,8 +119,12 @@ func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (
 	if err != nil {
 		return nil, err
 	}
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.Reads.UsageEvents(ctx, viewer, projections.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
-		From: from, To: to, Limit: in.Limit, After: after})
+		From: from, To: to, Limit: in.Limit, After: after, Wait: wait})
 	return &listed[projections.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -162,6 +167,7 @@ func isEventID(id string) bool {
 
 type conflictsRequest struct {
 	OfTenant
+	Freshness
 	Paging
 }
 
@@ -175,7 +181,11 @@ func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*lis
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Conflicts(ctx, viewer, tenant, in.Limit, after)
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
 	return &listed[projections.Conflict]{listedFrom(l, found.Data, found.Next)}, err
 }
 

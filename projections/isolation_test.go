@@ -37,7 +37,7 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"conflicts": func(v projections.Viewer) bool {
-			page, err := s.reads.Conflicts(t.Context(), v, tenant, 10, "")
+			page, err := s.reads.Conflicts(t.Context(), v, tenant, 10, "", projections.Wait{})
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"check": func(v projections.Viewer) bool {
@@ -136,7 +136,7 @@ func TestSessionsLeaveNoTenantBehind(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	for range 20 {
-		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "")))
+		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "", projections.Wait{})))
 		s.must(second(s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 1})))
 		refusedAs(t, projections.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantEyes(tenant), tenant, "x", projections.Wait{})))
 		var role, setting string

@@ -161,3 +161,48 @@ func (a *arrival) arrived(s *standing) bool {
 	}
 	return a.target >= 0 && s.folded >= a.target
 }
+
+const readLettersStanding = `
+SELECT h.topic_positions[3], c.position
+FROM log_heads h
+JOIN projection_pointers p ON p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
+WHERE h.partition = $1`
+
+// awaitAll returns when a position has passed the aggregates and, with what the
+// validator and the aggregator refused by then, the dead letters: lists of events
+// and of what failed show both.
+func (r *Reads) awaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	deadline := time.Now().Add(w.For)
+	if err := r.await(ctx, v, aggregatesSource(), tenant, w); err != nil {
+		return err
+	}
+	target := int64(-1)
+	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
+		var last, folded int64
+		err := r.snapshot(ctx, v, query{readLettersStanding, []any{events.PartitionOf(tenant)}, each(func(rows pgx.Rows) error {
+			return rows.Scan(&last, &folded)
+		})})
+		if err != nil {
+			return err
+		}
+		if target < 0 {
+			target = last // stands still, also where more goes on failing
+		}
+		left := time.Until(deadline)
+		switch {
+		case folded >= target:
+			return nil
+		case left <= 0:
+			return ErrProjectionBehind
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(poll, left)):
+		}
+	}
+}

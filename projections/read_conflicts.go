@@ -41,9 +41,12 @@ LIMIT $4`
 
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
 // hash. They are there as soon as they were answered.
-func (r *Reads) Conflicts(ctx context.Context, v Viewer, tenant uuid.UUID, limit int, after string) (ConflictPage, error) {
+func (r *Reads) Conflicts(ctx context.Context, v Viewer, tenant uuid.UUID, limit int, after string, w Wait) (ConflictPage, error) {
 	if !storable(after) {
 		return ConflictPage{}, ErrCursorInvalid
+	}
+	if err := r.awaitAll(ctx, v, tenant, w); err != nil {
+		return ConflictPage{}, err
 	}
 	limit = pageSize(limit)
 	page := ConflictPage{Data: []Conflict{}}

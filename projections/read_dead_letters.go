@@ -21,6 +21,7 @@ type DeadLetterQuery struct {
 	From, To *time.Time
 	Limit    int
 	After    string
+	Wait     Wait // needs a tenant: positions are a partition's
 }
 
 // DeadLetter is an event that failed. Topic, KafkaPartition and KafkaOffset are
@@ -128,8 +129,11 @@ func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (D
 	if q.TenantID != nil {
 		sql, args = readTenantDeadLetters, append(args, *q.TenantID)
 	}
+	if err := r.awaitLetters(ctx, v, &q); err != nil {
+		return DeadLetterPage{}, err
+	}
 	page := DeadLetterPage{Data: []DeadLetter{}}
-	err = r.at(Wait{}).snapshot(ctx, v, query{sql, args, each(func(rows pgx.Rows) error {
+	err = r.at(q.Wait).snapshot(ctx, v, query{sql, args, each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)
 		page.Data = append(page.Data, d)
 		return err
@@ -141,6 +145,16 @@ func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (D
 		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()
 	}
 	return page, nil
+}
+
+func (r *Reads) awaitLetters(ctx context.Context, v Viewer, q *DeadLetterQuery) error {
+	if q.Wait.MinPosition == nil {
+		return nil
+	}
+	if q.TenantID == nil {
+		return positionInvalid("minPosition needs tenantId here: positions of different tenants do not compare")
+	}
+	return r.awaitAll(ctx, v, *q.TenantID, q.Wait)
 }
 
 func parseDeadLetterCursor(s string) (*uuid.UUID, error) {

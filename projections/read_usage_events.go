@@ -28,6 +28,7 @@ type EventQuery struct {
 	From, To *time.Time
 	Limit    int
 	After    string
+	Wait     Wait
 }
 
 // UsageEventRow is a usage event with what became of it. Code and Reason are of
@@ -87,8 +88,11 @@ func (r *Reads) UsageEvents(ctx context.Context, v Viewer, q EventQuery) (UsageE
 			return UsageEventPage{}, ErrCursorInvalid
 		}
 	}
+	if err := r.awaitAll(ctx, v, q.TenantID, q.Wait); err != nil {
+		return UsageEventPage{}, err
+	}
 	page := UsageEventPage{Data: []UsageEventRow{}}
-	err := r.at(Wait{}).within(ctx, v, func(tx pgx.Tx) error {
+	err := r.at(q.Wait).within(ctx, v, func(tx pgx.Tx) error {
 		var stands usageStanding
 		if err := step(ctx, tx, usageStandingOf(q.TenantID, &stands)); err != nil {
 			return err

@@ -231,7 +231,7 @@ func TestConflictsAreListed(t *testing.T) {
 	}
 	var got []string
 	for after := ""; ; {
-		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after)
+		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after, projections.Wait{})
 		s.must(err)
 		for _, c := range page.Data {
 			got = append(got, c.EventID)

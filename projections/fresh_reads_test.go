@@ -1,0 +1,66 @@
+package projections_test
+
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
+	s := newScene(t)
+	tenant := tenantIn(3)
+	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
+	at := s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "nothing", 1, may))[1]
+	wait := projections.Wait{MinPosition: &at}
+	lists := func() (events, letters, conflicts error) {
+		_, events = s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Wait: wait})
+		_, letters = s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{TenantID: &tenant, Wait: wait})
+		_, conflicts = s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 10, "", wait)
+		return events, letters, conflicts
+	}
+	behind := func(when string) {
+		t.Helper()
+		a, b, c := lists()
+		for _, err := range []error{a, b, c} {
+			t.Log(when)
+			refusedAs(t, projections.ErrProjectionBehind, err)
+		}
+	}
+	behind("nothing is decided")
+	s.drain(s.validating, s.aggregating)
+	behind("the rejection is not folded")
+	s.drain(s.lettering)
+	a, b, c := lists()
+	s.must(a)
+	s.must(b)
+	s.must(c)
+	_, err := s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{Wait: wait})
+	refusedAs(t, projections.ErrPositionInvalid, err)
+}
+
+func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
+	s, late := newScene(t), newScene(t) // another database stands for a replica that is behind
+	tenant := tenantIn(3)
+	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
+	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	s.settle()
+	s.reads.Replica = late.pool
+	figures := func(w projections.Wait) int {
+		t.Helper()
+		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Wait: w})
+		s.must(err)
+		list, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Wait: w})
+		s.must(err)
+		if len(page.Data) != len(list.Data) {
+			t.Errorf("%d figures, %d events", len(page.Data), len(list.Data))
+		}
+		return len(page.Data)
+	}
+	if n := figures(projections.Wait{}); n != 0 {
+		t.Errorf("the replica was not asked: %d figures", n)
+	}
+	if n := figures(projections.Wait{MinPosition: &at}); n != 1 {
+		t.Errorf("a position was looked for on the replica: %d figures", n)
+	}
+}
