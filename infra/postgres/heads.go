@@ -43,15 +43,26 @@ func scanHeads(rows pgx.Rows) (heads, error) {
 	return hs, rows.Err()
 }
 
+// How a transaction plans. Sessions plan anew each time (see workerParams), which
+// takes longer than what moves the heads; they are 32 rows for ever, so that no
+// plan of theirs goes stale. A probe reads the log, which grows.
+const (
+	keepPlansSQL = `SET LOCAL plan_cache_mode = force_generic_plan`
+	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
+)
+
 // beginLocked starts a transaction and locks the heads in one round trip.
-func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16) (heads, error) {
+func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16, planning string) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
+	b.Queue(planning)
 	b.Queue(lockHeadsSQL, partitions)
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
-	if _, err := res.Exec(); err != nil {
-		return nil, fmt.Errorf("beginning a transaction: %w", err)
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return nil, fmt.Errorf("beginning a transaction: %w", err)
+		}
 	}
 	rows, err := res.Query()
 	if err != nil {

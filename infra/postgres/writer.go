@@ -166,7 +166,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 		return fmt.Errorf("taking a connection: %w", err)
 	}
 	defer conn.Release() // a connection in mid-transaction is closed, not reused
-	hs, err := beginLocked(ctx, conn.Conn(), g.partitions)
+	planning := keepPlansSQL
+	if probing {
+		planning = planAnewSQL
+	}
+	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning)
 	if err != nil {
 		return err
 	}
