@@ -2,8 +2,8 @@
 //
 // Each noun of the command line has a file of its own. This package wires and
 // talks to people; it may hold no rule of metering: the commands but serve,
-// migrate and demo know the service only through its HTTP API, as any other
-// client does.
+// migrate, demo and bench know the service only through its HTTP API, as any
+// other client does.
 package main
 
 import (
@@ -55,6 +55,8 @@ type cli struct {
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
+	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`
+	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
 	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
 }

@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// streamRate is offered in B4: just above the aim.
+	streamRate = 16_000
+	// streamSize is how many events a request of B4 has: clients that send what
+	// gathered within some milliseconds.
+	streamSize    = 100
+	streamClients = 16
+)
+
+// progress is where the pipeline stands: events recorded and events in the
+// aggregates, and the consumers' own positions.
+type progress struct {
+	at                 time.Time
+	recorded, applied  int64
+	validated, settled int64
+}
+
+const progressSQL = `SELECT (SELECT sum(accepted) FROM log_heads)::bigint,
+ (SELECT coalesce(sum(applied_count), 0) FROM usage_aggregates)::bigint,
+ (SELECT sum(validated + rejected) FROM log_heads)::bigint,
+ (SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+   WHERE c.consumer = 'meterplex-entitlement-reads' AND c.position < h.position)`
+
+func (s *subject) progress(ctx context.Context, conn *pgx.Conn) (p progress, err error) {
+	err = conn.QueryRow(ctx, progressSQL).Scan(&p.recorded, &p.applied, &p.validated, &p.settled)
+	p.at = time.Now()
+	if err != nil {
+		return p, fmt.Errorf("read how far the aggregates are: %w", err)
+	}
+	return p, nil
+}
+
+func (p *progress) caughtUp() bool { return p.applied == p.recorded }
+
+// settleTime is when a pipeline that does not catch up ends the run.
+const settleTime = 10 * time.Minute
+
+// follow looks at the pipeline until a condition holds.
+func (s *subject) follow(ctx context.Context, every time.Duration, until func(progress) bool) error {
+	// Row level security hides the aggregates from their owner: the service's
+	// own role reads them.
+	conn, err := pgx.Connect(ctx, s.databaseURL)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "SET ROLE meterplex_worker"); err != nil {
+		return fmt.Errorf("take the service's role: %w", err)
+	}
+	end := time.Now().Add(settleTime)
+	for {
+		p, err := s.progress(ctx, conn)
+		if err != nil || until(p) {
+			return err
+		}
+		if time.Now().After(end) {
+			return errors.New("the aggregates do not catch up with the log")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
+}
+
+// settled waits until everything recorded is folded everywhere.
+func (s *subject) settled(ctx context.Context) error {
+	return s.follow(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
+}
+
+// endToEnd is B4. The load is open: what the pipeline cannot take gathers in the
+// log and has to be worked off before the clock stops.
+func (r *run) endToEnd(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, streamClients, streamSize, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := errors.Join(s.settled(ctx), r.stand.even(ctx)); err != nil {
+		return err
+	}
+	w := &watch{run: r}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- s.follow(looking, 250*time.Millisecond, w.look) }()
+	before := r.stand.meter.taken()
+	h, _, err := openOver(streamRate/streamSize, r.times.stream, streamClients, func(client, _ int) error {
+		_, err := l.send(client)
+		return err
+	}).run(ctx)
+	if err != nil {
+		return err
+	}
+	w.ended.Store(true)
+	if err := <-done; err != nil {
+		return err
+	}
+	f := figureB4()
+	took := rate{int(w.last.applied - w.first.applied), w.last.at.Sub(w.first.at)}
+	f.Value = took.perSecond()
+	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), took), w.memory
+	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
+	w.tell(&f)
+	if err := s.disk(ctx, &f); err != nil {
+		return err
+	}
+	r.add(f)
+	return nil
+}
+
+// disk is B11's: what an event takes on disk with its verdict, indexes included.
+func (s *subject) disk(ctx context.Context, f *Figure) error {
+	conn, err := pgx.Connect(ctx, s.databaseURL)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var bytes, usage int64
+	err = conn.QueryRow(ctx, `SELECT pg_total_relation_size('event_log_rows') + pg_total_relation_size('outbox_publications'),
+	 (SELECT sum(accepted) FROM log_heads)::bigint`).Scan(&bytes, &usage)
+	if err != nil {
+		return fmt.Errorf("read the size of the log: %w", err)
+	}
+	f.note("disk for each usage event (aim of B11: < 900 B)", fmt.Sprintf("%d B with its verdict and all indexes, of %d", bytes/max(1, usage), usage))
+	return nil
+}
+
+// mixed is B1's load while everything else runs on the same cores.
+func (r *run) mixed(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, batchClients, batchSize, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := errors.Join(s.settled(ctx), r.stand.even(ctx)); err != nil {
+		return err
+	}
+	before := r.stand.meter.taken()
+	did, err := closed(ctx, batchClients, r.times.mixed, l.send)
+	if err != nil {
+		return err
+	}
+	f := figureMixed()
+	f.Value = did.perSecond()
+	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), did), r.stand.meter.memory()
+	r.add(f)
+	return nil
+}

@@ -1,0 +1,61 @@
+package bench
+
+// The figures: what each is, what it is held against, and what it should reach.
+
+func atLeast(text string, least float64) aim {
+	return aim{text, func(f *Figure) bool { return f.Value >= least }}
+}
+
+func ratioAtLeast(text string, least float64) aim {
+	return aim{text, func(f *Figure) bool { return f.Ratio >= least }}
+}
+
+func below(text string, of func(l *Latency) float64, most float64) aim {
+	return aim{text, func(f *Figure) bool { return of(f.Latency) < most }}
+}
+
+func p50(l *Latency) float64 { return l.P50 }
+func p99(l *Latency) float64 { return l.P99 }
+
+func figureB1() Figure {
+	return Figure{
+		ID: "B1", Unit: "events/s", What: "durable ingest, batches of 1,000, 4 clients (role api)",
+		LimitIs: "the same rows by binary COPY into the same table and indexes, 4 connections, 1,000 a commit, no service",
+		aims:    []aim{atLeast("≥ 40,000 events/s", 40_000), ratioAtLeast("≥ 0.85 of the limit", 0.85)},
+	}
+}
+
+func figureB2(how string) Figure {
+	return Figure{
+		ID: "B2", Unit: "events/s", What: "durable ingest, single events, 64 clients (role api)",
+		LimitIs: "one insert and commit each into the same columns and indexes, 64 connections: " + how,
+		aims:    []aim{atLeast("≥ 15,000 events/s", 15_000), ratioAtLeast("no less than pgbench", 1)},
+	}
+}
+
+func figureB3() Figure {
+	return Figure{
+		ID: "B3", Unit: "ms (p99)", What: "ingest latency at 1,000 single requests/s, open loop (all roles)",
+		LimitIs: "a bare commit's p99: one insert and commit each at the same rate, beside the idle service",
+		aims:    []aim{below("p99 < 12 ms", p99, 12)},
+	}
+}
+
+func figureB4() Figure {
+	return Figure{
+		ID: "B4", Unit: "events/s", What: "end to end over Kafka: recorded → validated → aggregated, from the first event until all are in the aggregates (all roles)",
+		aims: []aim{atLeast("≥ 15,000 events/s", 15_000)},
+	}
+}
+
+func figureB5() Figure {
+	return Figure{
+		ID: "B5", Unit: "ms (p50)", What: "freshness at 1,000 events/s: from the 202 until the aggregate is readable over HTTP (all roles)",
+		LimitIs: "Kafka's own way: produce (acks=all), consume, produce, consume at the same rate, p50",
+		aims:    []aim{below("p50 < 25 ms", p50, 25), below("p99 < 100 ms", p99, 100)},
+	}
+}
+
+func figureMixed() Figure {
+	return Figure{ID: "B1+", Unit: "events/s", What: "B1's load while relay, validator, aggregator and projector run on the same cores (all roles)"}
+}

@@ -1,0 +1,247 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	batchClients  = 4
+	batchSize     = 1000
+	singleClients = 64
+	// pacedShare of what a closed loop reached is offered in the open loop whose
+	// latencies are told: at the limit itself a queue has no stationary length.
+	pacedShare = 0.7
+)
+
+// ingestLoad sends ingest requests over a number of connections, each to all of
+// the tenants in turn.
+type ingestLoad struct {
+	wires   []*wire
+	batches [][]*batch // of each client, of each tenant
+	turns   []int
+	close   func()
+}
+
+func (s *subject) newIngestLoad(ctx context.Context, clients, size int, now time.Time) (*ingestLoad, error) {
+	wires, closeAll, err := dialAll(ctx, s.url, clients)
+	if err != nil {
+		return nil, err
+	}
+	l := &ingestLoad{wires: wires, turns: make([]int, clients), close: closeAll}
+	for client := range clients {
+		l.batches = append(l.batches, rotate(s.batches(size, now), client))
+	}
+	return l, nil
+}
+
+func (l *ingestLoad) send(client int) (int, error) {
+	list := l.batches[client]
+	b := list[l.turns[client]%len(list)]
+	l.turns[client]++
+	return b.size, l.wires[client].ingest(b)
+}
+
+// pair measures a limit and the service in turn, so that what the machine does
+// beside comes over both, and gives the median of each and of their ratio.
+func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error), service func() (rate, error)) error {
+	var ratios []float64
+	var took Taken
+	var total rate
+	for range r.times.rounds {
+		if err := r.stand.even(ctx); err != nil {
+			return err
+		}
+		most, err := limit()
+		if err != nil {
+			return err
+		}
+		if err := r.stand.even(ctx); err != nil {
+			return err
+		}
+		before := r.stand.meter.taken()
+		did, err := service()
+		if err != nil {
+			return err
+		}
+		took = took.plus(r.stand.meter.taken().minus(before))
+		total.events, total.took = total.events+did.events, total.took+did.took
+		f.Runs, f.LimitRuns = append(f.Runs, math.Round(did.perSecond())), append(f.LimitRuns, math.Round(most))
+		ratios = append(ratios, did.perSecond()/most)
+	}
+	f.Value, f.Limit, f.Ratio = median(f.Runs), median(f.LimitRuns), median(ratios)
+	f.CPU, f.Memory = cpuOf(took, total), r.stand.meter.memory()
+	return nil
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	if n == 0 {
+		return 0
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// batches is B1.
+func (r *run) batches(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, batchClients, batchSize, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	c, err := s.newCopiers(ctx, batchClients, batchSize)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	f := figureB1()
+	err = r.pair(ctx, &f, func() (float64, error) {
+		did, err := c.measure(ctx, r.times.round)
+		return did.perSecond(), err
+	}, func() (rate, error) { return closed(ctx, batchClients, r.times.round, l.send) })
+	if err != nil {
+		return err
+	}
+	if err := r.paced(ctx, &f, l, batchSize); err != nil {
+		return err
+	}
+	r.add(f)
+	return nil
+}
+
+// warm fills caches and connections before anything is measured.
+func (r *run) warm(ctx context.Context, l *ingestLoad) error {
+	_, err := closed(ctx, len(l.wires), time.Second, l.send)
+	return err
+}
+
+// paced adds the latencies at a share of what was reached.
+func (r *run) paced(ctx context.Context, f *Figure, l *ingestLoad, size int) error {
+	offered := f.Value * pacedShare
+	h, _, err := openOver(offered/float64(size), r.times.paced, len(l.wires), func(client, _ int) error {
+		_, err := l.send(client)
+		return err
+	}).run(ctx)
+	f.Latency = latencyOf(h)
+	f.LatencyAt = fmt.Sprintf("of a request, at %.0f events/s", offered)
+	return err
+}
+
+// singles is B2.
+func (r *run) singles(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, singleClients, 1, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "meterplex-bench-")
+	if err != nil {
+		return fmt.Errorf("make a folder for pgbench's script: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	in, err := s.newInserter(ctx, singleClients, filepath.Clean(scratch))
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	f := figureB2(in.how())
+	err = r.pair(ctx, &f, func() (float64, error) { return in.measure(ctx, r.times.round) },
+		func() (rate, error) { return closed(ctx, singleClients, r.times.round, l.send) })
+	if err != nil {
+		return err
+	}
+	if err := r.paced(ctx, &f, l, 1); err != nil {
+		return err
+	}
+	r.add(f)
+	return nil
+}
+
+const (
+	latencyRate = 1000
+	// steadyClients is what can be under way of a steady load of single requests;
+	// those beyond wait for a connection, and their time runs.
+	steadyClients = 32
+)
+
+// ingestLatency is B3, with everything running.
+func (r *run) ingestLatency(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, steadyClients, 1, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	if err := s.settled(ctx); err != nil {
+		return err
+	}
+	bare, err := r.bareCommits(ctx, s)
+	if err != nil {
+		return err
+	}
+	before := r.stand.meter.taken()
+	h, did, err := openOver(latencyRate, r.times.latency, steadyClients, func(client, _ int) error {
+		_, err := l.send(client)
+		return err
+	}).run(ctx)
+	if err != nil {
+		return err
+	}
+	f := figureB3()
+	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), did), r.stand.meter.memory()
+	f.Latency, f.LimitLatency = latencyOf(h), latencyOf(bare)
+	f.LatencyAt = fmt.Sprintf("at %d requests/s", latencyRate)
+	f.Value, f.Limit = f.Latency.P99, f.LimitLatency.P99
+	r.add(f)
+	return nil
+}
+
+const commitSQL = `INSERT INTO bench_commit SELECT $1::bigint, previous_position, now(), occurred_at, event_id, tenant_id, correlation_id, causation_id,
+ epoch, origin, partition, topic, subject, 'u/' || $1::bigint::text, payload_hash, payload, replay FROM bench_commit_sample`
+
+// bareCommits makes the same load of one insert and commit each, without a
+// service. The row is one of the log's.
+func (r *run) bareCommits(ctx context.Context, s *subject) (*hdrhistogram.Histogram, error) {
+	if err := s.cloneTables(ctx, commitTable); err != nil {
+		return nil, err
+	}
+	var conns []*pgx.Conn
+	defer func() {
+		for _, conn := range conns {
+			_ = conn.Close(context.Background())
+		}
+	}()
+	for range steadyClients {
+		conn, err := pgx.Connect(ctx, s.databaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("reach the database: %w", err)
+		}
+		conns = append(conns, conn)
+	}
+	_, err := conns[0].Exec(ctx, `CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows WHERE topic = 1 LIMIT 1`)
+	if err != nil {
+		return nil, fmt.Errorf("take a row of the log: %w", err)
+	}
+	h, _, err := openOver(latencyRate, r.times.latency, steadyClients, func(client, n int) error {
+		_, err := conns[client].Exec(ctx, commitSQL, int64(n+1))
+		return err
+	}).run(ctx)
+	return h, err
+}

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pgbenchScript is one insert, which is one commit, of a row as the log has them:
+// the same columns, the same indexes, a payload and a hash of the same size.
+const pgbenchScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload)
+ SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
+ 1, 1, :client_id % 16, 1, 1, 'u/abcdefghijkl-' || n,
+ '\x01e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
+ '{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00Z","type":"usage"}'
+ FROM nextval('bench_single_position') n;
+`
+
+// insertScript is the same for a client of our own.
+const insertScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload)
+ SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
+ 1, 1, $1::int % 16, 1, 1, 'u/abcdefghijkl-' || n,
+ '\x01e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
+ '{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00Z","type":"usage"}'
+ FROM nextval('bench_single_position') n`
+
+// inserter is the limit of B2: one row, one commit, as many at once as there are
+// clients.
+type inserter struct {
+	subject *subject
+	clients int
+	program string // pgbench, "" where there is none
+	script  string // its file
+	conns   []*pgx.Conn
+}
+
+func (s *subject) newInserter(ctx context.Context, clients int, scratch string) (*inserter, error) {
+	if err := s.cloneTables(ctx, singleTable); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.Connect(ctx, s.databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "CREATE SEQUENCE bench_single_position CACHE 32"); err != nil {
+		return nil, fmt.Errorf("make a sequence: %w", err)
+	}
+	in := &inserter{subject: s, clients: clients, program: s.stand.pgbench(), script: filepath.Join(scratch, "insert.sql")}
+	if in.program == "" {
+		return in, in.connect(ctx)
+	}
+	return in, os.WriteFile(in.script, []byte(pgbenchScript), 0o600)
+}
+
+// pgbench is the program beside the server's own, else the one in the PATH.
+func (s *stand) pgbench() string {
+	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", s.database.PID())); err == nil {
+		beside := filepath.Join(filepath.Dir(exe), "pgbench")
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
+	}
+	path, _ := exec.LookPath("pgbench")
+	return path
+}
+
+func (in *inserter) connect(ctx context.Context) error {
+	for range in.clients {
+		conn, err := pgx.Connect(ctx, in.subject.databaseURL)
+		if err != nil {
+			in.close()
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		in.conns = append(in.conns, conn)
+	}
+	return nil
+}
+
+func (in *inserter) close() {
+	for _, conn := range in.conns {
+		_ = conn.Close(context.Background())
+	}
+}
+
+// how says what measures.
+func (in *inserter) how() string {
+	if in.program == "" {
+		return "a loop in Go (no pgbench was found)"
+	}
+	return "pgbench -M prepared"
+}
+
+// measure gives the inserts, each committed, in a second.
+func (in *inserter) measure(ctx context.Context, d time.Duration) (float64, error) {
+	if in.program != "" {
+		return in.pgbench(ctx, d)
+	}
+	r, err := closed(ctx, in.clients, d, func(client int) (int, error) {
+		_, err := in.conns[client].Exec(ctx, insertScript, client)
+		return 1, err
+	})
+	return r.perSecond(), err
+}
+
+var transactionsPerSecond = regexp.MustCompile(`(?m)^tps = ([0-9.]+) `)
+
+func (in *inserter) pgbench(ctx context.Context, d time.Duration) (float64, error) {
+	u, err := url.Parse(in.subject.databaseURL)
+	if err != nil {
+		return 0, errors.New("the database's address is no URL")
+	}
+	password, _ := u.User.Password()
+	cmd := exec.CommandContext(ctx, in.program, "-n", "-M", "prepared", "-c", strconv.Itoa(in.clients), "-j", "2",
+		"-T", strconv.Itoa(int(d.Seconds())), "-f", in.script, "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), u.Path[1:])
+	cmd.Env = append(os.Environ(), "PGPASSWORD="+password, "PGSSLMODE=disable")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("run pgbench: %w: %.500s", err, out)
+	}
+	found := transactionsPerSecond.FindSubmatch(out)
+	if found == nil {
+		return 0, fmt.Errorf("pgbench does not say how fast it was: %.500s", out)
+	}
+	return strconv.ParseFloat(string(found[1]), 64)
+}

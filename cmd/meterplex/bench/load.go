@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// closed keeps a number of clients busy for a time, each sending again as soon
+// as it was answered, and gives how many events were answered in how long. It
+// finds the most that can be done; it says nothing about latency.
+func closed(ctx context.Context, clients int, d time.Duration, send func(client int) (int, error)) (rate, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errTimeIsUp)
+	defer cancel()
+	var done atomic.Int64
+	began := time.Now()
+	err := all(clients, func(client int) error {
+		for ctx.Err() == nil {
+			n, err := send(client)
+			if err != nil {
+				return err
+			}
+			done.Add(int64(n))
+		}
+		if err := context.Cause(ctx); !errors.Is(err, errTimeIsUp) {
+			return err
+		}
+		return nil
+	})
+	return rate{int(done.Load()), time.Since(began)}, err
+}
+
+var errTimeIsUp = errors.New("the time is up")
+
+// all runs n of a function and gives the errors of those that failed.
+func all(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { errs[i] = f(i) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// rate is how much was done in how long.
+type rate struct {
+	events int
+	took   time.Duration
+}
+
+func (r rate) perSecond() float64 { return float64(r.events) / r.took.Seconds() }
+
+// open is an open-loop load: the times of all sends are settled before the first,
+// whatever becomes of it. A latency counts from the time that was settled, so that
+// waiting for a free client, too, is a part of it (no coordinated omission).
+type open struct {
+	perSecond float64
+	sends     int
+	clients   int // how many can be under way; what is due beyond waits, and its time runs
+	send      func(client, n int) error
+}
+
+// due is when the n-th send has to be made.
+func (l *open) due(start time.Time, n int) time.Time {
+	return start.Add(time.Duration(float64(n) / l.perSecond * float64(time.Second)))
+}
+
+// openOver is a load that lasts a time.
+func openOver(perSecond float64, d time.Duration, clients int, send func(client, n int) error) *open {
+	return &open{perSecond: perSecond, sends: int(perSecond * d.Seconds()), clients: clients, send: send}
+}
+
+// run makes all the sends. The first error ends it.
+func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now().Add(10 * time.Millisecond)
+	ready := make(chan int, l.sends) // the clock never waits for a client
+	go l.clock(ctx, start, ready)
+	hists := make([]*hdrhistogram.Histogram, l.clients)
+	err := all(l.clients, func(client int) error {
+		hists[client] = newHistogram()
+		for n := range ready {
+			if err := l.send(client, n); err != nil {
+				cancel()
+				return err
+			}
+			record(hists[client], time.Since(l.due(start, n)))
+		}
+		return nil
+	})
+	total := newHistogram()
+	for _, h := range hists {
+		total.Merge(h)
+	}
+	return total, rate{int(total.TotalCount()), time.Since(start)}, errors.Join(err, ctx.Err())
+}
+
+// clock hands out each send when it is due, until ctx ends.
+func (l *open) clock(ctx context.Context, start time.Time, ready chan<- int) {
+	defer close(ready)
+	for n := range l.sends {
+		sleepUntil(l.due(start, n))
+		if ctx.Err() != nil {
+			return
+		}
+		ready <- n
+	}
+}
+
+// Latencies are kept in microseconds, to three digits, up to two minutes.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, (2 * time.Minute).Microseconds(), 3)
+}
+
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(min(max(d.Microseconds(), 1), h.HighestTrackableValue()))
+}

@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A send that hangs must not hide what came due meanwhile: with one client, all
+// later ones wait, and their time runs from when they were due.
+func TestOpenLoadCountsTheWaitForAClient(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	l := &open{perSecond: 1000, sends: 100, clients: 1, send: func(_, n int) error {
+		if n == 0 {
+			time.Sleep(stall)
+		}
+		return nil
+	}}
+	h, did, err := l.run(t.Context())
+	if err != nil || did.events != 100 || h.TotalCount() != 100 {
+		t.Fatalf("%d sends, %d latencies, %v", did.events, h.TotalCount(), err)
+	}
+	// The n-th was due n ms after the first and could not begin before the stall's end.
+	if least := (stall - 100*time.Millisecond).Microseconds(); h.Min() < least*99/100 {
+		t.Errorf("a latency of %d us, although no send could begin within %d us of its time", h.Min(), least)
+	}
+}
+
+func TestOpenLoadIsDueWhateverBecomesOfIt(t *testing.T) {
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	l := openOver(250, 4*time.Second, 1, nil)
+	if l.sends != 1000 {
+		t.Errorf("%d sends", l.sends)
+	}
+	for n, want := range map[int]time.Duration{0: 0, 1: 4 * time.Millisecond, 250: time.Second, 999: 3996 * time.Millisecond} {
+		if got := l.due(start, n).Sub(start); got != want {
+			t.Errorf("send %d is due after %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestOpenLoadSendsNothingEarly(t *testing.T) {
+	var early atomic.Int32
+	l := &open{perSecond: 2000, sends: 50, clients: 4}
+	start := time.Now()
+	l.send = func(_, n int) error {
+		if time.Now().Before(l.due(start, n)) { // run's own start is later than this one
+			early.Add(1)
+		}
+		return nil
+	}
+	if _, _, err := l.run(t.Context()); err != nil || early.Load() != 0 {
+		t.Errorf("%d sends came before their time, %v", early.Load(), err)
+	}
+}
+
+func TestOpenLoadEndsAtAnError(t *testing.T) {
+	bad := errors.New("refused")
+	l := &open{perSecond: 1000, sends: 1 << 20, clients: 3, send: func(_, n int) error {
+		if n == 5 {
+			return bad
+		}
+		return nil
+	}}
+	if _, _, err := l.run(t.Context()); !errors.Is(err, bad) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l.send = func(_, n int) error {
+		if n == 5 {
+			cancel()
+		}
+		return nil
+	}
+	if _, _, err := l.run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBatchesNeverRepeatAnID(t *testing.T) {
+	b := newBatch("h", &tenant{secret: "s"}, 3, time.Now())
+	seen := map[string]bool{}
+	for range 40 {
+		raw := string(b.next())
+		for _, at := range b.ids {
+			seen[raw[at:at+idDigits]] = true
+		}
+	}
+	if len(seen) != 120 || !seen["0000000120"] {
+		t.Errorf("%d ids of 120", len(seen))
+	}
+}
+
+func TestStatOfANameWithBlanks(t *testing.T) {
+	p := parseStat([]byte("42 (a) b (c)) S 7 1 1 0 -1 4194560 100 0 0 0 150 50 30 20 20 0 1 0"))
+	if p.parent != 7 || p.own != 2 || p.gone != 0.5 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// meter reads what processes took of the machine from /proc. On a system without
+// it everything is zero.
+type meter struct {
+	postgres, kafka, self int
+	service               atomic.Int64
+}
+
+func (m *meter) setService(pid int) { m.service.Store(int64(pid)) }
+
+// Taken is CPU time by process, in seconds: of the service, of all PostgreSQL's
+// processes, of Kafka's, of this load generator's; and of all processes that are
+// none of these.
+type Taken struct {
+	Service  float64 `json:"service"`
+	Postgres float64 `json:"postgres"`
+	Kafka    float64 `json:"kafka"`
+	Load     float64 `json:"load"`
+	Others   float64 `json:"others"`
+}
+
+func (t Taken) minus(o Taken) Taken {
+	return Taken{t.Service - o.Service, t.Postgres - o.Postgres, t.Kafka - o.Kafka, t.Load - o.Load, max(0, t.Others-o.Others)}
+}
+
+// Memory is resident memory in MiB. PostgreSQL's counts shared pages once.
+type Memory struct {
+	Service     float64 `json:"service"`
+	ServicePeak float64 `json:"servicePeak"`
+	Postgres    float64 `json:"postgres"`
+	Kafka       float64 `json:"kafka"`
+	Load        float64 `json:"load"`
+}
+
+// taken is what was taken since each process began.
+func (m *meter) taken() Taken {
+	list := processes()
+	t := Taken{
+		Service: list[int(m.service.Load())].own, Postgres: tree(list, m.postgres),
+		Kafka: list[m.kafka].own, Load: list[m.self].own,
+	}
+	t.Others = busy() - t.Service - t.Postgres - t.Kafka - t.Load
+	return t
+}
+
+func (m *meter) memory() Memory {
+	service := int(m.service.Load())
+	mem := Memory{Service: status(service, "VmRSS"), ServicePeak: status(service, "VmHWM"), Kafka: status(m.kafka, "VmRSS"), Load: status(m.self, "VmRSS")}
+	for pid, p := range processes() {
+		if pid == m.postgres || p.parent == m.postgres {
+			mem.Postgres += proportional(pid)
+		}
+	}
+	return mem
+}
+
+// process is a line of /proc/PID/stat: CPU seconds of its own, and those of its
+// children that ended.
+type process struct {
+	parent    int
+	own, gone float64
+}
+
+// ticksPerSecond is what Linux counts CPU time in for all programs.
+const ticksPerSecond = 100
+
+func processes() map[int]process {
+	list := map[int]process{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		pid, nerr := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err == nil && nerr == nil { // it may have ended
+			list[pid] = parseStat(raw)
+		}
+	}
+	return list
+}
+
+// parseStat reads the fields behind the name, which may hold anything (proc(5)).
+func parseStat(raw []byte) process {
+	_, rest, _ := bytes.Cut(raw[max(0, bytes.LastIndexByte(raw, ')')):], []byte(") "))
+	fields := strings.Fields(string(rest))
+	field := func(number int) float64 { // as proc(5) counts them
+		if i := number - 3; i < len(fields) {
+			n, _ := strconv.ParseFloat(fields[i], 64)
+			return n
+		}
+		return 0
+	}
+	return process{
+		parent: int(field(4)),
+		own:    (field(14) + field(15)) / ticksPerSecond,
+		gone:   (field(16) + field(17)) / ticksPerSecond,
+	}
+}
+
+// tree adds up a process and its children, those that ended included.
+func tree(list map[int]process, root int) float64 {
+	sum := list[root].own + list[root].gone
+	for _, p := range list {
+		if p.parent == root {
+			sum += p.own
+		}
+	}
+	return sum
+}
+
+// busy is the machine's CPU time that was not idle.
+func busy() float64 {
+	raw, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(raw), "\n")
+	sum := 0.0
+	for i, f := range strings.Fields(line) {
+		// user nice system idle iowait irq softirq steal; guests are in user.
+		if n, err := strconv.ParseFloat(f, 64); err == nil && i != 4 && i != 5 && i < 8 {
+			sum += n
+		}
+	}
+	return sum / ticksPerSecond
+}
+
+// status reads a size from /proc/PID/status, in MiB.
+func status(pid int, name string) float64 {
+	return sizeIn(fmt.Sprintf("/proc/%d/status", pid), name)
+}
+
+// proportional is a process' share of the memory that it has in common with others.
+func proportional(pid int) float64 { return sizeIn(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss") }
+
+func sizeIn(file, name string) float64 {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, found := strings.CutPrefix(line, name+":"); found {
+			n, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return n / 1024
+		}
+	}
+	return 0
+}

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Markdown is the report for people.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	kind := ""
+	if r.Quick {
+		kind = " (quick)"
+	}
+	fmt.Fprintf(&b, "# Benchmark of %s%s\n\n", r.Date.Format("2006-01-02 15:04 MST"), kind)
+	fmt.Fprintf(&b, "`%s`, %.0f s. Load, service, PostgreSQL and Kafka share this machine; fsync on, acks=all.\n\n", r.Command, r.Seconds)
+	r.conditions(&b)
+	b.WriteString("\n## Figures\n\n| # | what | measured | raw limit beside it | of the limit | aim | met |\n|---|---|---|---|---|---|---|\n")
+	for i := range r.Figures {
+		b.WriteString(r.Figures[i].row())
+	}
+	b.WriteString("\n## Latencies\n\nOpen loop: send times are settled beforehand and latency counts from them. Milliseconds.\n\n| # | load | p50 | p99 | max | limit p50 | p99 | max |\n|---|---|---|---|---|---|---|---|\n")
+	for i := range r.Figures {
+		b.WriteString(r.Figures[i].latencyRow())
+	}
+	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all that ran on the machine beside.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
+	for i := range r.Figures {
+		b.WriteString(r.Figures[i].cpuRow())
+	}
+	b.WriteString("\n## Resident memory, MiB\n\nPostgreSQL's shared pages count once.\n\n| # | service | its peak | PostgreSQL | Kafka | load generator |\n|---|---|---|---|---|---|\n")
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", f.ID, f.Memory.Service, f.Memory.ServicePeak, f.Memory.Postgres, f.Memory.Kafka, f.Memory.Load)
+	}
+	r.remarks(&b)
+	return b.String()
+}
+
+func (r *Report) conditions(b *strings.Builder) {
+	m, v := &r.Machine, &r.Versions
+	modified := ""
+	if v.Modified {
+		modified = ", with changes not committed"
+	}
+	fmt.Fprintf(b, "- Machine: %d cores (%s), %.1f GiB, %s, kernel %s; load average before the run %s\n", m.Cores, m.Processor, m.MemoryMiB/1024, m.OS, m.Kernel, m.LoadAvg)
+	fmt.Fprintf(b, "- Build: commit %s%s, %s; PostgreSQL %s; Apache Kafka %s\n", v.Commit, modified, v.Go, v.Postgres, v.Kafka)
+	fmt.Fprintf(b, "- PostgreSQL settings: %s\n", strings.Join(v.PostgresSettings, ", "))
+	fmt.Fprintf(b, "- %d tenants in as many log partitions; each event has an id of %d characters, a feature, an amount, a time and one member of metadata\n", tenantCount, dedupePrefix-2+idDigits)
+}
+
+func (r *Report) remarks(b *strings.Builder) {
+	b.WriteString("\n## Beside the figures\n\n")
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		if f.LimitIs != "" {
+			fmt.Fprintf(b, "- %s, limit: %s\n", f.ID, f.LimitIs)
+		}
+		if len(f.Runs) > 1 {
+			fmt.Fprintf(b, "- %s, rounds: %s; limit: %s\n", f.ID, list(f.Runs), list(f.LimitRuns))
+		}
+		for _, n := range f.Notes {
+			fmt.Fprintf(b, "- %s, %s: %s\n", f.ID, n.Name, n.Text)
+		}
+	}
+}
+
+func list(values []float64) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, short(v))
+	}
+	return strings.Join(texts, " · ")
+}
+
+func (f *Figure) row() string {
+	limit, ratio := "–", "–"
+	if f.Limit > 0 {
+		limit = short(f.Limit) + " " + f.Unit
+	}
+	if f.Ratio > 0 {
+		ratio = strconv.FormatFloat(f.Ratio, 'f', 2, 64)
+	}
+	var texts, met []string
+	for _, a := range f.Aims {
+		texts, met = append(texts, a.Text), append(met, yesNo(a.Met))
+	}
+	return fmt.Sprintf("| %s | %s | **%s %s** | %s | %s | %s | %s |\n", f.ID, f.What, short(f.Value), f.Unit, limit, ratio, orDash(texts, "; "), orDash(met, "; "))
+}
+
+func orDash(texts []string, with string) string {
+	if len(texts) == 0 {
+		return "–"
+	}
+	return strings.Join(texts, with)
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "**no**"
+}
+
+func (f *Figure) latencyRow() string {
+	if f.Latency == nil {
+		return ""
+	}
+	limit := "– | – | –"
+	if l := f.LimitLatency; l != nil {
+		limit = fmt.Sprintf("%s | %s | %s", short(l.P50), short(l.P99), short(l.Max))
+	}
+	l := f.Latency
+	return fmt.Sprintf("| %s | %s, %d of them | %s | %s | %s | %s |\n", f.ID, f.LatencyAt, l.Count, short(l.P50), short(l.P99), short(l.Max), limit)
+}
+
+func (f *Figure) cpuRow() string {
+	cell := func(each, seconds float64) string {
+		return fmt.Sprintf("%s (%.2f)", short(each), seconds/max(f.CPU.Elapsed, 0.001))
+	}
+	each, all := &f.CPU.MicrosEach, &f.CPU.Seconds
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", f.ID, thousands(int64(f.CPU.Events)), cell(each.Service, all.Service),
+		cell(each.Postgres, all.Postgres), cell(each.Kafka, all.Kafka), cell(each.Load, all.Load), cell(each.Others, all.Others))
+}
+
+// line is what is told as soon as a figure is known.
+func (f *Figure) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", short(f.Value), f.Unit)
+	if f.Limit > 0 {
+		fmt.Fprintf(&b, "; limit %s", short(f.Limit))
+	}
+	if f.Ratio > 0 {
+		fmt.Fprintf(&b, " (%.2f of it)", f.Ratio)
+	}
+	if f.Latency != nil {
+		fmt.Fprintf(&b, "; %s %s", f.Latency, f.LatencyAt)
+	}
+	for _, a := range f.Aims {
+		fmt.Fprintf(&b, "; %s: %s", a.Text, strings.Trim(yesNo(a.Met), "*"))
+	}
+	for _, n := range f.Notes {
+		fmt.Fprintf(&b, "\n%s: %s", n.Name, n.Text)
+	}
+	return b.String()
+}
+
+// short writes a number with as many digits as mean something.
+func short(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 1000:
+		return thousands(int64(math.Round(v)))
+	case a >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	default:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+}
+
+func thousands(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

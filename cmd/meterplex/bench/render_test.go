@@ -1,0 +1,44 @@
+package bench
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden report anew")
+
+func TestReportForPeople(t *testing.T) {
+	b1 := figureB1()
+	b1.Value, b1.Runs, b1.Limit, b1.LimitRuns, b1.Ratio = 45_000, []float64{44_000, 45_000, 46_000}, 50_000, []float64{50_000, 49_000, 51_000}, 0.9
+	b1.Latency, b1.LatencyAt = &Latency{20.5, 61.25, 101, 1234}, "of a request, at 31500 events/s"
+	b1.CPU = cpuOf(Taken{Service: 9, Postgres: 12, Kafka: 0.5, Load: 0.4, Others: 0.1}, rate{1_000_000, 24 * time.Second})
+	b3 := figureB3()
+	b3.Latency, b3.LimitLatency, b3.LatencyAt = &Latency{3, 15, 30, 30_000}, &Latency{1, 4, 9, 30_000}, "at 1000 requests/s"
+	b3.Value, b3.Limit = b3.Latency.P99, b3.LimitLatency.P99
+	b3.note("beside", "a note")
+	r := &Report{Date: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), Command: "meterplex bench", Seconds: 301,
+		Machine:  Machine{OS: "linux/amd64", Kernel: "6.1", Processor: "CPU", Cores: 2, MemoryMiB: 24_104, LoadAvg: "0.10 0.20 0.30"},
+		Versions: Versions{Commit: "abc", Modified: true, Go: "go1.26", Postgres: "15.18", PostgresSettings: []string{"fsync=on"}, Kafka: "4.3.1"},
+	}
+	for _, f := range []Figure{b1, b3} {
+		f.judge()
+		r.Figures = append(r.Figures, f)
+	}
+	got := r.Markdown()
+	const golden = "testdata/report.md"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || got != string(want) {
+		t.Errorf("the report differs from %s (-update writes it anew), %v:\n%s", golden, err, got)
+	}
+	if !strings.Contains(got, "| yes; yes |") || !strings.Contains(got, "| **no** |") {
+		t.Error("an aim that is met, or missed, is not told as such")
+	}
+}

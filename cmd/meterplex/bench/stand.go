@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// stand is where the service is measured: the servers that it works with, as it
+// would start them for itself.
+type stand struct {
+	cfg      *Config
+	database *local.Postgres
+	broker   *local.Kafka
+	meter    *meter
+	served   int
+}
+
+const stopTime = time.Minute
+
+func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
+	s := &stand{cfg: cfg}
+	var settings map[string]string
+	if cfg.Profile != "" {
+		settings = map[string]string{"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
+	}
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		s.database, err = local.StartPostgres(ctx, local.PostgresConfig{DataDir: dir, Log: cfg.Log, Settings: settings})
+		return err
+	})
+	g.Go(func() (err error) {
+		s.broker, err = local.StartKafka(ctx, local.KafkaConfig{DataDir: dir, Log: cfg.Log})
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.meter = &meter{postgres: s.database.PID(), kafka: s.broker.PID(), self: os.Getpid()}
+	return s, nil
+}
+
+func (s *stand) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	var errs []error
+	if s.broker != nil {
+		errs = append(errs, s.broker.Stop(ctx))
+	}
+	if s.database != nil {
+		home := s.database.Dir()
+		errs = append(errs, s.database.Stop(ctx))
+		// It may lie outside of the folder that the run made.
+		errs = append(errs, os.RemoveAll(home))
+	}
+	return errors.Join(errs...)
+}
+
+// newDatabase makes an empty database of the service's owner.
+func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
+	err := s.asAdmin(ctx, "postgres", "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" OWNER meterplex")
+	if err != nil {
+		return "", err
+	}
+	if s.cfg.Profile != "" {
+		if err := s.asAdmin(ctx, name, "CREATE EXTENSION pg_stat_statements"); err != nil {
+			return "", err
+		}
+	}
+	return inDatabase(s.database.URL(), name)
+}
+
+func inDatabase(address, name string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the database's address is no URL")
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}
+
+// asAdmin runs statements as the superuser.
+func (s *stand) asAdmin(ctx context.Context, database string, statements ...string) error {
+	address, err := inDatabase(s.database.AdminURL(), database)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return fmt.Errorf("reach the database as its superuser: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// even starts a measurement from a like state: what was written before is on disk.
+func (s *stand) even(ctx context.Context) error { return s.asAdmin(ctx, "postgres", "CHECKPOINT") }
+
+// versions adds those of the servers.
+func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
+	conn, err := pgx.Connect(ctx, s.database.URL())
+	if err != nil {
+		return v, fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&v.Postgres); err != nil {
+		return v, fmt.Errorf("ask for the database's version: %w", err)
+	}
+	rows, err := conn.Query(ctx, settingsSQL)
+	if err != nil {
+		return v, fmt.Errorf("read the database's settings: %w", err)
+	}
+	if v.PostgresSettings, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return v, fmt.Errorf("read the database's settings: %w", err)
+	}
+	v.Kafka = kafkaVersion
+	return v, nil
+}
+
+// kafkaVersion is the one that infra/local fetches and checks by its hashes.
+const kafkaVersion = "4.3.1"
+
+const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',
+ 'full_page_writes', 'shared_buffers', 'wal_buffers', 'max_wal_size', 'checkpoint_timeout', 'max_connections']) name`
+
+const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, round(total_plan_time) AS plan_ms,
+ round((total_exec_time + total_plan_time)::numeric * 1000 / greatest(calls, 1)) AS us_each, rows, shared_blks_hit, wal_bytes,
+ left(regexp_replace(query, '\s+', ' ', 'g'), 160) AS query
+ FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()
+ ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
+
+// keepProfile writes the database's statements by time.
+func (s *stand) keepProfile(ctx context.Context, dir string, subject *subject) error {
+	if dir == "" {
+		return nil
+	}
+	address, err := inDatabase(s.database.AdminURL(), subject.database)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return fmt.Errorf("reach the database as its superuser: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	f, err := os.Create(filepath.Join(dir, "statements-"+subject.roles+".csv"))
+	if err != nil {
+		return fmt.Errorf("write the statements: %w", err)
+	}
+	if _, err := conn.PgConn().CopyTo(ctx, f, statementsSQL); err != nil {
+		return errors.Join(fmt.Errorf("read the statements: %w", err), f.Close())
+	}
+	return f.Close()
+}

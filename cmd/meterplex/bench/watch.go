@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// watch follows B4 while the load runs and until all of it is in the aggregates.
+type watch struct {
+	run   *run
+	ended atomic.Bool // the load
+
+	first, last progress
+	atEnd       progress // the first look after the load
+	behind      int64    // at most
+	memory      Memory
+	measured    time.Time
+}
+
+// look notes one look, and says whether it was the last.
+func (w *watch) look(p progress) bool {
+	if w.first.at.IsZero() || p.recorded == w.first.recorded {
+		w.first = p
+	}
+	w.last = p
+	w.behind = max(w.behind, p.recorded-p.applied)
+	if p.at.Sub(w.measured) > time.Second {
+		w.measured = p.at
+		w.memory = w.memory.most(w.run.stand.meter.memory())
+	}
+	if !w.ended.Load() {
+		return false
+	}
+	if w.atEnd.at.IsZero() {
+		w.atEnd = p
+	}
+	return p.caughtUp()
+}
+
+// tell adds what the one figure does not say.
+func (w *watch) tell(f *Figure) {
+	during := rate{int(w.atEnd.applied - w.first.applied), w.atEnd.at.Sub(w.first.at)}
+	f.note("applied while the load ran", fmt.Sprintf("%.0f events/s over %.1f s", during.perSecond(), during.took.Seconds()))
+	f.note("recorded while the load ran", fmt.Sprintf("%.0f events/s", float64(w.atEnd.recorded-w.first.recorded)/during.took.Seconds()))
+	f.note("not yet applied", fmt.Sprintf("%d events at the end of the load, %d at most; all applied %.1f s after it", w.atEnd.recorded-w.atEnd.applied, w.behind, w.last.at.Sub(w.atEnd.at).Seconds()))
+	f.note("memory of the service (aim of B11: < 256 MiB)", fmt.Sprintf("%.0f MiB at most", w.memory.ServicePeak))
+}

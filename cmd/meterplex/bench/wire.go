@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// wire is one keep-alive connection that ingest requests are sent over. The load
+// shares the machine with what it loads, so it writes requests that are ready
+// made and reads of the answers no more than it must.
+type wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	line *textproto.Reader
+	body []byte
+}
+
+func dial(ctx context.Context, address string) (*wire, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the service: %w", err)
+	}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	return &wire{conn: conn, in: in, line: textproto.NewReader(in)}, nil
+}
+
+// dialAll opens as many connections as there are clients.
+func dialAll(ctx context.Context, url string, clients int) ([]*wire, func(), error) {
+	var wires []*wire
+	closeAll := func() {
+		for _, w := range wires {
+			w.conn.Close()
+		}
+	}
+	for range clients {
+		w, err := dial(ctx, strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		wires = append(wires, w)
+	}
+	return wires, closeAll, nil
+}
+
+// answerTime is when a request that has no answer yet ends the measurement.
+const answerTime = 60 * time.Second
+
+// send sends a request whole and reads the answer, whose body is valid until the
+// next call.
+func (w *wire) send(request []byte) (status int, body []byte, err error) {
+	if err := w.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return 0, nil, fmt.Errorf("bound a request: %w", err)
+	}
+	if _, err := w.conn.Write(request); err != nil {
+		return 0, nil, fmt.Errorf("send a request: %w", err)
+	}
+	first, err := w.line.ReadLineBytes()
+	if err != nil || len(first) < len("HTTP/1.1 200") {
+		return 0, nil, fmt.Errorf("read an answer: %w", errors.Join(err, errShort))
+	}
+	if status, err = strconv.Atoi(string(first[9:12])); err != nil {
+		return 0, nil, fmt.Errorf("read an answer's status: %w", err)
+	}
+	length, err := w.header()
+	if err != nil {
+		return 0, nil, err
+	}
+	if cap(w.body) < length {
+		w.body = make([]byte, length)
+	}
+	w.body = w.body[:length]
+	if _, err := io.ReadFull(w.in, w.body); err != nil {
+		return 0, nil, fmt.Errorf("read an answer's body: %w", err)
+	}
+	return status, w.body, nil
+}
+
+var errShort = errors.New("it is not HTTP, or has no length")
+
+// header reads past the header and gives the body's length.
+func (w *wire) header() (int, error) {
+	length := -1
+	for {
+		line, err := w.line.ReadLineBytes()
+		if err != nil {
+			return 0, fmt.Errorf("read an answer's header: %w", err)
+		}
+		if len(line) == 0 {
+			break
+		}
+		if v, found := bytes.CutPrefix(line, []byte("Content-Length: ")); found {
+			if length, err = strconv.Atoi(string(v)); err != nil {
+				return 0, fmt.Errorf("read an answer's length: %w", err)
+			}
+		}
+	}
+	if length < 0 {
+		return 0, errShort
+	}
+	return length, nil
+}
+
+// ingest sends events and makes sure that every one was accepted.
+func (w *wire) ingest(b *batch) error {
+	status, body, err := w.send(b.next())
+	if err != nil {
+		return err
+	}
+	if status != 202 || !bytes.HasPrefix(body, b.expect) {
+		return fmt.Errorf("not all %d events were accepted: %d: %.300s", b.size, status, body)
+	}
+	return nil
+}
+
+// lastPosition reads the position of the last event of the last answer.
+func (w *wire) lastPosition() (events.Position, error) {
+	const member = `"position":"`
+	at := bytes.LastIndex(w.body, []byte(member))
+	if at < 0 {
+		return events.Position{}, fmt.Errorf("the answer names no position: %.300s", w.body)
+	}
+	text, _, _ := strings.Cut(string(w.body[at+len(member):]), `"`)
+	return events.ParsePosition(text)
+}
