@@ -177,4 +177,3 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 	t.Logf("%d backends terminated", killed)
 	checkDense(t, pool)
 }
-
