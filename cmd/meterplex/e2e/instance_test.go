@@ -173,6 +173,16 @@ func (i *instance) end(sig syscall.Signal) (code int) {
 	return r.cmd.ProcessState.ExitCode()
 }
 
+// signal sends it a signal that does not end it.
+func (i *instance) signal(sig syscall.Signal) {
+	i.t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := i.run.cmd.Process.Signal(sig); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
 // kill ends it as a crash does.
 func (i *instance) kill() { i.end(syscall.SIGKILL) }
 

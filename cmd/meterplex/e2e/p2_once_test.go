@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -195,6 +196,38 @@ func TestP2_TwoInstances(t *testing.T) {
 	if l.lost() == 0 {
 		t.Error("no request was under way at the kill")
 	}
+	w.finish()
+}
+
+// An instance is frozen for longer than its session and its leases last, and goes
+// on as if nothing had happened: others have its partitions by then.
+func TestP2_ZombieInstance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.serve("")
+	b := w.serve("")
+	w.catalogue(a)
+	tenants := w.join(a, 3)
+	w.known(b, tenants)
+	w.membersAre(2)
+	m := calm()
+	l := w.drive(tenants, 2, m, func(int) string { return a.url() })
+	// A client of the zombie, too: what it has under way is frozen with it.
+	z := w.drive(tenants, 1, m, func(int) string { return b.url() })
+	l.more(200)
+	if n := w.relays(t); n != 2 {
+		t.Errorf("%d instances relay, want 2", n)
+	}
+	b.signal(syscall.SIGSTOP)
+	within(t, time.Minute, "the other has all partitions", func(ctx context.Context) (bool, string) {
+		n := w.members(ctx)
+		return n == len(groups()), fmt.Sprint(n)
+	})
+	l.more(100)
+	b.signal(syscall.SIGCONT)
+	l.more(200)
+	l.stop()
+	z.stop()
 	w.finish()
 }
 

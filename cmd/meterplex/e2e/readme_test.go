@@ -63,8 +63,12 @@ func TestReadmeTranscript(t *testing.T) {
 	}
 	shell := exec.CommandContext(t.Context(), "sh", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir = t.TempDir()
+	built, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := t.TempDir()
-	if err := os.Symlink(filepath.Join(binaryDir(), "meterplex"), filepath.Join(path, "meterplex")); err != nil {
+	if err := os.Symlink(built, filepath.Join(path, "meterplex")); err != nil {
 		t.Fatal(err)
 	}
 	shell.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + shell.Dir}

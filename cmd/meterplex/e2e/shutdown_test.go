@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // SIGTERM under load ends the process with 0; what was answered is there.
@@ -17,13 +19,49 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 3, usual(), func(int) string { return i.url() })
 	for range 2 {
+		w.membersAre(1)
 		l.more(300)
 		i.stop()
+		if n := w.members(t.Context()); n != 0 {
+			t.Errorf("%d members are left in the groups; what they had waits for their sessions to end", n)
+		}
 		i.start()
 	}
 	l.more(300)
 	l.stop()
 	w.finish()
+}
+
+// members counts the groups' members; -1 where a rebalance is under
+// way or the coordinator does not answer.
+func (w *world) members(ctx context.Context) (n int) {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	var names []string
+	for group := range groups() {
+		names = append(names, w.prefix+group)
+	}
+	described, err := kadm.NewClient(c).DescribeGroups(ctx, names...)
+	if err != nil {
+		return -1
+	}
+	for _, g := range described {
+		n += len(g.Members)
+		if g.State != "Stable" && len(g.Members) > 0 {
+			return -1
+		}
+	}
+	return n
+}
+
+// membersAre waits until each group has so many, and no rebalance is under way.
+func (w *world) membersAre(each int) {
+	w.t.Helper()
+	within(w.t, time.Minute, "the groups are joined", func(ctx context.Context) (bool, string) {
+		n := w.members(ctx)
+		return n == each*len(groups()), fmt.Sprint(n)
+	})
 }
 
 // Requests that wait for a lock when SIGTERM comes are finished and answered.
