@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -22,10 +21,7 @@ import (
 type lowRate struct {
 	cfg   SubscriberConfig
 	inner *wmkafka.Subscriber
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	open   sync.WaitGroup
+	open  watermill.Subscriptions
 }
 
 const lowRateRetry = time.Second
@@ -51,9 +47,7 @@ func NewLowRateSubscriber(cfg SubscriberConfig) (message.Subscriber, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a subscriber of watermill-kafka: %w", err)
 	}
-	s := &lowRate{cfg: cfg, inner: inner}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s, nil
+	return &lowRate{cfg: cfg, inner: inner}, nil
 }
 
 func saramaConfig(cfg *Config) (*sarama.Config, error) {
@@ -79,19 +73,7 @@ func (s *lowRate) Subscribe(ctx context.Context, topic string) (<-chan *message.
 	if _, known := events.TopicOf(topic); !known && !s.cfg.AllowAnyTopic {
 		return nil, fmt.Errorf("subscribe to %s: %w", topic, ErrUnknownTopic)
 	}
-	if s.ctx.Err() != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", topic, watermill.ErrClosed)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	unlink := context.AfterFunc(s.ctx, cancel)
-	out := make(chan *message.Message)
-	s.open.Go(func() {
-		defer close(out)
-		defer unlink()
-		defer cancel()
-		s.forward(ctx, topic, out)
-	})
-	return out, nil
+	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) { s.forward(ctx, topic, out) })
 }
 
 func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message.Message) {
@@ -127,10 +109,9 @@ func (s *lowRate) connect(ctx context.Context, topic string) <-chan *message.Mes
 
 // Close ends all subscriptions and waits for them.
 func (s *lowRate) Close() error {
-	s.cancel()
-	err := s.inner.Close()
-	s.open.Wait()
-	if err != nil {
+	// watermill-kafka ends with the subscriptions' contexts; Close waits for both.
+	_ = s.open.Close()
+	if err := s.inner.Close(); err != nil {
 		return fmt.Errorf("close the subscriber of watermill-kafka: %w", err)
 	}
 	return nil

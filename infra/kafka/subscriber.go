@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -59,12 +58,7 @@ const (
 type Subscriber struct {
 	cfg  SubscriberConfig
 	opts []kgo.Opt
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	closed bool
-	open   sync.WaitGroup
+	open watermill.Subscriptions
 }
 
 // NewSubscriber makes a subscriber. It reaches for the brokers only when it
@@ -91,7 +85,6 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		// A topic that was made anew is an error that only then comes to light.
 		kgo.KeepRetryableFetchErrors(),
 	)}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -121,39 +114,22 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if !known && !s.cfg.AllowAnyTopic {
 		return nil, fmt.Errorf("subscribe to %s: %w", topic, ErrUnknownTopic)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("subscribe to %s: %w", topic, watermill.ErrClosed)
-	}
-	out := make(chan *message.Message)
-	sub := &subscription{
-		cfg: &s.cfg, opts: s.opts, number: number, topic: s.cfg.TopicPrefix + topic,
-		delivery: watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout},
-	}
+	sub := &subscription{cfg: &s.cfg, opts: s.opts, number: number, topic: s.cfg.TopicPrefix + topic}
 	if err := sub.connect(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	unlink := context.AfterFunc(s.ctx, cancel)
-	s.open.Go(func() {
-		defer close(out)
-		defer unlink()
-		defer cancel()
+	out, err := s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
+		sub.delivery = watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout}
 		sub.run(ctx)
 	})
-	return out, nil
+	if err != nil {
+		sub.leave()
+	}
+	return out, err
 }
 
 // Close ends all subscriptions and waits until they left their group.
-func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
-	s.open.Wait()
-	return nil
-}
+func (s *Subscriber) Close() error { return s.open.Close() }
 
 // Records opens a message of a Subscriber.
 func Records(msg *message.Message) ([]events.Record, error) { return watermill.Records(msg) }

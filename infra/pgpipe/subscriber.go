@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -46,13 +45,8 @@ const (
 // group and topic. Ack moves the group on, Nack sends the same batch again, for
 // ever. A new group starts at the oldest row.
 type Subscriber struct {
-	cfg SubscriberConfig
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	closed bool
-	open   sync.WaitGroup
+	cfg  SubscriberConfig
+	open watermill.Subscriptions
 }
 
 // NewSubscriber makes a subscriber.
@@ -60,9 +54,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	s := &Subscriber{cfg: cfg}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s, nil
+	return &Subscriber{cfg: cfg}, nil
 }
 
 func (c *SubscriberConfig) defaults() error {
@@ -91,34 +83,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if _, err := s.cfg.known(topic); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("subscribe to %s: %w", topic, watermill.ErrClosed)
-	}
-	out := make(chan *message.Message)
-	sub := &subscription{
-		cfg: &s.cfg, topic: topic,
-		delivery: watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout},
-		errors:   &polling{logger: s.cfg.Logger, topic: topic, group: s.cfg.Group, interval: s.cfg.PollInterval},
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	unlink := context.AfterFunc(s.ctx, cancel)
-	s.open.Go(func() {
-		defer close(out)
-		defer unlink()
-		defer cancel()
+	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
+		sub := &subscription{
+			cfg: &s.cfg, topic: topic, delivery: watermill.Delivery{Out: out, Grace: s.cfg.CloseTimeout},
+			errors: &polling{logger: s.cfg.Logger, topic: topic, group: s.cfg.Group, interval: s.cfg.PollInterval},
+		}
 		sub.run(ctx)
 	})
-	return out, nil
 }
 
 // Close ends all subscriptions and waits for them.
-func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
-	s.open.Wait()
-	return nil
-}
+func (s *Subscriber) Close() error { return s.open.Close() }
