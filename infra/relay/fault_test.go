@@ -150,6 +150,10 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 			t.Errorf("letter %+v", l)
 		}
 	}
+	// The keys of a letter's fate say whether it may be retried: this retry failed.
+	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = $2`, all[7], events.KeyFailedAgain(letterID, 2)); n != 1 {
+		t.Errorf("%d events say that retry 2 of the letter failed, want 1", n)
+	}
 	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number || b.Attempt != 2 || b.DeadLetterID != letterID {
 		t.Errorf("letters %+v", letters)
 	}

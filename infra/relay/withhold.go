@@ -122,6 +122,9 @@ func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id
 	if topic == events.TopicUsageRaw || topic == events.TopicUsageValidated {
 		p.Counts.Parked = 1
 	}
+	if letter.Attempt > 0 { // whoever asks for the next retry finds by this key that this one is over
+		p.DedupeKey = events.KeyFailedAgain(letter.DeadLetterID, letter.Attempt)
+	}
 	if _, err := s.Appender.AppendTx(ctx, tx, []events.Pending{p}); err != nil {
 		return fmt.Errorf("appending a dead letter: %w", err)
 	}
