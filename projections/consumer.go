@@ -17,7 +17,7 @@ import (
 // Handler is what a consumer does with a batch of its source. Apply runs in the
 // transaction that moves the checkpoint, and may run again with a part of the
 // batch after a rollback: it keeps nothing of its own. The batch is in the order
-// of (partition, position) and holds no event twice and none that is withheld.
+// of (partition, position), holds no event twice, and of a topic none that is withheld.
 //
 // Folding each event is pure; call it through [Try], so that one that fails or
 // panics goes to Result.Failed while its neighbours go on. An error of Apply is a

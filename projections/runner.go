@@ -176,7 +176,10 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 	if len(chain) == 0 {
 		return done, nil // duplicates and the like: nothing moves
 	}
-	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
+	done.Applied = chain
+	if r.Consumer.Topic != 0 { // a reader of the log misses nothing that only the pipe could not carry
+		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
+	}
 	done.Passed += len(chain) - len(done.Applied)
 	all, err := r.fold(ctx, tx, done.Applied, lanes)
 	if err != nil {

@@ -176,6 +176,28 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 	}
 }
 
+// What the pipe could not carry is in the log: who reads the log folds it, whether
+// it was withheld before or after it was read.
+func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
+	w := newWorld(t)
+	tenant := tenantIn(6)
+	w.verdicts(tenant, "calls", 3)
+	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
+	w.must(err)
+	r, seen := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: 10})
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	g.Go(func() error { return r.Follow(ctx, nil) })
+	w.until(func() bool { return w.checkpoint(events.GroupEntitlements, 6) == 3 })
+	cancel()
+	w.must(g.Wait())
+	var used int
+	w.must(w.pool.QueryRow(t.Context(), `SELECT used::int FROM entitlement_usage WHERE tenant_id = $1 AND feature = 'calls'`, tenant).Scan(&used))
+	if used != 3 || seen.passed != 0 {
+		t.Fatalf("used %d, want 3; told %+v", used, seen)
+	}
+}
+
 // Nothing is read again while the relay has not passed it, nor while the consumer moves.
 func TestLostTailIsHealed(t *testing.T) {
 	w := newWorld(t)
