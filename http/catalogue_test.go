@@ -2,10 +2,15 @@ package http_test
 
 import (
 	"bytes"
+	"context"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/projections"
 )
 
 var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)
@@ -88,6 +93,35 @@ func TestCatalogueAnswers(t *testing.T) {
 		w.inUTC(c.path, got.body)
 	}
 	w.refused(w.do(call{method: "GET", path: "/api/v1/entitlements", key: a.key}), 401, "unauthenticated")
+}
+
+// Checks are folded from the log; the answer to a change waits until they see it.
+func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Settle = time.Minute })
+	w.catalogue()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: 10})
+		r.Poll = 50 * time.Millisecond
+		_ = r.Follow(ctx, nil)
+	}()
+	defer func() { stop(); <-done }()
+	a := w.party("A")
+	granted := func(want int) {
+		t.Helper()
+		if list := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(list) != want {
+			t.Errorf("%d entitlements, want %d", len(list), want)
+		}
+	}
+	granted(3)
+	for range 3 {
+		w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, map[string]any{"status": "PAST_DUE"}})
+		granted(0)
+		w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, map[string]any{"status": "ACTIVE"}})
+		granted(3)
+	}
 }
 
 func TestEntitlementsAreConditional(t *testing.T) {

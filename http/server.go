@@ -58,6 +58,9 @@ type Limits struct {
 	Requests int64
 	// Time is how long one request may be in work.
 	Time time.Duration
+	// Settle is how long the answer to a change of a subscription is held back until
+	// checks see it.
+	Settle time.Duration
 	// EventsPerSecond and EventsBurst bound the ingest of one tenant.
 	EventsPerSecond, EventsBurst float64
 }
@@ -69,6 +72,7 @@ func DefaultLimits() Limits {
 		Body:            4 << 20,
 		Requests:        2048,
 		Time:            40 * time.Second, // more than the longest wait a reader may ask for
+		Settle:          time.Second,
 		EventsPerSecond: 100_000,
 		EventsBurst:     200_000,
 	}
@@ -84,6 +88,9 @@ func (l Limits) orDefault() Limits {
 	}
 	if l.Time == 0 {
 		l.Time = d.Time
+	}
+	if l.Settle == 0 {
+		l.Settle = d.Settle
 	}
 	if l.EventsPerSecond == 0 {
 		l.EventsPerSecond = d.EventsPerSecond

@@ -55,7 +55,22 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	}
 	made, err := s.Catalogue.CreateSubscription(ctx, exchangeOf(ctx).caller, once, tenant,
 		commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status})
-	return &subscriptionAnswer{subscriptionBody(made)}, err
+	return s.settled(ctx, made, err)
+}
+
+// settled answers a change once checks see it: who reads this answer and asks what
+// is granted must not be told what was before. It is only held back so long: the
+// change holds, and is in the log, in any case.
+func (s *service) settled(ctx context.Context, changed domain.Subscription, err error) (*subscriptionAnswer, error) {
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
+	defer cancel()
+	if err := s.Reads.AwaitGrants(ctx, changed.TenantID); err != nil {
+		s.log.DebugContext(ctx, "a subscription was answered before checks see it", "tenant", changed.TenantID, "error", err)
+	}
+	return &subscriptionAnswer{subscriptionBody(changed)}, nil
 }
 
 func (s *service) listSubscriptions(ctx context.Context, in *tenantListRequest) (*listed[domain.Subscription], error) {
@@ -110,5 +125,5 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 	}
 	changed, err := s.Catalogue.ChangeSubscription(ctx, exchangeOf(ctx).caller, tenant, id,
 		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
-	return &subscriptionAnswer{subscriptionBody(changed)}, err
+	return s.settled(ctx, changed, err)
 }

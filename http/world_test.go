@@ -89,6 +89,7 @@ func (w *world) server() *http.Server {
 		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
+		Limits: http.Limits{Settle: time.Millisecond}, // nobody folds while a test asks
 	}
 }
 

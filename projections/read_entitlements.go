@@ -167,6 +167,29 @@ func (r *Reads) grants(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, 
 	return found, stands.asOf(tenant, w), nil
 }
 
+// AwaitGrants returns when checks see every subscription that the log holds now,
+// or when the context ends.
+func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
+	target := int64(-1)
+	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
+		var s standing
+		if err := r.snapshot(ctx, Viewer{Operator: true}, standingOf(entitlementsSource(), tenant, nil, &s)); err != nil {
+			return err
+		}
+		if target < 0 {
+			target = s.head // stands still, also where more is recorded meanwhile
+		}
+		if s.folded >= target {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
+}
+
 // check answers whether an amount may be used now.
 func (g *grant) check(amount int64, now time.Time) Check {
 	c := Check{Feature: g.feature, Reason: g.refusal()}
