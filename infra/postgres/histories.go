@@ -48,30 +48,44 @@ func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	return c.fresh(ctx, key)
 }
 
-// fresh asks the tables. The load outlives the first caller, since others wait for it.
+// fresh asks the tables. A load under way is joined, unless it began so long ago
+// that what it brings would be too old for who asks now.
 func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, error) {
+	oldest := c.now().Add(-confirmWithin)
+	for {
+		k, err := c.join(ctx, key)
+		if err != nil || !k.at.Before(oldest) {
+			return k.value, err
+		}
+	}
+}
+
+// join takes part in the load of a key. The load outlives the first caller, since
+// others wait for it, and what it brings is as old as its beginning.
+func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	c.mu.RLock()
 	era := c.era
 	c.mu.RUnlock()
-	at := c.now()
-	v, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
+	loaded, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		return c.load(ctx, key)
+		at := c.now()
+		v, err := c.load(ctx, key)
+		return kept[V]{v, at}, err
 	})
 	if err != nil {
-		var none V
-		return none, err
+		return kept[V]{}, err
 	}
+	k := loaded.(kept[V])
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.kept) >= maxCached {
 		clear(c.kept)
 	}
 	if c.era == era {
-		c.kept[key] = kept[V]{v.(V), at}
+		c.kept[key] = k
 	}
-	return v.(V), nil
+	return k, nil
 }
 
 // forget drops all: a change was committed here and must hold at once.
