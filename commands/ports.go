@@ -156,8 +156,8 @@ type Tx interface {
 	Append(p events.Pending) (events.Position, error)
 }
 
-// DeadLetter is what a retry needs to know of a dead letter. Status and Attempts
-// come from the log itself, so that they are never behind.
+// DeadLetter is what a retry needs to know of a dead letter. Status, Attempts and
+// Parked come from the log itself, so that they are never behind.
 type DeadLetter struct {
 	ID            uuid.UUID
 	TenantID      uuid.UUID
@@ -165,6 +165,7 @@ type DeadLetter struct {
 	Status        string // FAILED, RETRYING or RESOLVED (discarded ones are RESOLVED here: nothing is left to do)
 	RawPosition   int64  // number of the recorded event
 	Attempts      int    // retries so far
+	Parked        bool   // counted as parked by its last failure, which was no rejection
 	Source        int64  // number of the event that failed
 	SourceSubject events.Subject
 	SourceEventID uuid.UUID

@@ -89,9 +89,9 @@ func (d *DeadLetters) retry(tx Tx, request *events.Envelope, l *DeadLetter) erro
 // again makes the event that takes the failed one's way once more. A rejection
 // that is retried is accepted anew; what was parked is parked no longer.
 func again(tx Tx, l *DeadLetter, attempt int) (events.Subject, any, events.Counts, error) {
-	counts := events.Counts{Parked: -1}
-	if l.Stage == events.StageValidation {
-		counts = events.Counts{Accepted: 1}
+	counts := events.Counts{Accepted: 1}
+	if l.Parked {
+		counts = events.Counts{Parked: -1}
 	}
 	if l.SourceSubject.Topic() == events.TopicUsageValidated {
 		verdict, err := tx.Payload(l.Source)

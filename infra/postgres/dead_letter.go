@@ -46,8 +46,18 @@ func (t *changeTx) DeadLetter(id uuid.UUID) (*commands.DeadLetter, error) {
 	for d.Attempts < maxRetries && has(events.KeyRetry(id, d.Attempts+1)) {
 		d.Attempts++
 	}
-	d.Status = fate(d, has)
+	d.Status, d.Parked = fate(d, has), parked(d, has)
 	return d, nil
+}
+
+// parked says how the last failure was counted. A rejection is none of the parked,
+// neither is what is on no way to the aggregates.
+func parked(d *commands.DeadLetter, has func(string) bool) bool {
+	if d.Attempts > 0 {
+		return has(events.KeyFailedAgain(d.ID, d.Attempts))
+	}
+	topic := d.SourceSubject.Topic()
+	return d.Stage != events.StageValidation && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)
 }
 
 func fate(d *commands.DeadLetter, has func(string) bool) string {
