@@ -213,6 +213,7 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 		case <-timer.C:
 		case <-hint:
 		}
+		began := time.Now()
 		err := round()
 		switch {
 		case ctx.Err() != nil:
@@ -224,7 +225,22 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 		default:
 			timer.Reset(every)
 			backoff = backoffFirst
+			idle(ctx, min(minRound, every)-time.Since(began))
 		}
+	}
+}
+
+// minRound keeps a stream of hints from becoming a stream of transactions, each of
+// which costs about the same for one event as for a hundred.
+const minRound = 10 * time.Millisecond
+
+func idle(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 

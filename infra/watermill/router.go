@@ -71,6 +71,16 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 	return router, nil
 }
 
+// A consumer's transaction costs about the same for one record as for a hundred. A
+// batch of fewer than fullBatch records is acknowledged no sooner than batchPace
+// after it came, so that what arrives meanwhile makes the next one larger: at a
+// thousand events a second that is five of them in a transaction instead of one,
+// for 2.5 ms of latency on the average.
+const (
+	fullBatch = 100
+	batchPace = 5 * time.Millisecond
+)
+
 // AddConsumer adds a handler that gets the records of each batch. An error sends
 // the same batch again, for ever, after a pause that grows from 50 ms to 5 s.
 func AddConsumer(router *message.Router, name, topic string, sub message.Subscriber, process func(ctx context.Context, records []events.Record) error) {
@@ -79,7 +89,12 @@ func AddConsumer(router *message.Router, name, topic string, sub message.Subscri
 		if err != nil {
 			return err
 		}
-		return process(msg.Context(), records)
+		came := time.Now()
+		err = process(msg.Context(), records)
+		if err == nil && len(records) < fullBatch {
+			sleep(msg.Context(), batchPace-time.Since(came))
+		}
+		return err
 	})
 }
 
