@@ -65,7 +65,7 @@ func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchIte
 		if err != nil {
 			return nil, err
 		}
-		refusals[i] = refusal
+		refusals[i] = inBody(refusal, item)
 		submitted = append(submitted, Submitted{Pending: c.pending(by, item.Event), ProbeOnly: refusal != nil})
 		index = append(index, i)
 	}
@@ -87,6 +87,20 @@ func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchIte
 		c.Seen(by.TenantID, duplicates)
 	}
 	return verdicts, nil
+}
+
+// inBody points to the member at fault from the top of the body, as refusals of
+// shape do. A CloudEvent calls its members by other names: it gets no pointer.
+func inBody(refusal *domain.Error, item *domain.BatchItem) *domain.Error {
+	if refusal == nil || refusal.Pointer == "" {
+		return refusal
+	}
+	at := *refusal
+	at.Pointer = ""
+	if item.Event.Source == "" {
+		at.Pointer = fmt.Sprintf("/events/%d%s", item.Index, refusal.Pointer)
+	}
+	return &at
 }
 
 func (v *EventVerdict) reject(e *domain.Error) {

@@ -108,7 +108,7 @@ func TestIngestConfirmsANoAndTrustsACachedYes(t *testing.T) {
 			t.Errorf("%s: %+v", feature, v[0])
 		}
 	}
-	if v := ingest(t, &script{cached: active(), fresh: active()}, nil, one("a", "other", now)); v[0].Code != "feature_not_found" {
+	if v := ingest(t, &script{cached: active(), fresh: active()}, nil, one("a", "other", now)); v[0].Code != "feature_not_found" || v[0].Pointer != "/events/0/feature" {
 		t.Errorf("a feature that is not granted: %+v", v[0])
 	}
 }

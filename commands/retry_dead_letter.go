@@ -12,6 +12,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// MaxRetries bounds how often a dead letter is retried: what failed so often needs
+// a person, not another try.
+const MaxRetries = 100
+
 // DeadLetters retries what failed. The request is answered 202 and recorded; the
 // command router executes it. A retry is a new event, never the old one again.
 type DeadLetters struct {
@@ -43,6 +47,8 @@ func retryable(l *DeadLetter) *domain.Error {
 	switch {
 	case l.Stage == events.StageIngestion:
 		return refuse("dead_letter_not_retryable", "", "a payload conflict cannot be retried: the first payload stays; send the usage under an eventId of its own")
+	case l.Attempts >= MaxRetries:
+		return refuse("dead_letter_not_retryable", "", "the dead letter was retried %d times; what fails so often needs a mended cause and usage sent anew", MaxRetries)
 	case l.Status != events.StatusFailed:
 		return refuse("dead_letter_not_retryable", "", "the dead letter is %s; only FAILED ones are retried", l.Status)
 	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:

@@ -102,7 +102,7 @@ type usageEventsRequest struct {
 	Between
 	Paging
 	Feature string `query:"feature"`
-	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DEAD_LETTERED"`
+	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"Duplicates are answered, not stored: DUPLICATE lists none."`
 }
 
 func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[projections.UsageEventRow], error) {

@@ -18,10 +18,6 @@ const deadLetterSQL = `SELECT d.tenant_id, d.stage, d.source_position, l.subject
  WHERE d.id = $1 AND d.partition = $2 AND d.generation = (SELECT generation FROM projection_pointers
   WHERE projection = 'dead_letter_events' AND tenant_id = '00000000-0000-0000-0000-000000000000')`
 
-// maxRetries bounds how often a dead letter is retried: what failed so often
-// needs a person, not another try.
-const maxRetries = 100
-
 // DeadLetter implements commands.Tx: nil where the partition has no such letter.
 func (t *changeTx) DeadLetter(id uuid.UUID) (*commands.DeadLetter, error) {
 	d := &commands.DeadLetter{ID: id}
@@ -31,7 +27,7 @@ func (t *changeTx) DeadLetter(id uuid.UUID) (*commands.DeadLetter, error) {
 		return nil, err
 	}
 	keys := []string{events.KeyClosed(id), events.KeyValidated(d.RawPosition)}
-	for n := 1; n <= maxRetries; n++ {
+	for n := 1; n <= commands.MaxRetries; n++ {
 		keys = append(keys, events.KeyRetry(id, n), events.KeyFailedAgain(id, n), events.KeyRejected(d.RawPosition, n))
 	}
 	pending := make([]events.Pending, len(keys))
@@ -43,7 +39,7 @@ func (t *changeTx) DeadLetter(id uuid.UUID) (*commands.DeadLetter, error) {
 		return nil, fmt.Errorf("looking up a dead letter's fate: %w", err)
 	}
 	has := func(key string) bool { _, ok := known[logKey{d.TenantID, key}]; return ok }
-	for d.Attempts < maxRetries && has(events.KeyRetry(id, d.Attempts+1)) {
+	for d.Attempts < commands.MaxRetries && has(events.KeyRetry(id, d.Attempts+1)) {
 		d.Attempts++
 	}
 	d.Status, d.Parked = fate(d, has), parked(d, has)

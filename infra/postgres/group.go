@@ -37,10 +37,11 @@ func newGroup(l *Log, subs []*submission) *group {
 			m := member{sub, &s.places[i], len(g.members)}
 			if sub.ProbeOnly {
 				g.mustProbe = true
-			} else if first, ok := firsts[keyOf(&sub.Pending)]; ok {
+			}
+			if first, ok := firsts[keyOf(&sub.Pending)]; ok {
 				m.first = first
 				g.mustProbe = g.mustProbe || !sameHash(g.members[first].submitted.PayloadHash, sub.PayloadHash)
-			} else {
+			} else if !sub.ProbeOnly {
 				firsts[keyOf(&sub.Pending)] = m.first
 			}
 			g.members = append(g.members, m)
@@ -74,10 +75,10 @@ func (g *group) decide(ctx context.Context, conn *pgx.Conn, hs heads, origin []i
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
 			conflicts = m.compare(f, origin[i], conflicts)
-		case m.submitted.ProbeOnly:
-			*m.placement = commands.Placement{Status: commands.Absent}
 		case m.first != i:
 			conflicts = m.compare(g.inGroup(m.first), origin[i], conflicts)
+		case m.submitted.ProbeOnly:
+			*m.placement = commands.Placement{Status: commands.Absent}
 		default:
 			r := hs.place(&m.submitted.Pending, origin[i], now)
 			g.rows = append(g.rows, r)
