@@ -70,7 +70,7 @@ func outage(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("METERPLEX_TEST_OUTAGE")
 	if text == "" {
-		return 8 * time.Second
+		return 5 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	m := usual()
 	m.pause = 0
 	l := w.drive(tenants, 4, m, func(int) string { return i.url() })
-	for range 3 {
+	for range 2 {
 		l.more(500)
 		before := l.lost()
 		i.kill()

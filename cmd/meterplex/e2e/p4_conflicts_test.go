@@ -14,6 +14,7 @@ import (
 func TestP4_ConflictsAreTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.pipe = "postgres" // nothing here is about the pipe
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)

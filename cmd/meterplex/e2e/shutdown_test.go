@@ -68,6 +68,7 @@ func (w *world) membersAre(each int) {
 func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.pipe = "postgres" // nothing here is about the pipe
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.join(i, 1)[0]
