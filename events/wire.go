@@ -1,7 +1,6 @@
 package events
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,10 +137,12 @@ var (
 // ParseWire reads what AppendWire wrote. Previous and PayloadHash do not travel
 // in the value and stay empty.
 func ParseWire(value []byte) (Envelope, error) {
-	var w wire
-	dec := json.NewDecoder(bytes.NewReader(value))
-	if err := dec.Decode(&w); err != nil {
-		return Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
+	w, ok := parseCanonical(value)
+	if !ok {
+		w = wire{}
+		if err := json.Unmarshal(value, &w); err != nil {
+			return Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
+		}
 	}
 	subject, ok := SubjectOf(w.EventType, w.EventVersion)
 	if !ok {

@@ -1,0 +1,67 @@
+package events
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+func TestTheFastReaderTakesWhatIsWritten(t *testing.T) {
+	for name, change := range map[string]func(*Envelope){
+		"usual":        func(*Envelope) {},
+		"no trace":     func(e *Envelope) { e.CorrelationID = uuid.Nil },
+		"a cause":      func(e *Envelope) { e.CausationID = e.TenantID },
+		"the platform": func(e *Envelope) { e.TenantID, e.Position.Partition = Platform, 0 },
+		"a nasty value": func(e *Envelope) {
+			e.Payload = json.RawMessage(`{"a":",\"metadata\":{\"retentionClass\":\"","b":[{}]}`)
+		},
+	} {
+		e := sample()
+		e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
+		change(&e)
+		value, err := AppendWire(nil, &e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, ok := parseCanonical(value)
+		if !ok {
+			t.Errorf("%s: left to the general decoder: %s", name, value)
+		}
+		var general wire
+		if err := json.Unmarshal(value, &general); err != nil || !reflect.DeepEqual(w, general) {
+			t.Errorf("%s: %v\nfast    %+v\ngeneral %+v", name, err, w, general)
+		}
+	}
+}
+
+func FuzzParseWire(f *testing.F) {
+	e := sample()
+	value, _ := AppendWire(nil, &e)
+	f.Add(value)
+	e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
+	value, _ = AppendWire(nil, &e)
+	f.Add(value)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w, ok := parseCanonical(b)
+		if !ok {
+			return
+		}
+		var general wire
+		if err := json.Unmarshal(b, &general); err != nil || !reflect.DeepEqual(w, general) {
+			t.Fatalf("another opinion than the general decoder's: %v\n%q", err, b)
+		}
+	})
+}
+
+func BenchmarkParseWire(b *testing.B) {
+	e := sample()
+	e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
+	value, _ := AppendWire(nil, &e)
+	for b.Loop() {
+		if _, err := ParseWire(value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
