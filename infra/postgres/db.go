@@ -101,6 +101,7 @@ func sqlState(err error) string {
 
 const (
 	uniqueViolation = "23505"
+	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there
 	commitTimeout   = 10 * time.Second
 )
 
@@ -127,13 +128,17 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 	for name, value := range workerParams(cfg.ApplicationName) {
 		cc.RuntimeParams[name] = value
 	}
+	// The pipe's readers hold a transaction open while a handler runs.
+	cc.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 	return stdlib.OpenDB(*cc), nil
 }
 
 func workerParams(application string) map[string]string {
 	return map[string]string{
 		"role": WorkerRole, "application_name": application, "timezone": "UTC", "synchronous_commit": "on",
-		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "60s",
+		// No transaction of ours pauses: one that does belongs to a process that is
+		// frozen or cut off, and whole partitions wait for what it has locked.
+		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
 		// A plan cached while a table was empty must not be kept when it has grown.
 		"plan_cache_mode": "force_custom_plan",
 	}

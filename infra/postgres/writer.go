@@ -150,10 +150,10 @@ func (w *writer) commit(group []*submission) {
 
 // hopeless tells errors of the server that trying again cannot mend: all but
 // lost connections (08), conflicts (40), resources (53), interventions and
-// shutdowns (57), and locks that were not had (55).
+// shutdowns (57), locks that were not had (55), and a pause of this process.
 func (w *writer) hopeless(err error) bool {
 	state := sqlState(err)
-	return state != "" && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
+	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
