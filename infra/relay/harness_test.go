@@ -165,6 +165,13 @@ func (w *world) relay(instance string) *relay.Relay {
 	}
 }
 
+// patient gives a relay leases that outlast what a busy machine does to a test in
+// which no lease is meant to end by itself.
+func patient(r *relay.Relay) *relay.Relay {
+	r.LeaseTTL = 10 * time.Second
+	return r
+}
+
 // start runs a relay; the function it returns stops it and waits.
 func (w *world) start(r *relay.Relay) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,7 +10,7 @@ import (
 
 func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 	w := newWorld(t)
-	stop := w.start(w.relay("one"))
+	stop := w.start(patient(w.relay("one")))
 	all := tenants(100)
 	for range 20 {
 		w.appendUsage(5, all...)
@@ -28,7 +28,7 @@ func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 	w := newWorld(t)
 	all := tenantsOfAllPartitions()
-	stopOne := w.start(w.relay("one"))
+	stopOne := w.start(patient(w.relay("one")))
 	w.until("one holds all", func() bool { return w.held("one") == events.Partitions })
 	ctx, cancel := context.WithCancel(context.Background())
 	appended := make(chan struct{})
@@ -38,13 +38,13 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 			w.appendUsage(3, all...)
 		}
 	}()
-	stopTwo := w.start(w.relay("two"))
+	stopTwo := w.start(patient(w.relay("two")))
 	w.until("two has its share", func() bool { return w.held("one") == 16 && w.held("two") == 16 })
 	stopOne()
 	left := time.Now()
 	w.until("two holds all", func() bool { return w.held("two") == events.Partitions })
-	t.Logf("taken over %v after a clean stop, leases last 1s", time.Since(left))
-	w.start(w.relay("three"))
+	t.Logf("taken over %v after a clean stop, leases last 10s", time.Since(left))
+	w.start(patient(w.relay("three")))
 	w.until("three has its share", func() bool { return w.held("three") == 16 })
 	cancel()
 	<-appended
