@@ -212,8 +212,8 @@ func TestP2_ZombieInstance(t *testing.T) {
 	w.membersAre(2)
 	m := calm()
 	l := w.drive(tenants, 2, m, func(int) string { return a.url() })
-	// A client of the zombie, too: what it has under way is frozen with it.
-	z := w.drive(tenants, 1, m, func(int) string { return b.url() })
+	// Clients of the zombie, too: what it has under way is frozen with it, locks held.
+	z := w.drive(tenants, 3, usual(), func(int) string { return b.url() })
 	l.more(200)
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
@@ -223,12 +223,40 @@ func TestP2_ZombieInstance(t *testing.T) {
 		n := w.members(ctx)
 		return n == len(groups()), fmt.Sprint(n)
 	})
-	l.more(100)
+	for _, x := range tenants {
+		from := x.ledger.acked()
+		within(t, 30*time.Second, "no tenant waits for what the frozen one has locked", func(ctx context.Context) (bool, string) {
+			return x.ledger.acked() > from || w.frozenInCopy(ctx), w.transactions(ctx)
+		})
+	}
 	b.signal(syscall.SIGCONT)
 	l.more(200)
 	l.stop()
 	z.stop()
 	w.finish()
+}
+
+// transactions tells of the sessions that are in the middle of one.
+func (w *world) transactions(ctx context.Context) (all string) {
+	err := w.sql.QueryRow(ctx, `SELECT coalesce(string_agg(format('%s %s on %s for %s: %s', state, wait_event, pg_blocking_pids(pid), now() - xact_start, left(query, 80)), E'\n'), '')
+FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()`).Scan(&all)
+	if err != nil {
+		return err.Error()
+	}
+	return all
+}
+
+// frozenInCopy says whether the process was frozen between a COPY and its data.
+// The server waits for those as long as the connection lasts, and no timeout of
+// its own ends that wait.
+func (w *world) frozenInCopy(ctx context.Context) (found bool) {
+	w.t.Helper()
+	err := w.sql.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+AND wait_event = 'ClientRead' AND query LIKE 'COPY%' AND query_start < now() - interval '10 s')`).Scan(&found)
+	if err == nil && found {
+		w.t.Log("the frozen instance waits in mid-COPY; its partition waits with it")
+	}
+	return err == nil && found
 }
 
 // relays waits until both have partitions and counts who holds any.
