@@ -38,6 +38,12 @@ func (p Position) String() string {
 	return strconv.Itoa(int(p.Partition)) + "-" + strconv.FormatInt(p.Number, 10)
 }
 
+// Stretch is the numbers of a partition after one, up to and with another.
+type Stretch struct {
+	Partition   int16
+	After, UpTo int64
+}
+
 // ParsePosition reads the form that String writes, and nothing else.
 func ParsePosition(s string) (Position, error) {
 	left, right, ok := strings.Cut(s, "-")

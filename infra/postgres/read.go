@@ -32,17 +32,45 @@ func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upT
 	return l.read(ctx, tx, partition, after, upTo, topic, limit)
 }
 
+// One statement for many partitions: planned once, answered in one round trip.
+// LATERAL keeps it a stretch of the key for each.
+const readStretchesSQL = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
+ CROSS JOIN LATERAL (
+  SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
+   l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''), w.position IS NOT NULL
+  FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position
+  WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to ORDER BY l.position LIMIT $4) l`
+
+// ReadStretches gives the events of several stretches of the log, those of each
+// in order, at most limit of each.
+func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
+	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
+	for i, s := range stretches {
+		partitions[i], after[i], upTo[i] = s.Partition, s.After, s.UpTo
+	}
+	rows, err := l.pool.Query(ctx, readStretchesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partitions, after, upTo, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return l.envelopes(ctx, l.pool, rows, func(r *rowReader) int16 { return r.int16() })
+}
+
 func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
 	rows, err := q.Query(ctx, readSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, after, upTo, int16(topic), limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
+	return l.envelopes(ctx, q, rows, func(*rowReader) int16 { return partition })
+}
+
+// envelopes reads rows whose partition partitionOf knows or takes.
+func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
 	var list []events.Envelope
 	var origin []int32
 	for rows.Next() {
 		r := rowReader{values: rows.RawValues()}
-		e, id := r.envelope(partition)
+		e, id := r.envelope(partitionOf(&r))
 		if r.err != nil {
 			return nil, r.err
 		}

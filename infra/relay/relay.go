@@ -28,6 +28,8 @@ type Log interface {
 	// Read gives the events of a partition after a number, up to and with another,
 	// in order and without holes, at most limit.
 	Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error)
+	// ReadStretches is Read for several partitions at once, at most limit of each.
+	ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error)
 }
 
 // Appender appends to the log inside a transaction that holds its checkpoints
