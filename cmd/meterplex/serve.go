@@ -38,6 +38,10 @@ func (c *ServeCmd) Run(a *app) error {
 	go func() {
 		select {
 		case at := <-ready:
+			if at.URL == "" {
+				a.say("The service runs, without the role api: nothing answers HTTP here")
+				return
+			}
 			a.say("The service answers at %s", at.URL)
 		case <-a.ctx.Done():
 		}
