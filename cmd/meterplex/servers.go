@@ -42,19 +42,19 @@ func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error)
 
 // choosePipe settles what events travel through: what was asked for, else Kafka
 // where there is one or one can be started, else PostgreSQL.
-func (s *servers) choosePipe(cfg Config) (Config, error) {
+func (s *servers) choosePipe(cfg Config) Config {
 	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
 		if cfg.Pipe == "" {
 			cfg.Pipe = pipeKafka
 		}
-		return cfg, nil
+		return cfg
 	}
 	cfg.Pipe = pipeKafka
 	if err := local.KafkaAvailable(); err != nil {
 		s.logger.Warn("no Kafka: events go through PostgreSQL (METERPLEX_PIPE=postgres)", "because", err)
 		cfg.Pipe = pipePostgres
 	}
-	return cfg, nil
+	return cfg
 }
 
 // startBroker starts a Kafka where one is needed and none is given.

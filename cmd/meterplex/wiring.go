@@ -70,10 +70,7 @@ func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err er
 func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, startUp)
 	defer cancel()
-	cfg, err := s.choosePipe(cfg)
-	if err != nil {
-		return cfg, err
-	}
+	cfg = s.choosePipe(cfg)
 	var brokers Config
 	var both errgroup.Group
 	both.Go(func() (err error) { brokers, err = s.startBroker(ctx, cfg); return err })
@@ -88,7 +85,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 		}
 		return err
 	})
-	err = both.Wait()
+	err := both.Wait()
 	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
 	return cfg, err
 }

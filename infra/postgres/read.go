@@ -14,11 +14,14 @@ type Queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+// readColumns are the values that rowReader.envelope takes, in its order.
+const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
+ l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''), w.position IS NOT NULL
+ FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position`
+
 // The topic is compared inside the scan of the key: a partition's stretch is
 // read once, whatever it holds.
-const readSQL = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
- l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''), w.position IS NOT NULL
- FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position
+const readSQL = readColumns + `
  WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND ($4 = 0 OR l.topic = $4) ORDER BY l.position LIMIT $5`
 
 // Read gives the events of a partition after a number up to and with another, in
@@ -36,9 +39,7 @@ func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upT
 // LATERAL keeps it a stretch of the key for each.
 const readStretchesSQL = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
  CROSS JOIN LATERAL (
-  SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
-   l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''), w.position IS NOT NULL
-  FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position
+  ` + readColumns + `
   WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to ORDER BY l.position LIMIT $4) l`
 
 // ReadStretches gives the events of several stretches of the log, those of each
