@@ -49,6 +49,20 @@ type EventVerdict struct {
 // Do answers each item in its order. The error is ErrUnavailable: then nothing is
 // known of the batch, and it should be sent again as it is.
 func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {
+	return c.do(ctx, by, items, nil)
+}
+
+// inbox is for usage that nobody waits for the answer of: what is refused is stored
+// together with what is accepted.
+type inbox struct {
+	// pending gives the event that records the refusal of an item; of one that is not
+	// refused it needs the key alone.
+	pending func(i int, refusal *domain.Error) events.Pending
+	barred  *domain.Error // refuses, as a matter of policy, whatever is new
+}
+
+// do is Do, with an inbox or without.
+func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox) ([]EventVerdict, error) {
 	verdicts := make([]EventVerdict, len(items))
 	refusals := make([]*domain.Error, len(items)) // of policy
 	submitted := make([]Submitted, 0, len(items))
@@ -59,15 +73,24 @@ func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchIte
 		verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
 		if item.Err != nil {
 			verdicts[i].reject(item.Err)
+			if in != nil {
+				submitted, index = append(submitted, Submitted{Pending: in.pending(i, item.Err)}), append(index, i)
+			}
 			continue
 		}
 		refusal, err := policy.check(ctx, item.Event)
 		if err != nil {
 			return nil, err
 		}
+		if in != nil && in.barred != nil {
+			refusal = in.barred
+		}
 		refusals[i] = inBody(refusal, item)
-		submitted = append(submitted, Submitted{Pending: c.pending(by, item.Event), ProbeOnly: refusal != nil})
-		index = append(index, i)
+		s := Submitted{Pending: c.pending(by, item.Event), ProbeOnly: refusal != nil}
+		if in != nil {
+			s.claim(in.pending(i, refusals[i]))
+		}
+		submitted, index = append(submitted, s), append(index, i)
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
@@ -76,6 +99,10 @@ func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchIte
 	duplicates := 0
 	for n, place := range places {
 		v := &verdicts[index[n]]
+		if v.Status == StatusRejected { // by its shape; the refusal is stored
+			v.Position = &places[n].Position
+			continue
+		}
 		if err := v.place(place, refusals[index[n]]); err != nil {
 			return nil, err
 		}
@@ -87,6 +114,14 @@ func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchIte
 		c.Seen(by.TenantID, duplicates)
 	}
 	return verdicts, nil
+}
+
+// claim names the inbox key of an event, and what is stored where it is refused.
+func (s *Submitted) claim(refusal events.Pending) {
+	s.Inbox = refusal.DedupeKey
+	if s.ProbeOnly {
+		s.Refusal = &refusal
+	}
 }
 
 // inBody points to the member at fault from the top of the body, as refusals of
@@ -121,6 +156,11 @@ func (v *EventVerdict) place(p Placement, refusal *domain.Error) error {
 		}
 		v.reject(refusal)
 		return nil
+	case Refused:
+		if refusal == nil {
+			refusal = refuse("refused_before", "", "an earlier delivery of the same message was refused")
+		}
+		v.reject(refusal)
 	default:
 		return fmt.Errorf("%w: the log gave no verdict", ErrUnavailable)
 	}

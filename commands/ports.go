@@ -25,6 +25,8 @@ type Caller struct {
 	Scopes        []string
 	CorrelationID uuid.UUID
 	Replay        string // the Meterplex-Replay header
+	// Actor is who acts where that is no key.
+	Actor events.Actor
 }
 
 // Has reports whether the caller holds a scope; admin includes the other
@@ -39,6 +41,9 @@ func (c *Caller) Has(scope string) bool {
 }
 
 func (c *Caller) actor() events.Actor {
+	if c.Actor.Type != "" {
+		return c.Actor
+	}
 	return events.Actor{Type: "api_key", ID: c.KeyID.String()}
 }
 
@@ -69,6 +74,13 @@ func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, Scope
 type Submitted struct {
 	events.Pending
 	ProbeOnly bool
+	// Inbox is the key under which a refusal of this event is recorded, "" where
+	// refusals are only answered. Where the log has it, the event was refused before:
+	// it is neither compared nor stored, however often it is delivered.
+	Inbox string
+	// Refusal, whose key is Inbox, is stored in place of a ProbeOnly event whose own
+	// key is not known.
+	Refusal *events.Pending
 }
 
 // Placement says what became of a submitted event.
@@ -87,6 +99,7 @@ const (
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
 	Absent                           // ProbeOnly, and the key is not known
+	Refused                          // the refusal is stored at Position, now or before
 )
 
 // UsageLog takes usage into the log.
@@ -148,27 +161,33 @@ type Tx interface {
 	InForce(tenant uuid.UUID) (*domain.Subscription, error)
 	SaveSubscription(s domain.Subscription) error
 	SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error
-	DeadLetter(id uuid.UUID) (*DeadLetter, error)
-	// Payload reads what an event of the tenant's partition says.
-	Payload(number int64) (events.Envelope, error)
+	// DeadLetters gives those of the ids that are dead letters of the partition.
+	DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*DeadLetter, error)
+	// Events reads events of the partition by their numbers.
+	Events(numbers []int64) (map[int64]events.Envelope, error)
 
 	// Append gives the event its place in the log.
 	Append(p events.Pending) (events.Position, error)
+	// AppendAll is Append of many, in their order.
+	AppendAll(list []events.Pending) error
 }
 
-// DeadLetter is what a retry needs to know of a dead letter. Status, Attempts and
-// Parked come from the log itself, so that they are never behind.
+// DeadLetter is what decides over a dead letter's fate. All but what failed comes
+// from the log itself, under the head's lock, so that it is never behind.
 type DeadLetter struct {
 	ID            uuid.UUID
 	TenantID      uuid.UUID
 	Stage         string
-	Status        string // FAILED, RETRYING or RESOLVED (discarded ones are RESOLVED here: nothing is left to do)
-	RawPosition   int64  // number of the recorded event
-	Attempts      int    // retries so far
-	Parked        bool   // counted as parked by its last failure, which was no rejection
-	Source        int64  // number of the event that failed
+	Source        int64 // number of the event that failed
 	SourceSubject events.Subject
-	SourceEventID uuid.UUID
+	RawPosition   int64 // number of the recorded event
+
+	Status   string      // FAILED, RETRYING, RESOLVED or DISCARDED
+	Attempts int         // retries so far
+	Parked   bool        // counted as parked by its last failure, which was no rejection
+	Requests int         // times that a bulk asked for a retry
+	Waiting  bool        // the last of them is still to be executed
+	AskedBy  []uuid.UUID // the bulks that asked for a retry or discarded it
 }
 
 // Keyring finds keys.

@@ -16,8 +16,9 @@ import (
 // a person, not another try.
 const MaxRetries = 100
 
-// DeadLetters retries what failed. The request is answered 202 and recorded; the
-// command router executes it. A retry is a new event, never the old one again.
+// DeadLetters decides over what failed. A retry is answered 202 and recorded; the
+// command router executes it. It is a new event, never the old one again. A
+// discard is done when it is answered.
 type DeadLetters struct {
 	Store Store
 	Now   Clock
@@ -29,102 +30,168 @@ func (d *DeadLetters) now() time.Time { return d.Now().UTC().Truncate(time.Micro
 // RequestRetry records the wish to retry a tenant's dead letter.
 func (d *DeadLetters) RequestRetry(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (events.Position, error) {
 	return changeOne(ctx, d.Store, tenant, by, once, func(tx Tx) (events.Position, error) {
-		letter, err := tx.DeadLetter(id)
+		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
 			return events.Position{}, err
-		}
-		if letter == nil || letter.TenantID != tenant {
-			return events.Position{}, refuse("dead_letter_not_found", "", "no such dead letter")
 		}
 		if refusal := retryable(letter); refusal != nil {
 			return events.Position{}, refusal
 		}
-		return appendEvent(tx, d.NewID(), d.now(), by, once, tenant, events.RetryRequested, events.Retry{DeadLetterID: id, Reason: reason})
+		return appendEvent(tx, d.NewID(), d.now(), by, once, tenant, events.RetryRequested,
+			events.Retry{DeadLetterID: id, Attempt: letter.Attempts + 1, Reason: reason})
 	})
 }
 
+// deadLetter loads one of a tenant's.
+func deadLetter(tx Tx, id, tenant uuid.UUID) (*DeadLetter, error) {
+	found, err := tx.DeadLetters([]uuid.UUID{id})
+	if err != nil {
+		return nil, err
+	}
+	if letter := found[id]; letter != nil && letter.TenantID == tenant {
+		return letter, nil
+	}
+	return nil, noDeadLetter()
+}
+
+func noDeadLetter() *domain.Error {
+	return refuse("dead_letter_not_found", "", "no such dead letter")
+}
+
 func retryable(l *DeadLetter) *domain.Error {
+	const code = "dead_letter_not_retryable"
 	switch {
 	case l.Stage == events.StageIngestion:
-		return refuse("dead_letter_not_retryable", "", "a payload conflict cannot be retried: the first payload stays; send the usage under an eventId of its own")
+		return refuse(code, "", "what was not taken in cannot be retried: send the usage again, in case of a conflict under an eventId of its own")
 	case l.Attempts >= MaxRetries:
-		return refuse("dead_letter_not_retryable", "", "the dead letter was retried %d times; what fails so often needs a mended cause and usage sent anew", MaxRetries)
+		return refuse(code, "", "the dead letter was retried %d times; what fails so often needs a mended cause and usage sent anew", MaxRetries)
 	case l.Status != events.StatusFailed:
-		return refuse("dead_letter_not_retryable", "", "the dead letter is %s; only FAILED ones are retried", l.Status)
+		return refuse(code, "", "the dead letter is %s; only FAILED ones are retried", l.Status)
 	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:
-		return refuse("dead_letter_not_retryable", "", "only usage is retried")
+		return refuse(code, "", "only usage is retried")
 	}
 	return nil
 }
 
-// ExecuteRetry does what RetryRequested asks, in the transaction that passes the
-// request: it appends the new event and the fact that it was, or the refusal.
-func (d *DeadLetters) ExecuteRetry(tx Tx, request *events.Envelope) error {
-	var ask events.Retry
-	if err := json.Unmarshal(request.Payload, &ask); err != nil {
-		return fmt.Errorf("decoding a retry request: %w", err)
+// ExecuteRetries does what RetryRequested events of one partition ask, in the
+// transaction that passes them: for each it appends the new event and the fact
+// that it was, or the refusal. What it gives for a request is why that one alone
+// cannot be executed, nil for those that were.
+func (d *DeadLetters) ExecuteRetries(tx Tx, requests []events.Envelope) ([]error, error) {
+	asks, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
+	var ids []uuid.UUID
+	for i := range requests {
+		if err := json.Unmarshal(requests[i].Payload, &asks[i]); err != nil {
+			faults[i] = fmt.Errorf("decoding a retry request: %w", err)
+			continue
+		}
+		ids = append(ids, asks[i].DeadLetterID)
 	}
-	letter, err := tx.DeadLetter(ask.DeadLetterID)
+	letters, err := tx.DeadLetters(ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	refusal := refuse("dead_letter_not_found", "", "no such dead letter")
-	if letter != nil {
-		refusal = retryable(letter)
+	sources, err := tx.Events(sourcesOf(letters))
+	if err != nil {
+		return nil, err
 	}
-	if refusal != nil {
-		return d.append(tx, request, events.RetryRefused, "", events.Counts{},
-			events.Refused{DeadLetterID: ask.DeadLetterID, Code: refusal.Code, Reason: refusal.Message})
+	var pending []events.Pending
+	for i := range requests {
+		if faults[i] != nil {
+			continue
+		}
+		var made []events.Pending
+		made, faults[i] = d.execute(&requests[i], asks[i], letters[asks[i].DeadLetterID], sources)
+		pending = append(pending, made...)
 	}
-	return d.retry(tx, request, letter)
+	return faults, tx.AppendAll(pending)
 }
 
-func (d *DeadLetters) retry(tx Tx, request *events.Envelope, l *DeadLetter) error {
+// sourcesOf lists the events that retries of the letters repeat.
+func sourcesOf(letters map[uuid.UUID]*DeadLetter) []int64 {
+	var numbers []int64
+	for _, l := range letters {
+		if retryable(l) == nil {
+			numbers = append(numbers, l.repeats())
+		}
+	}
+	return numbers
+}
+
+// repeats is the number of the event that a retry repeats: the verdict that could
+// not be folded, else the recorded usage.
+func (l *DeadLetter) repeats() int64 {
+	if l.SourceSubject.Topic() == events.TopicUsageValidated {
+		return l.Source
+	}
+	return l.RawPosition
+}
+
+// execute makes the events of one retry, or of its refusal. The letter is RETRYING
+// from there on, for the requests that follow in the same transaction.
+func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *DeadLetter, sources map[int64]events.Envelope) ([]events.Pending, error) {
+	refusal := noDeadLetter()
+	switch {
+	case l == nil:
+	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:
+		refusal = refuse("dead_letter_not_retryable", "", "retry %d was made for another request", ask.Attempt)
+	default:
+		refusal = retryable(l)
+	}
+	if refusal != nil {
+		no, err := d.answer(request, events.RetryRefused, "", events.Counts{},
+			events.Refused{DeadLetterID: ask.DeadLetterID, Code: refusal.Code, Reason: refusal.Message})
+		return []events.Pending{no}, err
+	}
 	attempt := l.Attempts + 1
-	subject, payload, counts, err := again(tx, l, attempt)
+	subject, payload, counts, err := again(l, attempt, sources)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.append(tx, request, subject, events.KeyRetry(l.ID, attempt), counts, payload); err != nil {
-		return err
+	retry, err := d.answer(request, subject, events.KeyRetry(l.ID, attempt), counts, payload)
+	if err != nil {
+		return nil, err
 	}
-	return d.append(tx, request, events.DeadLetterRetried, "", events.Counts{},
-		events.RetryDone{DeadLetterID: l.ID, Attempt: attempt})
+	done, err := d.answer(request, events.DeadLetterRetried, "", events.Counts{}, events.RetryDone{DeadLetterID: l.ID, Attempt: attempt})
+	if err != nil {
+		return nil, err
+	}
+	l.Attempts, l.Status = attempt, events.StatusRetrying
+	return []events.Pending{retry, done}, nil
 }
 
 // again makes the event that takes the failed one's way once more. A rejection
 // that is retried is accepted anew; what was parked is parked no longer.
-func again(tx Tx, l *DeadLetter, attempt int) (events.Subject, any, events.Counts, error) {
+func again(l *DeadLetter, attempt int, sources map[int64]events.Envelope) (events.Subject, any, events.Counts, error) {
 	counts := events.Counts{Accepted: 1}
 	if l.Parked {
 		counts = events.Counts{Parked: -1}
 	}
+	source, ok := sources[l.repeats()]
+	if !ok {
+		return 0, nil, counts, fmt.Errorf("position %d is not in the log", l.repeats())
+	}
 	if l.SourceSubject.Topic() == events.TopicUsageValidated {
-		verdict, err := tx.Payload(l.Source)
-		if err != nil {
-			return 0, nil, counts, err
-		}
-		v, err := events.VerdictOf(&verdict)
+		v, err := events.VerdictOf(&source)
 		return events.Reaggregated, events.Reaggregate{DeadLetterID: l.ID, Attempt: attempt, Validated: v}, counts, err
 	}
-	raw, err := tx.Payload(l.RawPosition)
-	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Usage: raw.Payload}, counts, err
+	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Usage: source.Payload}, counts, nil
 }
 
-// append gives the event its place; its key is its own id where none is given.
-func (d *DeadLetters) append(tx Tx, request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) error {
+// answer makes an event that a request leads to; its key is its own id where none
+// is given.
+func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) (events.Pending, error) {
 	body, err := json.Marshal(payload)
 	if err != nil {
-		return fmt.Errorf("encoding a retry: %w", err)
+		return events.Pending{}, fmt.Errorf("encoding a retry: %w", err)
 	}
 	id := d.NewID()
 	if key == "" {
 		key = events.KeyEvent(id)
 	}
-	_, err = tx.Append(events.Pending{
+	return events.Pending{
 		EventID: id, Subject: subject, TenantID: request.TenantID, DedupeKey: key, CorrelationID: request.CorrelationID,
 		CausationID: request.EventID, Actor: events.Actor{Type: "service", ID: events.GroupCommands},
 		OccurredAt: d.now(), Payload: body, Counts: counts,
-	})
-	return err
+	}, nil
 }

@@ -17,6 +17,7 @@ const (
 	UsageConflicted Subject = 4 // a known eventId came with another payload
 	DuplicatesSeen  Subject = 5 // retries of known events, coalesced by tenant and second
 	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
+	UsageRefused    Subject = 7 // usage that came as a command was not taken
 
 	PublishFailed     Subject = 10 // an event that alone could not be published is withheld
 	AggregationFailed Subject = 11 // the aggregator could not fold an event
@@ -25,6 +26,8 @@ const (
 	DeadLetterRetried Subject = 14 // the retry was appended (RETRYING)
 	DeadLetterClosed  Subject = 15 // a dead letter needs nothing more (RESOLVED or DISCARDED)
 	RetryRefused      Subject = 16 // a requested retry could not be done; says why
+	BulkRequested     Subject = 17 // somebody asked for many dead letters to be retried or discarded
+	RecordParked      Subject = 18 // what lay on a topic could not be read
 
 	TenantCreated       Subject = 30
 	TenantChanged       Subject = 31
@@ -35,6 +38,18 @@ const (
 	PlanDefined         Subject = 36
 	SubscriptionCreated Subject = 37
 	SubscriptionChanged Subject = 38
+
+	RebuildRequested   Subject = 40 // a projection is to be folded anew, or compared with the log
+	RebuildReady       Subject = 41 // the new generation stands where the live one does
+	RebuildPromoted    Subject = 42 // readers see the new generation
+	RebuildRolledBack  Subject = 43 // readers see what they saw before
+	RebuildAbandoned   Subject = 44 // the new generation is dropped
+	RebuildFailed      Subject = 45 // the new generation cannot be folded
+	ProjectionVerified Subject = 46 // the live rows were compared with the log
+
+	ReplayRequested Subject = 50 // a range is to be published again, or a consumer's offsets are to go back
+	ReplayDone      Subject = 51 // the range is published
+	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets went back
 )
 
 // SubjectInfo is a row of the registry.
@@ -57,6 +72,7 @@ var registry = [...]SubjectInfo{
 	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a known eventId is sent with another payload"},
 	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "known events are sent again; one for each tenant and second"},
 	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a dead letter of stage VALIDATION or PUBLISHING is retried"},
+	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "usage that came on usage.commands is not taken"},
 	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that alone cannot be published"},
 	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "the aggregator cannot fold an event"},
 	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a dead letter of stage AGGREGATION is retried"},
@@ -64,6 +80,8 @@ var registry = [...]SubjectInfo{
 	{DeadLetterRetried, "meterplex.dead_letters.dead_letter.retried", 1, TopicUsageDeadLetter, "cold", "the command router executes a retry"},
 	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeded, or a dead letter was discarded"},
 	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry"},
+	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk"},
+	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a record of a topic cannot be read by its consumer"},
 	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants"},
 	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id}"},
 	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys, /operator-keys"},
@@ -73,6 +91,16 @@ var registry = [...]SubjectInfo{
 	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key}"},
 	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions"},
 	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid}"},
+	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds, …/verify"},
+	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live one"},
+	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote"},
+	{RebuildRolledBack, "meterplex.projections.rebuild.rolled_back", 1, TopicBilling, "cold", "POST /rebuilds/{id}/rollback"},
+	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon, and after a verify"},
+	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "an event cannot be folded into a new generation"},
+	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "POST /projections/{name}/verify has compared"},
+	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays, POST /replays/rewind of a consumer"},
+	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range"},
+	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets"},
 }
 
 // Subjects lists the registry in the order of the numbers.

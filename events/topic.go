@@ -16,13 +16,15 @@ const (
 	TopicCatalogue       Topic = 6
 	TopicBilling         Topic = 7
 	TopicNotifications   Topic = 8
+	TopicUsageCommands   Topic = 9
 )
 
 // TopicCount is one more than the greatest topic number.
-const TopicCount = 9
+const TopicCount = 10
 
 // TopicInfo is a row of the registry. Every topic has Partitions partitions, is
-// keyed by tenant id, keeps TopicRetention, and is written by the relay alone.
+// keyed by tenant id, keeps TopicRetention, and is written by the relay alone,
+// but for TopicUsageCommands, which producers outside write: it holds nothing of the log.
 type TopicInfo struct {
 	Topic    Topic
 	Name     string
@@ -42,6 +44,8 @@ const (
 	GroupCommands   = "meterplex-command-handler"
 	// GroupEntitlements reads the log itself, not a topic.
 	GroupEntitlements = "meterplex-entitlement-reads"
+	// GroupUsageCommands keeps no checkpoint: what it reads is not of the log.
+	GroupUsageCommands = "meterplex-usage-commands"
 )
 
 var topics = [...]TopicInfo{
@@ -51,8 +55,9 @@ var topics = [...]TopicInfo{
 	{TopicUsageDuplicates, "usage.duplicates", "", false, "coalesced retries, for monitoring"},
 	{TopicCommands, "meterplex.commands", GroupCommands, true, "commands that were answered 202"},
 	{TopicCatalogue, "meterplex.catalogue", "", false, "tenants, keys, features, plans, subscriptions"},
-	{TopicBilling, "meterplex.billing", "", false, "periods, adjustments, pushes"},
+	{TopicBilling, "meterplex.billing", "", false, "rebuilds, periods, adjustments, pushes"},
 	{TopicNotifications, "meterplex.notifications", "", false, "thresholds and deliveries"},
+	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage as commands, from producers outside"},
 }
 
 // Topics lists the registry in the order of the numbers.
@@ -75,3 +80,6 @@ func TopicOf(name string) (Topic, bool) {
 	}
 	return 0, false
 }
+
+// Outside says that a topic is written by others: what is on it is no event of the log.
+func (t Topic) Outside() bool { return t == TopicUsageCommands }

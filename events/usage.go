@@ -2,7 +2,6 @@ package events
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -114,6 +113,7 @@ type Reaggregate struct {
 // Retry is the payload of RetryRequested (a command).
 type Retry struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
+	Attempt      int       `json:"attempt,omitempty"` // the retry that is asked for: two requests are one retry; 0: the next
 	Reason       string    `json:"reason,omitempty"`
 }
 
@@ -136,21 +136,4 @@ type Refused struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Code         string    `json:"code"`
 	Reason       string    `json:"reason"`
-}
-
-// VerdictOf reads the verdict that UsageValidated or Reaggregated carries.
-func VerdictOf(e *Envelope) (Validated, error) {
-	var v Validated
-	var target any = &v
-	var again Reaggregate
-	if e.Subject == Reaggregated {
-		target = &again
-	}
-	if err := json.Unmarshal(e.Payload, target); err != nil {
-		return v, fmt.Errorf("decoding a verdict: %w", err)
-	}
-	if e.Subject == Reaggregated {
-		v = again.Validated
-	}
-	return v, nil
 }

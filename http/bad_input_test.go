@@ -253,6 +253,9 @@ func (w *world) paths(a *party) []badInput {
 		do("BREW", "/coffee", 404, "not_found"),
 		do("POST", "/livez", 405, "method_not_allowed"),
 		do("POST", "/api/v1/dead-letters/"+nothing+"/retry", 404, "not_found"),
+		get(bootstrap, "/api/v1/dead-letters/bulk", 404, "not_found"),
+		get(bootstrap, "/api/v1/dead-letters/groups/x", 404, "not_found"),
+		do("POST", "/api/v1/dead-letters/"+nothing+"/discard", 415, "media_type_unsupported"),
 	}
 }
 
@@ -261,7 +264,7 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	w.catalogue()
 	a := w.party("A")
 	var all []badInput
-	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a)} {
+	for _, list := range [][]badInput{ingests(a), w.queries(a), w.paths(a), w.catalogueBodies(a), w.checkBodies(a), w.letterBodies(a), w.replayBodies(a)} {
 		all = append(all, list...)
 	}
 	before := w.stored()

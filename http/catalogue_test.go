@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -103,7 +102,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: 10})
+		r := w.runner(projections.EntitlementConsumer())
 		r.Poll = 50 * time.Millisecond
 		_ = r.Follow(ctx, nil)
 	}()

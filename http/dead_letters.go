@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -21,35 +22,62 @@ func (s *service) deadLetterOperations(t *site) {
 		summary:     "Retry a dead letter",
 		description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts at most once.",
 		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.retryDeadLetter)
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/discard", id: "discardDeadLetter", tag: "Dead letters",
+		summary:     "Discard a dead letter",
+		description: "Closes a FAILED one for good: what failed stays uncounted for ever, in rebuilds too.",
+		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.discardDeadLetter)
+	s.bulkDeadLetterOperations(t)
 }
 
-type deadLettersRequest struct {
+// DeadLetterFilters are the filters of lists of dead letters.
+type DeadLetterFilters struct {
 	OfTenant
 	Freshness
 	Between
-	Paging
-	Status string `query:"status" enum:"FAILED,RETRYING,RESOLVED,DISCARDED"`
-	Stage  string `query:"stage" enum:"INGESTION,PUBLISHING,VALIDATION,AGGREGATION"`
-	Reason string `query:"reason" doc:"The code of the failure." example:"feature_not_found"`
+	Status      string `query:"status" enum:"FAILED,RETRYING,RESOLVED,DISCARDED"`
+	Stage       string `query:"stage" enum:"INGESTION,PUBLISHING,VALIDATION,AGGREGATION"`
+	Reason      string `query:"reason" doc:"The code of the failure." example:"feature_not_found"`
+	Fingerprint string `query:"fingerprint" doc:"Of one cause, as a group or a dead letter has it."`
+	Feature     string `query:"feature"`
+	Consumer    string `query:"consumer" doc:"The consumer that failed." example:"meterplex-usage-aggregator"`
+	Topic       string `query:"topic" doc:"The topic of what failed." example:"usage.validated"`
 }
 
-func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetter], error) {
-	ask := projections.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Limit: in.Limit}
+type deadLettersRequest struct {
+	DeadLetterFilters
+	Paging
+}
+
+// deadLetterQuery makes of filters what the projections are asked.
+func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (ask projections.DeadLetterQuery, err error) {
+	ask = projections.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
+		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	if in.TenantID != "" {
 		tenant, err := s.knownTenant(ctx, in.TenantID)
 		if err != nil {
-			return nil, err
+			return ask, err
 		}
 		ask.TenantID = &tenant.ID
 	}
-	var err error
 	if ask.From, ask.To, err = in.read(); err != nil {
+		return ask, err
+	}
+	ask.Wait, err = in.wait()
+	return ask, err
+}
+
+// list is what a cursor of a list with these filters belongs to.
+func (in *DeadLetterFilters) list(name string) list {
+	return list{name, in.TenantID, in.Status, in.Stage, in.Reason, in.Fingerprint, in.Feature, in.Consumer, in.Topic, in.From, in.To}
+}
+
+func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetter], error) {
+	ask, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
+	if err != nil {
 		return nil, err
 	}
-	if ask.Wait, err = in.wait(); err != nil {
-		return nil, err
-	}
-	l := list{"dead letters", in.TenantID, in.Status, in.Stage, in.Reason, in.From, in.To}
+	ask.Limit = in.Limit
+	l := in.list("dead letters")
 	if _, ask.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
@@ -109,4 +137,27 @@ func (s *service) retryDeadLetter(ctx context.Context, in *retryRequest) (*retry
 	answer := &retryAnswer{Location: prefix + "/dead-letters/" + letter.ID.String()}
 	answer.Body.DeadLetterID, answer.Body.Position = letter.ID, position
 	return answer, err
+}
+
+type discardRequest struct {
+	DeadLetterPath
+	Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+	} `nameHint:"Discard"`
+}
+
+type discardAnswer struct{ Body commands.Discarded }
+
+func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	letter, err := s.deadLetter(ctx, in.DeadLetterID)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.Letters.Discard(ctx, exchangeOf(ctx).caller, once, letter.ID, letter.TenantID, in.Body.Reason)
+	return &discardAnswer{done}, err
 }

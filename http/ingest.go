@@ -41,7 +41,8 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	}
 	sums := countVerdicts(verdicts)
 	body := appendVerdicts(make([]byte, 0, answerRoom*(1+len(verdicts))), sums, verdicts)
-	s.metrics.ingested(sums, time.Since(start))
+	s.metrics.ingest.Observe(time.Since(start).Seconds())
+	s.metrics.ingested.add(sums)
 	header := w.Header()
 	header["Content-Type"] = []string{mediaJSON}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}

@@ -47,8 +47,18 @@ func newMatrix(t *testing.T) *matrix {
 	_, spare := m.key("", nil, "audit")
 	m.ids = map[string]string{"tenantId": m.a.id, "keyId": m.a.keyID, "subscriptionId": m.a.subscription, "eventId": "secret-of-A",
 		"deadLetterId": m.a.letterID, "feature": "api_calls", "lookupKey": "api_calls", "key": "basic", "operator keyId": spare}
+	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
+	m.ids["name"], m.ids["rebuildId"] = "dead_letter_events", m.rebuilt("usage_aggregates", nil)
+	m.ids["event"] = m.firstOf(m.a)
 	m.badKeys()
 	return m
+}
+
+// firstOf is the eventId of the first event in a party's log that another has not.
+func (w *world) firstOf(p *party) (id string) {
+	w.Helper()
+	w.must(w.pool.QueryRow(w.Context(), `SELECT event_id FROM event_log_rows WHERE tenant_id = $1 AND subject = 1 ORDER BY position LIMIT 1`, p.id).Scan(&id))
+	return id
 }
 
 // letter records usage that the validator then rejects: its feature was in the
@@ -90,6 +100,15 @@ func (m *matrix) sample(r http.Route) (call, bool) {
 		"POST /usage/events":                                       batch(event("matrix", nil)),
 		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
 		"POST /dead-letters/{deadLetterId}/retry":                  `{"reason":"the feature is back"}`,
+		"POST /dead-letters/{deadLetterId}/discard":                `{"reason":"it was a test"}`,
+		"POST /dead-letters/bulk":                                  `{"action":"retry","filter":{"ids":["` + m.a.letterID + `"]},"dryRun":true}`,
+		"POST /replays":                                            `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
+		"POST /replays/rewind":                                     `{"reason":"for the matrix"}`,
+		"POST /projections/{name}/rebuilds":                        `{"reason":"for the matrix"}`,
+		"POST /projections/{name}/verify":                          `{}`,
+		"POST /rebuilds/{rebuildId}/promote":                       `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/rollback":                      `{"reason":"for the matrix"}`,
+		"POST /rebuilds/{rebuildId}/abandon":                       `{"reason":"for the matrix"}`,
 		"POST /tenants":                                            `{"name":"M","class":"small"}`,
 		"PATCH /tenants/{tenantId}":                                `{"class":"medium"}`,
 		"POST /tenants/{tenantId}/api-keys":                        `{"name":"M","scopes":["usage:read"]}`,
@@ -112,7 +131,24 @@ func (m *matrix) sample(r http.Route) (call, bool) {
 		known = known && ok
 		return url.PathEscape(id)
 	})
+	if name == "GET /rebuilds/{rebuildId}/diff/events" {
+		path += "?tenantId=" + m.a.id + "&feature=api_calls&periodKey=2026-05"
+	}
+	path += queries[name]
 	return call{method: r.Method, path: path, body: body}, known
+}
+
+// queries are what routes cannot do without; a stream has to end.
+var queries = map[string]string{
+	"GET /events/stream":            "?follow=false&last=100",
+	"GET /usage/aggregates/explain": "?feature=api_calls&periodKey=lifetime",
+}
+
+func with(path, query string) string {
+	if strings.Contains(path, "?") {
+		return path + "&" + query
+	}
+	return path + "?" + query
 }
 
 var parameter = regexp.MustCompile(`\{[a-zA-Z]+\}`)
@@ -137,6 +173,9 @@ func (m *matrix) denied(r http.Route) map[string][2]string {
 		keys["tenant"] = [2]string{m.a.key, "forbidden"}
 	} else {
 		keys["lacking scope"] = [2]string{m.eventsReader, "forbidden"}
+		if slices.Contains(r.Scopes, commands.ScopeEventsRead) {
+			keys["lacking scope"] = [2]string{m.a.reader, "forbidden"}
+		}
 	}
 	if r.Who == http.Tenant {
 		for name, key := range map[string]string{"billing": m.billing, "audit": m.audit, "admin": m.admin, "bootstrap": bootstrap} {
@@ -178,7 +217,7 @@ func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
 			cases++
 		}
 		c := base
-		c.path += "?key=" + m.a.key + "&access_token=" + m.a.key
+		c.path = with(c.path, "key="+m.a.key+"&access_token="+m.a.key)
 		m.refused(m.do(c), 401, "unauthenticated")
 		for name, pair := range m.denied(route) {
 			c := base
@@ -212,7 +251,7 @@ func TestP9_TheRightKeyIsLetIn(t *testing.T) {
 		c, _ := m.sample(route)
 		c.key = m.allowed(route)
 		if route.Who == http.Either {
-			c.path += "?tenantId=" + m.a.id
+			c.path = with(c.path, "tenantId="+m.a.id)
 		}
 		if got := m.do(c); got.status < 200 || got.status > 299 {
 			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)
@@ -240,10 +279,13 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 		c.key = m.b.key
 		ids := map[string][2]string{}
 		if route.Who == http.Either {
-			ids["tenantId"] = [2]string{c.path + "?tenantId=" + m.a.id, c.path + "?tenantId=" + nobody}
+			ids["tenantId"] = [2]string{with(c.path, "tenantId="+m.a.id), with(c.path, "tenantId="+nobody)}
 		}
 		if strings.Contains(route.Path, "{eventId}") {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
+		}
+		if strings.Contains(route.Path, "{event}") {
+			ids["event"] = [2]string{c.path, strings.Replace(c.path, m.ids["event"], nobody, 1)}
 		}
 		for name, pair := range ids {
 			theirs, none := c, c
@@ -252,9 +294,9 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 			if got.status != 404 || leveled(got.body) != leveled(want.body) || got.header.Get("Content-Length") == "" {
 				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
 			}
-			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found"}[name])
+			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found"}[name])
 		}
-		if !strings.Contains(route.Path, "{eventId}") { // it would be repeated as the instance
+		if !strings.Contains(route.Path, "{event") { // it would be repeated as the instance
 			m.showsNothingOf(m.a, m.do(c), route)
 		}
 	}

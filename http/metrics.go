@@ -12,11 +12,10 @@ import (
 
 // metrics count what was answered. No label names a tenant.
 type metrics struct {
-	events    *prometheus.CounterVec
-	ingest    prometheus.Histogram
-	conflicts prometheus.Counter
-	requests  *prometheus.CounterVec
-	seconds   *prometheus.HistogramVec
+	ingested *ingested
+	ingest   prometheus.Histogram
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -24,24 +23,22 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		registerer = prometheus.NewRegistry()
 	}
 	buckets := []float64{.0005, .001, .002, .004, .008, .016, .032, .064, .128, .25, .5, 1, 2.5, 10, 30}
+	verdicts, err := newIngested(registerer)
+	if err != nil {
+		return nil, err
+	}
 	m := &metrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
-			Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"}),
+		ingested: verdicts,
 		ingest: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds", Buckets: buckets,
 			Help: "From the body of an ingest request to its verdicts."}),
-		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
-			Help: "Events whose eventId was first used with another payload."}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_requests_total",
 			Help: "HTTP requests answered."}, []string{"method", "route", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds", Buckets: buckets,
 			Help: "From the header of a request to the end of its answer."}, []string{"method", "route"}),
 	}
 	var faults []error
-	for _, c := range []prometheus.Collector{m.events, m.ingest, m.conflicts, m.requests, m.seconds} {
+	for _, c := range []prometheus.Collector{m.ingest, m.requests, m.seconds} {
 		faults = append(faults, registerer.Register(c))
-	}
-	for _, verdict := range []string{commands.StatusAccepted, commands.StatusDuplicate, commands.StatusConflict, commands.StatusRejected} {
-		m.events.WithLabelValues(verdict) // a rate needs the zero before the first
 	}
 	return m, errors.Join(faults...)
 }
@@ -56,11 +53,50 @@ func (m *metrics) answered(route *Route, method string, status int, took time.Du
 	m.seconds.WithLabelValues(method, routePath(route)).Observe(took.Seconds())
 }
 
-func (m *metrics) ingested(c counts, took time.Duration) {
-	m.ingest.Observe(took.Seconds())
-	m.conflicts.Add(float64(c.conflicts))
-	m.events.WithLabelValues(commands.StatusAccepted).Add(float64(c.accepted))
-	m.events.WithLabelValues(commands.StatusDuplicate).Add(float64(c.duplicates))
-	m.events.WithLabelValues(commands.StatusConflict).Add(float64(c.conflicts))
-	m.events.WithLabelValues(commands.StatusRejected).Add(float64(c.rejected))
+// ingested counts verdicts, whichever way the events came in.
+type ingested struct {
+	events    *prometheus.CounterVec
+	conflicts prometheus.Counter
+}
+
+// newIngested registers the counters, or takes those that are registered already.
+func newIngested(registerer prometheus.Registerer) (*ingested, error) {
+	c := &ingested{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
+			Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"}),
+		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
+			Help: "Events whose eventId was first used with another payload."}),
+	}
+	var err1, err2 error
+	c.events, err1 = registered(registerer, c.events)
+	c.conflicts, err2 = registered(registerer, c.conflicts)
+	for _, verdict := range []string{commands.StatusAccepted, commands.StatusDuplicate, commands.StatusConflict, commands.StatusRejected} {
+		c.events.WithLabelValues(verdict) // a rate needs the zero before the first
+	}
+	return c, errors.Join(err1, err2)
+}
+
+func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
+	err := registerer.Register(c)
+	if there := (prometheus.AlreadyRegisteredError{}); errors.As(err, &there) {
+		if known, ok := there.ExistingCollector.(C); ok {
+			return known, nil
+		}
+	}
+	return c, err
+}
+
+func (i *ingested) add(c counts) {
+	i.conflicts.Add(float64(c.conflicts))
+	i.events.WithLabelValues(commands.StatusAccepted).Add(float64(c.accepted))
+	i.events.WithLabelValues(commands.StatusDuplicate).Add(float64(c.duplicates))
+	i.events.WithLabelValues(commands.StatusConflict).Add(float64(c.conflicts))
+	i.events.WithLabelValues(commands.StatusRejected).Add(float64(c.rejected))
+}
+
+// CountVerdicts gives what counts verdicts on usage that did not come by HTTP, in
+// the same metrics.
+func CountVerdicts(registerer prometheus.Registerer) (func(verdicts []commands.EventVerdict), error) {
+	c, err := newIngested(registerer)
+	return func(verdicts []commands.EventVerdict) { c.add(countVerdicts(verdicts)) }, err
 }

@@ -38,11 +38,14 @@ func description(version string) *huma.OpenAPI {
 		Servers: []*huma.Server{{URL: "/"}},
 		Tags: []*huma.Tag{
 			{Name: "Usage", Description: "Send usage events and read what became of them."},
+			{Name: "Event log", Description: "Everything that happened, for auditors: each tenant's, in the order in which it was recorded."},
 			{Name: "Entitlements", Description: "What a tenant may use, and how much is left."},
 			{Name: "Tenants", Description: "Tenants and their subscriptions."},
 			{Name: "Keys", Description: "Keys of tenants and of operators. A secret is shown once."},
 			{Name: "Features and plans", Description: "What can be used, and what plans grant of it."},
 			{Name: "Dead letters", Description: "What failed, and its retries."},
+			{Name: "Replays", Description: "Publishing or reading again, on purpose."},
+			{Name: "Projections", Description: "Read models, their rebuilds, and what a rebuild changes."},
 			{Name: "System", Description: "Health and the identity of the figures."},
 		},
 		Components: &huma.Components{
@@ -176,6 +179,9 @@ func tidy(api *huma.OpenAPI) {
 	}
 	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated")
 	orNull(all["RecordedStep"], "correlationId")
+	orNull(all["ProjectionStatus"], "lastRebuild")
+	orNull(all["RebuildStatus"], "progress")
+	orNull(all["DiffBody"], "totals", "conservation")
 }
 
 // orNull lets members be null whose Go types, in another package, cannot say so.

@@ -2,6 +2,7 @@ package http
 
 import (
 	nethttp "net/http"
+	"slices"
 
 	"github.com/meterplex/meterplex/commands"
 )
@@ -33,36 +34,99 @@ const prefix = "/api/v1"
 // Routes is the table of all routes: what is served without a row, or has a row
 // and is not served, keeps the service from starting.
 func Routes() []Route {
+	return slices.Concat(usageRoutes(), deadLetterRoutes(), projectionRoutes(), catalogueRoutes(), systemRoutes())
+}
+
+// Methods, as the tables have them.
+const (
+	get   = nethttp.MethodGet
+	post  = nethttp.MethodPost
+	put   = nethttp.MethodPut
+	patch = nethttp.MethodPatch
+	del   = nethttp.MethodDelete
+)
+
+func usageRoutes() []Route {
 	const (
-		get, post, put   = nethttp.MethodGet, nethttp.MethodPost, nethttp.MethodPut
-		patch, del       = nethttp.MethodPatch, nethttp.MethodDelete
-		tenants, opKeys  = prefix + "/tenants", prefix + "/operator-keys"
-		usage, letters   = prefix + "/usage", prefix + "/dead-letters"
-		features, plans  = prefix + "/features", prefix + "/plans"
-		entitlements     = prefix + "/entitlements"
-		keys             = tenants + "/{tenantId}/api-keys"
-		subscriptions    = tenants + "/{tenantId}/subscriptions"
-		write, read      = commands.ScopeUsageWrite, commands.ScopeUsageRead
-		granted          = commands.ScopeEntitlementsRead
-		admin            = commands.ScopeAdmin
-		billing, auditor = commands.ScopeBilling, commands.ScopeAudit
+		usage        = prefix + "/usage"
+		log          = prefix + "/events"
+		entitlements = prefix + "/entitlements"
+		write, read  = commands.ScopeUsageWrite, commands.ScopeUsageRead
+		granted      = commands.ScopeEntitlementsRead
 	)
-	usageReaders := []string{read, billing, auditor}
+	usageReaders := []string{read, commands.ScopeBilling, commands.ScopeAudit}
+	logReaders := []string{commands.ScopeEventsRead, commands.ScopeAudit}
 	return []Route{
 		{post, usage + "/events", Tenant, []string{write}},
 		{get, usage + "/events", Either, usageReaders},
 		{get, usage + "/events/{eventId}", Either, usageReaders},
 		{get, usage + "/conflicts", Either, usageReaders},
 		{get, usage + "/aggregates", Either, usageReaders},
+		{get, usage + "/aggregates/explain", Either, usageReaders},
+
+		{get, log, Either, logReaders},
+		{get, log + "/export", Either, logReaders},
+		{get, log + "/stream", Either, logReaders},
+		{get, log + "/{event}", Either, logReaders},
+		{get, log + "/{event}/lineage", Either, logReaders},
 
 		{get, entitlements, Tenant, []string{granted}},
 		{get, entitlements + "/{feature}/check", Tenant, []string{granted}},
 		{post, entitlements + "/check", Tenant, []string{granted}},
+	}
+}
 
-		{get, letters, Operator, []string{billing, auditor}},
-		{get, letters + "/{deadLetterId}", Operator, []string{billing, auditor}},
-		{post, letters + "/{deadLetterId}/retry", Operator, []string{billing}},
+func deadLetterRoutes() []Route {
+	const letters, one = prefix + "/dead-letters", prefix + "/dead-letters/{deadLetterId}"
+	deciders, readers := []string{commands.ScopeBilling}, []string{commands.ScopeBilling, commands.ScopeAudit}
+	return []Route{
+		{get, letters, Operator, readers},
+		{get, letters + "/groups", Operator, readers},
+		{post, letters + "/bulk", Operator, deciders},
+		{get, one, Operator, readers},
+		{post, one + "/retry", Operator, deciders},
+		{post, one + "/discard", Operator, deciders},
+	}
+}
 
+func projectionRoutes() []Route {
+	const (
+		projected        = prefix + "/projections"
+		rebuilds         = prefix + "/rebuilds"
+		rebuild          = rebuilds + "/{rebuildId}"
+		replays          = prefix + "/replays"
+		admin            = commands.ScopeAdmin
+		billing, auditor = commands.ScopeBilling, commands.ScopeAudit
+	)
+	return []Route{
+		{get, projected, Operator, []string{billing, auditor}},
+		{post, projected + "/{name}/rebuilds", Operator, []string{billing}},
+		{post, projected + "/{name}/verify", Operator, []string{billing}},
+		{get, rebuilds, Operator, []string{billing, auditor}},
+		{get, rebuild, Operator, []string{billing, auditor}},
+		{get, rebuild + "/events", Operator, []string{billing, auditor}},
+		{get, rebuild + "/diff", Operator, []string{billing, auditor}},
+		{get, rebuild + "/diff/events", Operator, []string{billing, auditor}},
+		{post, rebuild + "/promote", Operator, []string{billing}},
+		{post, rebuild + "/rollback", Operator, []string{billing}},
+		{post, rebuild + "/abandon", Operator, []string{billing}},
+
+		{post, replays, Operator, []string{admin}},
+		{post, replays + "/rewind", Operator, []string{admin}},
+		{get, replays, Operator, []string{admin}},
+		{get, replays + "/{replayId}", Operator, []string{admin}},
+	}
+}
+
+func catalogueRoutes() []Route {
+	const (
+		tenants, opKeys = prefix + "/tenants", prefix + "/operator-keys"
+		features, plans = prefix + "/features", prefix + "/plans"
+		keys            = tenants + "/{tenantId}/api-keys"
+		subscriptions   = tenants + "/{tenantId}/subscriptions"
+		admin           = commands.ScopeAdmin
+	)
+	return []Route{
 		{post, tenants, Operator, []string{admin}},
 		{get, tenants, Operator, []string{admin}},
 		{get, tenants + "/{tenantId}", Operator, []string{admin}},
@@ -89,7 +153,12 @@ func Routes() []Route {
 		{get, subscriptions, Operator, []string{admin}},
 		{get, subscriptions + "/{subscriptionId}", Operator, []string{admin}},
 		{patch, subscriptions + "/{subscriptionId}", Operator, []string{admin}},
+	}
+}
 
+func systemRoutes() []Route {
+	const billing, auditor, admin = commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin
+	return []Route{
 		{get, prefix + "/system/identity", Operator, []string{billing, auditor, admin}},
 
 		{get, "/livez", Public, nil},

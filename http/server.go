@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	nethttp "net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +25,11 @@ type Server struct {
 	Ingest    *commands.IngestUsage
 	Catalogue *commands.Catalogue
 	Letters   *commands.DeadLetters
+	Replays   *commands.Replays
 	Reader    commands.CatalogueReader
 	Keys      commands.Keyring
 	Reads     *projections.Reads
+	Rebuilds  *commands.Rebuilds
 	Health    []HealthCheck
 	// Backlog, where it is set, tells how many events wait to be published and how
 	// many may: ingest is refused with 429 above that.
@@ -104,7 +107,7 @@ func (l Limits) orDefault() Limits {
 // Handler serves the API. It is an error when a route is not in the route table
 // or a row of the table is not served.
 func (s *Server) Handler() (nethttp.Handler, error) {
-	svc := &service{Server: s, limits: s.Limits.orDefault(), log: s.Logger, now: s.Now, ingestRate: newRates()}
+	svc := &service{Server: s, limits: s.Limits.orDefault(), log: s.Logger, now: s.Now, ingestRate: newRates(), leaving: make(chan struct{})}
 	if svc.log == nil {
 		svc.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,7 +147,7 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 	if e, ok := handler.(*edge); ok {
 		logs = e.log.Handler()
 	}
-	return &nethttp.Server{
+	server := &nethttp.Server{
 		Addr:              addr,
 		Handler:           handler,
 		ReadHeaderTimeout: headerTime,
@@ -154,6 +157,10 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
 	}
+	if e, ok := handler.(*edge); ok {
+		server.RegisterOnShutdown(func() { e.left.Do(func() { close(e.leaving) }) })
+	}
+	return server
 }
 
 // service is a Server at work.
@@ -167,11 +174,14 @@ type service struct {
 	bootstrap  *[32]byte
 	inWork     counter
 	unpackers  unpackers
+	leaving    chan struct{} // closed when the server shuts down: what streams for ever ends
+	left       sync.Once
 }
 
 // operations registers every route. Each noun has its own file.
 func (s *service) operations(site *site) {
 	s.usageOperations(site)
+	s.eventOperations(site)
 	s.entitlementOperations(site)
 	s.tenantOperations(site)
 	s.keyOperations(site)
@@ -179,5 +189,8 @@ func (s *service) operations(site *site) {
 	s.planOperations(site)
 	s.subscriptionOperations(site)
 	s.deadLetterOperations(site)
+	s.replayOperations(site)
+	s.projectionOperations(site)
+	s.rebuildOperations(site)
 	s.systemOperations(site)
 }

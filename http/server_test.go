@@ -113,7 +113,7 @@ func TestADatabaseThatIsAwayIs503(t *testing.T) {
 			c.key = m.a.key
 		}
 		if route.Who == http.Either {
-			c.path += "?tenantId=" + m.a.id
+			c.path = with(c.path, "tenantId="+m.a.id)
 		}
 		m.refused(m.do(c), 503, "unavailable")
 	}

@@ -193,6 +193,7 @@ type aggregatesRequest struct {
 	OfTenant
 	Paging
 	Freshness
+	KnownAt
 	Feature string `query:"feature" doc:"One feature; all without it."`
 	Period  string `query:"period" doc:"2026-05, 2026 or lifetime; all without it." example:"2026-05"`
 }
@@ -211,20 +212,20 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 	if err != nil {
 		return nil, err
 	}
-	wait, err := in.wait()
+	asOf, wait, err := in.KnownAt.read(in.Freshness)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, ok := domain.PeriodBounds(in.Period); in.Period != "" && in.Period != domain.PeriodLifetime && !ok {
+	if in.Period != "" && !isPeriod(in.Period) {
 		return nil, newProblem("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
 	}
-	l := list{"aggregates", tenant.String(), in.Feature, in.Period}
+	l := list{"aggregates", tenant.String(), in.Feature, in.Period, in.AsOfPosition, in.AsOf}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Aggregates(ctx, viewer, projections.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
-		Limit: in.Limit, After: after, Wait: wait})
+	found, err := s.aggregatesAt(ctx, viewer, projections.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
+		Limit: in.Limit, After: after, Wait: wait}, asOf)
 	figures := listedFrom(l, found.Data, found.Next)
 	answer := &aggregatesAnswer{Applied: in.applied()}
 	answer.Body.Data, answer.Body.NextCursor, answer.Body.AsOf = figures.Data, figures.NextCursor, found.AsOf

@@ -84,10 +84,12 @@ func (w *world) server() *http.Server {
 		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.log, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: newID},
 		Catalogue: &commands.Catalogue{Store: w.log, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
+		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
-		Reads:   &projections.Reads{Pool: w.pool, Now: time.Now},
-		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
+		Reads:    &projections.Reads{Pool: w.pool, Now: time.Now},
+		Rebuilds: w.rebuilds(projections.UsageAggregatesV1),
+		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
+		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Limits: http.Limits{Settle: time.Millisecond}, // nobody folds while a test asks
 	}
@@ -257,9 +259,9 @@ func (w *world) stored() (n int) {
 func (w *world) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
-		{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Parks: true, Handler: &projections.Validator{NewID: newID}, MaxPerPartition: projections.MaxWithFollowUps},
-		{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Parks: true, Handler: &projections.UsageAggregates{Generation: 1, NewID: newID}, MaxPerPartition: projections.MaxWithoutFollowUps},
-		{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter, Handler: &projections.DeadLetterEvents{Generation: 1}, MaxPerPartition: projections.MaxWithoutFollowUps},
+		projections.ValidatorConsumer(newID),
+		projections.AggregatorConsumer(newID, projections.UsageFolds(), projections.UsageAggregatesV1),
+		projections.DeadLetterConsumer(),
 	} {
 		w.feed(c)
 	}
@@ -267,7 +269,6 @@ func (w *world) fold() {
 }
 
 func (w *world) runner(c projections.Consumer) *projections.Runner {
-	c.Generation = 1
 	return &projections.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond}
 }
 
@@ -300,7 +301,7 @@ func (w *world) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: projections.MaxWithoutFollowUps}).Follow(ctx, nil)
+		_ = w.runner(projections.EntitlementConsumer()).Follow(ctx, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {
@@ -317,7 +318,7 @@ type problem struct {
 }
 
 // leaks are words that no answer may hold.
-var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/work", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
+var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/work/", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
 
 // refused checks that an answer is a problem with a status and a code, complete,
 // small and discreet.

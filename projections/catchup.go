@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -100,10 +101,10 @@ func (r *Runner) wanted(l *lane, it *item, done *Batch) bool {
 // Where the source has gone past the checkpoint.
 const findBehind = `
 SELECT c.partition, c.position, h.source, r.position
-FROM consumer_checkpoints c
-JOIN (SELECT partition, CASE WHEN $3::int = 0 THEN position ELSE topic_positions[$3::int] END AS source FROM log_heads) h USING (partition)
+FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $1 AND joined) c
+JOIN (SELECT partition, CASE WHEN $2::int = 0 THEN position ELSE topic_positions[$2::int] END AS source FROM log_heads) h USING (partition)
 JOIN relay_cursors r USING (partition)
-WHERE c.consumer = $1 AND c.generation = $2 AND c.position < h.source
+WHERE c.position < h.source
 ORDER BY c.partition`
 
 // lag is a partition in which the consumer is behind its source.
@@ -115,7 +116,7 @@ type lag struct {
 }
 
 func (r *Runner) behind(ctx context.Context) ([]lag, error) {
-	rows, err := r.Pool.Query(ctx, findBehind, r.Consumer.Name, r.Consumer.Generation, int(r.Consumer.Topic))
+	rows, err := r.Pool.Query(ctx, findBehind, r.Consumer.Name, int(r.Consumer.Topic))
 	if err != nil {
 		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
 	}
@@ -137,7 +138,7 @@ func upTo(partition int16, position int64) *lane {
 // Follow consumes the log itself until the context ends. A wake-up is a hint;
 // polling the heads is the bound. Outages are waited out.
 func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
-	return r.loop(ctx, orElse(r.Poll, DefaultPoll), wake, func() error {
+	return r.loop(ctx, cmp.Or(r.Poll, DefaultPoll), wake, func() error {
 		lags, err := r.behind(ctx)
 		if err != nil {
 			return err
@@ -154,8 +155,8 @@ func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
 // nothing follows, so that no gap shows it: the checkpoint stands still below a
 // position of the source that the relay has passed. Those are read from the log.
 func (r *Runner) HealTail(ctx context.Context) error {
-	w := tailWatch{after: orElse(r.TailAfter, DefaultTailAfter)}
-	return r.loop(ctx, orElse(r.TailEvery, DefaultTailEvery), nil, func() error {
+	w := tailWatch{after: cmp.Or(r.TailAfter, DefaultTailAfter)}
+	return r.loop(ctx, cmp.Or(r.TailEvery, DefaultTailEvery), nil, func() error {
 		lags, err := r.behind(ctx)
 		if err != nil {
 			return err
@@ -242,11 +243,4 @@ func idle(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }

@@ -24,20 +24,23 @@ var errMoved = errors.New("a checkpoint moved under its lock")
 // not take the consumer's connections with it.
 const lockTimeout = `SET LOCAL lock_timeout = '2s'`
 
-// The heads are read beside the checkpoints, unlocked: what a record's place is
+// All generations that have joined stand at one position in a partition, and move
+// together. The heads are read beside the checkpoints, unlocked: what a record's place is
 // compared with only has to include the record's own commit, which came before.
 const lockCheckpoints = `
-SELECT c.partition, c.position, h.epoch,
-       CASE WHEN $4::int = 0 THEN h.position ELSE h.topic_positions[$4::int] END
+SELECT c.partition, c.generation, c.serving, c.position, h.epoch,
+       CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END
 FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-WHERE c.consumer = $1 AND c.generation = $2 AND c.partition = ANY ($3::smallint[])
-ORDER BY c.partition
+WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[])
+ORDER BY c.partition, c.generation
 FOR UPDATE OF c`
 
+// A generation that joined after the lock was taken is moved, too, and counted: it
+// was not fed, so that the transaction fails and comes again with it.
 const moveCheckpoints = `
 UPDATE consumer_checkpoints c SET position = n.position, epoch = n.epoch, updated_at = now()
-FROM unnest($3::smallint[], $4::bigint[], $5::bigint[], $6::int[]) AS n (partition, was, position, epoch)
-WHERE c.consumer = $1 AND c.generation = $2 AND c.partition = n.partition AND c.position = n.was`
+FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::int[]) AS n (partition, was, position, epoch)
+WHERE c.consumer = $1 AND c.joined AND c.partition = n.partition AND c.position = n.was`
 
 const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
 
@@ -46,13 +49,14 @@ type stand struct {
 	position int64 // the checkpoint
 	epoch    int32 // of the head
 	head     int64 // last position of the source
+	fed      []fed // the generations that stand there
 }
 
 // lock takes the checkpoints of the partitions, in ascending order.
 func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]stand, error) {
 	var b pgx.Batch
 	b.Queue(lockTimeout)
-	b.Queue(lockCheckpoints, r.Consumer.Name, r.Consumer.Generation, partitions, int(r.Consumer.Topic))
+	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
 	results := tx.SendBatch(ctx, &b)
 	defer results.Close()
 	if _, err := results.Exec(); err != nil {
@@ -65,7 +69,12 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	stands := make(map[int16]stand, len(partitions))
 	var p int16
 	var s stand
-	_, err = pgx.ForEachRow(rows, []any{&p, &s.position, &s.epoch, &s.head}, func() error {
+	var f fed
+	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.head}, func() error {
+		if other, ok := stands[p]; ok && other.position != s.position {
+			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
+		}
+		s.fed = append(stands[p].fed, f)
 		stands[p] = s
 		return nil
 	})
@@ -73,7 +82,7 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 		return nil, fmt.Errorf("lock checkpoints: %w", err)
 	}
 	if len(stands) != len(partitions) {
-		return nil, fmt.Errorf("lock checkpoints: %s, generation %d, has %d of %d partitions", r.Consumer.Name, r.Consumer.Generation, len(stands), len(partitions))
+		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(stands), len(partitions))
 	}
 	return stands, nil
 }
@@ -83,9 +92,10 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 	var partitions []int16
 	var was, now []int64
 	var epochs []int32
+	rows := 0
 	for _, l := range lanes {
 		if l.last != l.stand.position {
-			partitions = append(partitions, l.partition)
+			partitions, rows = append(partitions, l.partition), rows+len(l.stand.fed)
 			was, now = append(was, l.stand.position), append(now, l.last)
 			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
 		}
@@ -93,11 +103,11 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, moveCheckpoints, r.Consumer.Name, r.Consumer.Generation, partitions, was, now, epochs)
+	tag, err := tx.Exec(ctx, moveCheckpoints, r.Consumer.Name, partitions, was, now, epochs)
 	if err != nil {
 		return fmt.Errorf("move checkpoints: %w", err)
 	}
-	if tag.RowsAffected() != int64(len(partitions)) {
+	if tag.RowsAffected() != int64(rows) {
 		return fmt.Errorf("move checkpoints: %w", errMoved)
 	}
 	return nil

@@ -24,8 +24,11 @@ import (
 // fault of the whole batch: one of data (SQLSTATE classes 22, 23, 54, P0) or a
 // panic is bisected down to the event that causes it, any other is taken for an
 // outage and the batch comes again.
+//
+// A consumer whose projection has several generations is given a batch once for
+// each, with what it must fold it by and into.
 type Handler interface {
-	Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error)
+	Apply(ctx context.Context, tx pgx.Tx, g Generation, batch []events.Envelope) (Result, error)
 }
 
 // Result is what a batch leads to besides the handler's own tables.
@@ -54,10 +57,13 @@ type Log interface {
 
 // Consumer names a fold, its source and its bounds.
 type Consumer struct {
-	Name       string
-	Generation int
-	Topic      events.Topic // 0: reads the log itself
-	Handler    Handler
+	Name    string
+	Topic   events.Topic // 0: reads the log itself
+	Handler Handler
+	// Projection is what the handler keeps rows of, in generations; "": nothing.
+	// Versions are the fold versions that it can feed them by, the newest last.
+	Projection string
+	Versions   []string
 	// Parks says that the consumer is on the way to the aggregates: an event that
 	// fails is parked, counted so, and may be retried. Failures of a read model
 	// beside that way are recorded as DISCARDED, since a rebuild mends them and a
@@ -69,12 +75,6 @@ type Consumer struct {
 	// MaxRecords bounds the records of one transaction; 0 is MaxPerPartition × 32.
 	MaxRecords int
 }
-
-// Bounds of one transaction, for Consumer.MaxPerPartition.
-const (
-	MaxWithFollowUps    = 200  // each event leads to another: the heads are held while they are appended
-	MaxWithoutFollowUps = 2000 // a longer statement gains nothing more
-)
 
 // Observer is told what became of each transaction, after its end. Of one that
 // was rolled back only the error is told: its records come again.

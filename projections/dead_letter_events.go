@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,17 +16,19 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// DeadLetterEventsV1 is the version of the fold in this file.
-const DeadLetterEventsV1 = "dead_letter_events/v1"
+// ProjectionDeadLetters is the projection's name; DeadLetterEventsV1 the version of
+// the fold in this file.
+const (
+	ProjectionDeadLetters = "dead_letter_events"
+	DeadLetterEventsV1    = ProjectionDeadLetters + "/v1"
+)
 
 //go:embed dead_letter_events.sql
 var writeDeadLetters string
 
 // DeadLetterEvents is the handler of usage.dead-letter: it keeps what failed and
 // what became of it. It decides nothing: what may be retried is asked of the log.
-type DeadLetterEvents struct {
-	Generation int
-}
+type DeadLetterEvents struct{}
 
 // letterRow is a row of dead_letter_events.
 type letterRow struct {
@@ -61,13 +64,16 @@ type letterDetails struct {
 	RefusedReason string     `json:"refusedReason,omitempty"`
 }
 
+var errNotForDeadLetters = errors.New("the dead letter handler does not know the subject")
+
 // letterOf names the dead letter that an event speaks of: its own id, unless it
 // goes on with an earlier one.
 func letterOf(e *events.Envelope) (uuid.UUID, error) {
 	var on struct {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`
 	}
-	if e.Subject == events.UsageConflicted {
+	switch e.Subject {
+	case events.UsageConflicted, events.UsageRefused, events.RecordParked:
 		return e.EventID, nil
 	}
 	if err := json.Unmarshal(e.Payload, &on); err != nil {
@@ -88,8 +94,15 @@ func foldLetter(d *letterRow, id uuid.UUID, e *events.Envelope) (*letterRow, err
 		return foldRejected(failedAgain(d, id, e), e)
 	case events.UsageConflicted:
 		return foldConflicted(failedAgain(d, id, e), e)
+	case events.UsageRefused:
+		return foldRefused(failedAgain(d, id, e), e)
+	case events.RecordParked:
+		return foldParked(failedAgain(d, id, e), e)
 	case events.PublishFailed, events.AggregationFailed:
 		return foldFailed(failedAgain(d, id, e), e)
+	}
+	if _, known := e.Subject.Info(); !known {
+		return nil, errNotForDeadLetters
 	}
 	if d == nil {
 		return nil, nil
@@ -210,14 +223,14 @@ func text(payload json.RawMessage) *string {
 }
 
 // Apply folds the batch over the letters that it speaks of and writes them back.
-func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error) {
+func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (Result, error) {
 	var ids []uuid.UUID
 	for i := range batch {
 		if id, err := letterOf(&batch[i]); err == nil {
 			ids = append(ids, id)
 		}
 	}
-	letters, err := h.load(ctx, tx, ids)
+	letters, err := h.load(ctx, tx, in, ids)
 	if err != nil {
 		return Result{}, err
 	}
@@ -240,5 +253,5 @@ func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, batch []events.
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
-	return result, h.write(ctx, tx, slices.SortedFunc(maps.Values(changed), func(a, b *letterRow) int { return slices.Compare(a.id[:], b.id[:]) }))
+	return result, h.write(ctx, tx, in, slices.SortedFunc(maps.Values(changed), func(a, b *letterRow) int { return slices.Compare(a.id[:], b.id[:]) }))
 }

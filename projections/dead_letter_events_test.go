@@ -103,10 +103,10 @@ func TestDeadLettersAreListed(t *testing.T) {
 		s.settle()
 	}
 	// One tenant sees a generation of its own.
-	_, err := s.pool.Exec(t.Context(), `INSERT INTO projection_pointers VALUES ('dead_letter_events', $1, 2)`, tenants[0])
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])
 	s.must(err)
-	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition, position)
-		SELECT consumer, 2, partition, position FROM consumer_checkpoints WHERE consumer = $1`, events.GroupDeadLetter)))
+	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition, position, joined)
+		SELECT consumer, 2, partition, position, false FROM consumer_checkpoints WHERE consumer = $1`, events.GroupDeadLetter)))
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'mended', reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
 	s.must(err)
@@ -150,8 +150,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 // P5: however the topic is cut into batches, the rows are the same.
 func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 	s := newScene(t)
-	other, _ := s.runner(projections.Consumer{Name: "one by one", Generation: 2, Topic: events.TopicUsageDeadLetter, Handler: &projections.DeadLetterEvents{Generation: 2}, MaxPerPartition: 1})
-	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition) SELECT 'one by one', 2, p FROM generate_series(0, 31) p`)))
+	other := s.oneByOne(projections.DeadLetterConsumer())
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
 		var known []uuid.UUID

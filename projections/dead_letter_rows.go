@@ -16,8 +16,8 @@ SELECT id, partition, tenant_id, stage, status, code, reason, details, producer_
 FROM dead_letter_events
 WHERE generation = $1 AND id = ANY ($2::uuid[])`
 
-func (h *DeadLetterEvents) load(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uuid.UUID]*letterRow, error) {
-	rows, err := tx.Query(ctx, readLetters, h.Generation, ids)
+func (h *DeadLetterEvents) load(ctx context.Context, tx pgx.Tx, in Generation, ids []uuid.UUID) (map[uuid.UUID]*letterRow, error) {
+	rows, err := tx.Query(ctx, readLetters, in.Number, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read dead_letter_events: %w", err)
 	}
@@ -77,7 +77,7 @@ func (c *letterColumns) add(d *letterRow) error {
 	return nil
 }
 
-func (h *DeadLetterEvents) write(ctx context.Context, tx pgx.Tx, letters []*letterRow) error {
+func (h *DeadLetterEvents) write(ctx context.Context, tx pgx.Tx, in Generation, letters []*letterRow) error {
 	if len(letters) == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (h *DeadLetterEvents) write(ctx context.Context, tx pgx.Tx, letters []*lett
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, writeDeadLetters, h.Generation, c.ids, c.partitions, c.tenants, c.stages, c.statuses, c.codes, c.reasons, c.details,
+	_, err := tx.Exec(ctx, writeDeadLetters, in.Number, c.ids, c.partitions, c.tenants, c.stages, c.statuses, c.codes, c.reasons, c.details,
 		c.eventIDs, c.features, c.sources, c.topics, c.kafkaPartitions, c.kafkaOffsets, c.payloads, c.retries, c.firstFailed, c.lastFailed)
 	if err != nil {
 		return fmt.Errorf("write dead_letter_events: %w", err)

@@ -18,8 +18,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// EntitlementReadsV1 is the version of the fold in this file.
-const EntitlementReadsV1 = "entitlement_reads/v1"
+// ProjectionEntitlements is the projection's name; EntitlementReadsV1 the version of
+// the fold in this file.
+const (
+	ProjectionEntitlements = "entitlement_reads"
+	EntitlementReadsV1     = ProjectionEntitlements + "/v1"
+)
 
 //go:embed entitlement_reads.sql
 var writeEntitlements string
@@ -27,9 +31,7 @@ var writeEntitlements string
 // EntitlementReads is the handler that keeps what tenants are granted and what
 // they have used of it. It reads the log itself, since grants and usage have to
 // come in the order in which they were recorded.
-type EntitlementReads struct {
-	Generation int
-}
+type EntitlementReads struct{}
 
 // grantedBy is what stands of a tenant's grants: the subscription they come from,
 // and their rows where this batch changed them. A subscription without grants
@@ -98,8 +100,8 @@ func (f *entitlementFold) use(key usedKey, amount int64) {
 }
 
 // Apply folds the batch and writes what came of it, in one statement.
-func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error) {
-	granted, err := h.load(ctx, tx, batch)
+func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (Result, error) {
+	granted, err := h.load(ctx, tx, in, batch)
 	if err != nil {
 		return Result{}, err
 	}
@@ -110,13 +112,13 @@ func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, batch []events.
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
-	return result, h.write(ctx, tx, &f)
+	return result, h.write(ctx, tx, in, &f)
 }
 
 const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
 
 // load gives what stands for the tenants whose subscriptions are in the batch.
-func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
+func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
 	granted := make(map[uuid.UUID]*grantedBy)
 	for i := range batch {
 		if s := batch[i].Subject; s == events.SubscriptionCreated || s == events.SubscriptionChanged {
@@ -126,7 +128,7 @@ func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, batch []events.E
 	if len(granted) == 0 {
 		return granted, nil
 	}
-	rows, err := tx.Query(ctx, readGrantedBy, h.Generation, slices.Collect(maps.Keys(granted)))
+	rows, err := tx.Query(ctx, readGrantedBy, in.Number, slices.Collect(maps.Keys(granted)))
 	if err != nil {
 		return nil, fmt.Errorf("read entitlement_grants: %w", err)
 	}
@@ -141,7 +143,7 @@ func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, batch []events.E
 	return granted, nil
 }
 
-func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, f *entitlementFold) error {
+func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, in Generation, f *entitlementFold) error {
 	var c entitlementColumns
 	for tenant, g := range f.granted {
 		if g.changed {
@@ -155,7 +157,7 @@ func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, f *entitlementF
 	if len(c.replaced) == 0 && len(c.used) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, writeEntitlements, h.Generation, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
+	_, err := tx.Exec(ctx, writeEntitlements, in.Number, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
 		c.limits, c.behaviors, c.resets, c.onIngest, c.users, c.usedFeatures, c.periods, c.used)
 	if err != nil {
 		return fmt.Errorf("write entitlements: %w", err)

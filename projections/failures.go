@@ -69,6 +69,17 @@ func ofData(err error) bool {
 // the order that everybody takes them in.
 const lockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
 
+func holdHeads(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	partitions := make([]int16, len(lanes))
+	for i, l := range lanes {
+		partitions[i] = l.partition
+	}
+	if _, err := tx.Exec(ctx, lockHeads, partitions); err != nil {
+		return fmt.Errorf("lock heads: %w", err)
+	}
+	return nil
+}
+
 // folded is what became of a batch.
 type folded struct {
 	failed    []Failure
@@ -82,17 +93,19 @@ func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, l
 		return folded{}, nil
 	}
 	all, err := r.attempt(ctx, tx, batch, lanes)
-	if err == nil || !ofData(err) {
+	if err == nil {
+		return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
+	}
+	if !ofData(err) {
 		return all, err
 	}
-	partitions := make([]int16, len(lanes))
-	for i, l := range lanes {
-		partitions[i] = l.partition
+	if err := holdHeads(ctx, tx, lanes); err != nil {
+		return folded{}, err
 	}
-	if _, err := tx.Exec(ctx, lockHeads, partitions); err != nil {
-		return folded{}, fmt.Errorf("lock heads: %w", err)
+	if all, err = r.bisect(ctx, tx, batch, lanes, err); err != nil {
+		return folded{}, err
 	}
-	return r.bisect(ctx, tx, batch, lanes, err)
+	return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
 }
 
 // bisect finds the events that a batch failed for: halves that succeed stay.
@@ -134,7 +147,7 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 		return folded{}, fmt.Errorf("set a savepoint: %w", err)
 	}
 	defer rollback(ctx, point)
-	result, err := r.apply(ctx, point, batch)
+	result, err := r.applyServing(ctx, point, batch, lanes)
 	if err != nil {
 		return folded{}, fmt.Errorf("apply: %w", err)
 	}
@@ -150,23 +163,86 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	return folded{result.Failed, len(pending)}, nil
 }
 
-func (r *Runner) apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (result Result, err error) {
+// applyServing feeds every generation that serves. What fails in one of them is in
+// none: then all is done again without it.
+func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (Result, error) {
+	serving := generationsOf(lanes, true)
+	if len(serving) == 1 {
+		return r.apply(ctx, tx, serving[0], serving[0].of(batch, lanes, nil))
+	}
+	var failed []Failure
+	for {
+		before := len(failed)
+		point, err := tx.Begin(ctx)
+		if err != nil {
+			return Result{}, fmt.Errorf("set a savepoint: %w", err)
+		}
+		all := Result{}
+		for _, g := range serving {
+			one, err := r.apply(ctx, point, g, g.of(batch, lanes, failed))
+			if err != nil {
+				return Result{}, errors.Join(err, point.Rollback(context.WithoutCancel(ctx)))
+			}
+			all.FollowUps = append(all.FollowUps, one.FollowUps...)
+			for _, f := range one.Failed {
+				if !hasFailed(failed, f.Event.Position) {
+					failed = append(failed, f)
+				}
+			}
+		}
+		if len(failed) == before {
+			all.Failed = failed
+			return all, point.Commit(ctx)
+		}
+		if err := point.Rollback(ctx); err != nil {
+			return Result{}, fmt.Errorf("go back to a savepoint: %w", err)
+		}
+	}
+}
+
+// foldAside feeds the generations that nobody reads. One that cannot take what
+// those that serve took is fed no longer.
+func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, failed []Failure) error {
+	for _, g := range generationsOf(lanes, false) {
+		left := failed
+		if !r.Consumer.Parks {
+			left = nil // a rebuild mends what a read model could not fold
+		}
+		failure, err := applyAside(ctx, tx, &r.Consumer, g, g.of(batch, lanes, left), failedAt(failed))
+		if err != nil {
+			return fmt.Errorf("generation %d: %w", g.Number, err)
+		}
+		if failure == nil {
+			continue
+		}
+		if err := r.part(ctx, tx, g, lanes, *failure); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) apply(ctx context.Context, tx pgx.Tx, g Generation, batch []events.Envelope) (Result, error) {
+	return applyTo(ctx, tx, r.Consumer.Handler, g, batch)
+}
+
+func applyTo(ctx context.Context, tx pgx.Tx, h Handler, g Generation, batch []events.Envelope) (result Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicked{p}
 		}
 	}()
-	return r.Consumer.Handler.Apply(ctx, tx, batch)
+	return h.Apply(ctx, tx, g, batch)
 }
 
-// deadLetters makes the events that say what failed. An event of the dead letter
-// topic gets none: a letter about a letter would fail like it, for ever.
+// deadLetters makes the events that say what failed. What this very consumer said
+// of a failure gets none: a letter about that would fail like it, for ever.
 func (r *Runner) deadLetters(failed []Failure, lanes []*lane) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {
 		f := &failed[i]
 		switch {
-		case f.Event.Subject.Topic() == events.TopicUsageDeadLetter:
+		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed || f.Event.Subject == events.DeadLetterClosed):
 		case r.Consumer.Parks:
 			pending = append(pending, r.park(f, lanes))
 		default:
@@ -187,7 +263,7 @@ func (r *Runner) park(f *Failure, lanes []*lane) events.Pending {
 	} else {
 		key = events.KeyFailedAgain(deadLetter, attempt)
 	}
-	p := followUp(&f.Event, id, events.AggregationFailed, letter(f, deadLetter, attempt, lanes), r.Consumer.Name)
+	p := followUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt, lanes), r.Consumer.Name)
 	p.DedupeKey, p.Counts.Parked = key, 1
 	return p
 }
@@ -197,16 +273,21 @@ func (r *Runner) discard(f *Failure, lanes []*lane) []events.Pending {
 	id := r.NewID()
 	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
 	return []events.Pending{
-		followUp(&f.Event, id, events.AggregationFailed, letter(f, id, 0, lanes), r.Consumer.Name),
+		followUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, lanes), r.Consumer.Name),
 		closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
 	}
 }
 
-func letter(f *Failure, deadLetter uuid.UUID, attempt int, lanes []*lane) events.Failed {
-	info, _ := f.Event.Subject.Info()
+// letter says what failed. A subject that this binary does not know has its number
+// for a name, and comes from the consumer's own topic.
+func (r *Runner) letter(f *Failure, deadLetter uuid.UUID, attempt int, lanes []*lane) events.Failed {
+	subject, topic := fmt.Sprintf("subject %d", f.Event.Subject), r.Consumer.Topic
+	if info, ok := f.Event.Subject.Info(); ok {
+		subject, topic = info.Name(), info.Topic
+	}
 	l := events.Failed{
-		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: info.Name(),
-		Topic: info.Topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(lanes, f.Event.Position),
+		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: subject,
+		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(lanes, f.Event.Position),
 		Stage: events.StageAggregation, Code: f.Code, Reason: bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
 	}
 	if json.Valid(f.Event.Payload) {

@@ -16,8 +16,8 @@ type outage struct {
 	out *bool
 }
 
-func (o outage) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
-	result, err := o.Handler.Apply(ctx, tx, batch)
+func (o outage) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	result, err := o.Handler.Apply(ctx, tx, g, batch)
 	if *o.out {
 		return result, errors.New("connection refused")
 	}
@@ -27,7 +27,7 @@ func (o outage) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (
 // order notes the recorded positions of the verdicts that it is given.
 type order struct{ seen *[]int64 }
 
-func (o order) Apply(_ context.Context, _ pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+func (o order) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
 		v, err := events.VerdictOf(&batch[i])
 		if err != nil {
@@ -41,7 +41,7 @@ func (o order) Apply(_ context.Context, _ pgx.Tx, batch []events.Envelope) (proj
 // poisoned folds, but fails as its features say.
 type poisoned struct{ projections.Handler }
 
-func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
 		v, err := events.VerdictOf(&batch[i])
 		if err != nil {
@@ -60,15 +60,15 @@ func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope)
 			}
 		}
 	}
-	return p.Handler.Apply(ctx, tx, batch)
+	return p.Handler.Apply(ctx, tx, g, batch)
 }
 
 // mover folds and moves the checkpoints itself.
 type mover struct{ projections.Handler }
 
-func (m mover) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
+func (m mover) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	if _, err := tx.Exec(ctx, `UPDATE consumer_checkpoints SET position = position + 1`); err != nil {
 		return projections.Result{}, err
 	}
-	return m.Handler.Apply(ctx, tx, batch)
+	return m.Handler.Apply(ctx, tx, g, batch)
 }

@@ -40,18 +40,20 @@ type Identity struct {
 // up. What is withheld was counted as parked when its dead letter was appended.
 // 1 and 2 are the topics usage.raw and usage.validated.
 const readIdentity = `
-WITH live AS (
-  SELECT p.tenant_id, p.generation FROM projection_pointers p WHERE p.projection = 'usage_aggregates'),
+WITH live AS MATERIALIZED (
+  SELECT p.tenant_id, p.period_key, p.flip, p.generation FROM projection_pointers p
+  WHERE p.live AND p.projection = 'usage_aggregates'),
 applied AS (
   SELECT a.partition, sum(a.applied_count) AS applied
   FROM usage_aggregates a
-  JOIN live every ON every.tenant_id = '00000000-0000-0000-0000-000000000000'
-  LEFT JOIN live own ON own.tenant_id = a.tenant_id
-  WHERE a.generation = coalesce(own.generation, every.generation)
+  WHERE a.generation IN (SELECT generation FROM live) AND a.generation = (
+    SELECT l.generation FROM live l
+    WHERE l.tenant_id IN (a.tenant_id, '00000000-0000-0000-0000-000000000000') AND l.period_key IN (a.period_key, '')
+    ORDER BY l.flip DESC LIMIT 1)
   GROUP BY a.partition)
 SELECT h.partition, h.accepted, coalesce(applied.applied, 0)::bigint, h.rejected, undecided.n, unapplied.n, h.parked, h.validated
 FROM log_heads h
-JOIN live every ON every.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN live every ON every.tenant_id = '00000000-0000-0000-0000-000000000000' AND every.period_key = ''
 JOIN consumer_checkpoints v ON v.consumer = 'meterplex-usage-validator' AND v.generation = 1 AND v.partition = h.partition
 JOIN consumer_checkpoints a ON a.consumer = 'meterplex-usage-aggregator' AND a.generation = every.generation AND a.partition = h.partition
 LEFT JOIN applied ON applied.partition = h.partition

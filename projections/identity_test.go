@@ -3,11 +3,13 @@ package projections_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -38,7 +40,7 @@ func (s *scene) some(r *projections.Runner, partition int16, n int) {
 // P3: at every moment each accepted event is in exactly one place.
 func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 	s := newScene(t)
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Generation: 1, NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()
 		partition := events.PartitionOf(tenant)
@@ -67,7 +69,7 @@ func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) {
 	partition := events.PartitionOf(tenant)
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
-	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry"}).Draw(rt, "step") {
+	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry", "discard"}).Draw(rt, "step") {
 	case "record":
 		for range n {
 			s.append(usage(tenant, newID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"), 1, may))
@@ -83,6 +85,15 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) 
 				s.withhold(tenant, e)
 				return
 			}
+		}
+	case "discard":
+		s.drain(s.lettering)
+		page, err := s.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &tenant, Status: events.StatusFailed, Limit: 1})
+		s.must(err)
+		letters := &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
+		for _, d := range page.Data {
+			_, err := letters.Discard(context.Background(), billing, commands.Once{}, d.ID, tenant, "a test")
+			s.must(err)
 		}
 	case "retry":
 		s.drain(s.lettering)

@@ -60,32 +60,31 @@ type standing struct {
 	lastValidated int64
 	folded        int64
 	passed        int64
-	generation    int
 	movedAt       time.Time // when the consumer's checkpoint moved last
 }
 
 const readStanding = `
-SELECT s.head, s.decided, s.last_validated, s.folded, s.passed, s.generation, s.moved_at
-FROM consumer_standing($1::smallint, $2::uuid, $3::text, $4::int, $5::text, $6::boolean, $7::bigint) s`
+SELECT s.head, s.decided, s.last_validated, s.folded, s.passed, s.moved_at
+FROM consumer_standing($1::smallint, $2::uuid, $3::text, NULL, $4::text, $5::boolean, $6::bigint) s`
 
 var errNoStanding = errors.New("the projection has no live generation or no checkpoints")
 
-// standingOf reads how far a projection is for a tenant; generation nil is the live one.
-func standingOf(src source, tenant uuid.UUID, generation *int, into *standing) query {
+// standingOf reads how far a projection's live generation is for a tenant. All that
+// have joined stand where it does.
+func standingOf(src source, tenant uuid.UUID, into *standing) query {
 	return query{
 		sql:  readStanding,
-		args: []any{events.PartitionOf(tenant), tenant, src.projection, generation, src.consumer, src.wholeLog, int64(standingSpan)},
+		args: []any{events.PartitionOf(tenant), tenant, src.projection, src.consumer, src.wholeLog, int64(standingSpan)},
 		scan: each(func(rows pgx.Rows) error {
 			var head, decided, lastValidated, folded, passed *int64
-			var generation *int
 			var movedAt *time.Time
-			if err := rows.Scan(&head, &decided, &lastValidated, &folded, &passed, &generation, &movedAt); err != nil {
+			if err := rows.Scan(&head, &decided, &lastValidated, &folded, &passed, &movedAt); err != nil {
 				return err
 			}
-			if generation == nil {
+			if movedAt == nil {
 				return errNoStanding
 			}
-			*into = standing{*head, *decided, *lastValidated, *folded, *passed, *generation, *movedAt}
+			*into = standing{*head, *decided, *lastValidated, *folded, *passed, *movedAt}
 			return nil
 		}),
 	}
@@ -119,7 +118,7 @@ func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUI
 	deadline := time.Now().Add(w.For)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var s standing
-		if err := r.snapshot(ctx, v, standingOf(src, tenant, nil, &s)); err != nil {
+		if err := r.snapshot(ctx, v, standingOf(src, tenant, &s)); err != nil {
 			return err
 		}
 		if a.position > s.head {
@@ -165,7 +164,7 @@ func (a *arrival) arrived(s *standing) bool {
 const readLettersStanding = `
 SELECT h.topic_positions[3], c.position
 FROM log_heads h
-JOIN projection_pointers p ON p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN projection_pointers p ON p.live AND p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
 JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
 WHERE h.partition = $1`
 

@@ -3,7 +3,6 @@ package projections
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -50,16 +49,19 @@ type Aggregates struct {
 	AsOf *events.Position
 }
 
-// A tenant's aggregates are few: they are sorted whole. $5 to $9 are the last row
-// of the page before. -infinity puts lifetime last.
+// A tenant's aggregates are few: they are sorted whole. $2 is the flip whose
+// generations are to be seen, $5 to $9 are the last row of the page before.
+// -infinity puts lifetime last.
 const readAggregates = `
 SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id, a.amount::text, a.event_count, a.period_start, a.period_end, a.last_event_at
 FROM usage_aggregates a
 WHERE a.tenant_id = $1
-  AND a.generation = coalesce($2::int, (
+  AND a.generation = (
     SELECT p.generation FROM projection_pointers p
-    WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
-    ORDER BY p.tenant_id DESC LIMIT 1))
+    WHERE p.projection = 'usage_aggregates'
+      AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (a.period_key, '')
+      AND CASE WHEN $2::int IS NULL THEN p.live ELSE p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2) END
+    ORDER BY p.flip DESC LIMIT 1)
   AND ($3 = '' OR a.feature = $3) AND ($4 = '' OR a.period_key = $4)
   AND (NOT $5::boolean
     OR coalesce(a.period_start, '-infinity') < coalesce($6::timestamptz, '-infinity')
@@ -68,9 +70,22 @@ WHERE a.tenant_id = $1
 ORDER BY coalesce(a.period_start, '-infinity') DESC, a.feature, a.period_key, a.subscription_id
 LIMIT $10`
 
+// Which flip readers see now ($2: the one they go on with), and whether what was
+// live then has been dropped since. A generation that a later flip covers wholly
+// was not live.
+const readFlip = `
+SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
+       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or(g.dropped_at IS NOT NULL
+         AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2) AND NOT EXISTS (
+           SELECT FROM projection_pointers later
+           WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL OR later.undone_flip > $2)
+             AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))), false)
+FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
+WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')`
+
 // Aggregates lists a tenant's figures, newest period first, lifetime last, within
-// a period by feature. A cursor stays with the generation that its list began in;
-// ErrCursorInvalid once that is gone.
+// a period by feature. A cursor stays with the generations that its list began in;
+// ErrCursorInvalid once one of them is gone.
 func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Aggregates, error) {
 	q.Limit = pageSize(q.Limit)
 	after, err := parseAggregateCursor(q.After)
@@ -81,10 +96,14 @@ func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Agg
 		return Aggregates{}, err
 	}
 	page := Aggregates{Data: []Aggregate{}}
-	stands := standing{generation: -1}
-	err = r.at(q.Wait).snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, after.generation, &stands), query{
+	var stands standing
+	var flip int
+	var gone bool
+	err = r.at(q.Wait).snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, &stands), query{readFlip, []any{q.TenantID, after.flip}, each(func(rows pgx.Rows) error {
+		return rows.Scan(&flip, &gone)
+	})}, query{
 		sql: readAggregates,
-		args: []any{q.TenantID, after.generation, q.Feature, q.PeriodKey,
+		args: []any{q.TenantID, after.flip, q.Feature, q.PeriodKey,
 			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
 		scan: each(func(rows pgx.Rows) error {
 			a, err := scanAggregate(rows)
@@ -92,15 +111,15 @@ func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Agg
 			return err
 		}),
 	})
-	if after.given && errors.Is(err, errNoStanding) {
-		return Aggregates{}, ErrCursorInvalid
-	}
 	if err != nil {
 		return Aggregates{}, err
 	}
+	if after.given && gone {
+		return Aggregates{}, ErrCursorInvalid
+	}
 	if len(page.Data) > q.Limit {
 		page.Data = page.Data[:q.Limit]
-		page.Next = aggregateCursor(stands.generation, &page.Data[q.Limit-1])
+		page.Next = aggregateCursor(flip, &page.Data[q.Limit-1])
 	}
 	asOf := stands.asOf(q.TenantID, q.Wait)
 	page.AsOf = &asOf
@@ -127,7 +146,7 @@ func utc(t *time.Time) *time.Time {
 // aggregatePlace is the last row of a page: what its cursor says.
 type aggregatePlace struct {
 	given        bool
-	generation   *int
+	flip         *int
 	periodKey    string
 	feature      string
 	subscription uuid.UUID
@@ -141,8 +160,8 @@ func (p *aggregatePlace) start() *time.Time {
 }
 
 // None of the parts can hold the separator.
-func aggregateCursor(generation int, last *Aggregate) string {
-	return strings.Join([]string{strconv.Itoa(generation), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
+func aggregateCursor(flip int, last *Aggregate) string {
+	return strings.Join([]string{strconv.Itoa(flip), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
 }
 
 func parseAggregateCursor(s string) (aggregatePlace, error) {
@@ -153,7 +172,7 @@ func parseAggregateCursor(s string) (aggregatePlace, error) {
 	if len(parts) != 4 || !storable(s) {
 		return aggregatePlace{}, ErrCursorInvalid
 	}
-	generation, err := strconv.ParseInt(parts[0], 10, 32)
+	number, err := strconv.ParseInt(parts[0], 10, 32)
 	if err != nil {
 		return aggregatePlace{}, ErrCursorInvalid
 	}
@@ -161,6 +180,6 @@ func parseAggregateCursor(s string) (aggregatePlace, error) {
 	if err != nil {
 		return aggregatePlace{}, ErrCursorInvalid
 	}
-	g := int(generation)
-	return aggregatePlace{true, &g, parts[1], parts[2], subscription}, nil
+	flip := int(number)
+	return aggregatePlace{true, &flip, parts[1], parts[2], subscription}, nil
 }

@@ -65,7 +65,7 @@ SELECT q.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(
        EXISTS (SELECT FROM features f WHERE f.lookup_key = q.feature),
        EXISTS (SELECT FROM subscriptions s WHERE s.tenant_id = $1 AND s.status IN ('ACTIVE', 'TRIALING'))
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 CROSS JOIN unnest($2::text[]) WITH ORDINALITY AS q (feature, place)
 LEFT JOIN LATERAL (
@@ -82,7 +82,7 @@ ORDER BY q.place`
 const readEntitlements = `
 SELECT g.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text, true, true
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN entitlement_grants g ON g.generation = live.generation AND g.tenant_id = $1
 LEFT JOIN LATERAL (
@@ -155,7 +155,7 @@ func (r *Reads) grants(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, 
 	}
 	var found []grant
 	var stands standing
-	err := r.snapshot(ctx, v, standingOf(entitlementsSource(), tenant, nil, &stands), query{sql, args, each(func(rows pgx.Rows) error {
+	err := r.snapshot(ctx, v, standingOf(entitlementsSource(), tenant, &stands), query{sql, args, each(func(rows pgx.Rows) error {
 		var g grant
 		err := rows.Scan(&g.feature, &g.kind, &g.limit, &g.behavior, &g.reset, &g.used, &g.known, &g.subscribed)
 		found = append(found, g)
@@ -173,7 +173,7 @@ func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
 	target := int64(-1)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var s standing
-		if err := r.snapshot(ctx, Viewer{Operator: true}, standingOf(entitlementsSource(), tenant, nil, &s)); err != nil {
+		if err := r.snapshot(ctx, Viewer{Operator: true}, standingOf(entitlementsSource(), tenant, &s)); err != nil {
 			return err
 		}
 		if target < 0 {

@@ -133,11 +133,7 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 		}
 		s.entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
 		s.drain(s.entitling)
-		one, _ := s.runner(projections.Consumer{Name: "one by one", Generation: 2, Handler: &projections.EntitlementReads{Generation: 2}, MaxPerPartition: 1})
-		_, err := s.pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition)
-			SELECT 'one by one', 2, p FROM generate_series(0, 31) p ON CONFLICT DO NOTHING`)
-		s.must(err)
-		s.drain(one)
+		s.drain(s.oneByOne(projections.EntitlementConsumer()))
 		var differ int
 		s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM (
 			(SELECT tenant_id, feature, subscription_id::text, '' FROM entitlement_grants WHERE generation = 1 UNION ALL

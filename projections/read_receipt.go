@@ -129,7 +129,7 @@ letters AS MATERIALIZED (
   UNION
   SELECT d.id::text FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION'
-  WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 SELECT * FROM verdicts
 UNION ALL
 SELECT r.* FROM letters CROSS JOIN LATERAL (
@@ -154,7 +154,7 @@ LIMIT 1000`
 const readEventLetters = `
 SELECT d.id, d.stage, d.status, d.code, d.reason, d.last_failed_at, d.topic, coalesce(d.details ->> 'consumer', '')
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN dead_letter_events d ON d.generation = live.generation
 WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
@@ -185,7 +185,7 @@ func (r *Reads) Receipt(ctx context.Context, v Viewer, tenant uuid.UUID, eventID
 	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
 	var common usageStanding
 	err := r.snapshot(ctx, v,
-		standingOf(aggregatesSource(), tenant, nil, &c.stands),
+		standingOf(aggregatesSource(), tenant, &c.stands),
 		usageStandingOf(tenant, &common),
 		query{readRecorded, []any{c.partition, tenant, eventID}, each(c.scanRecorded)},
 		query{readSteps, []any{c.partition, tenant, eventID}, each(c.scanStep)},

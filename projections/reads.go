@@ -25,6 +25,17 @@ type Reads struct {
 	// Pool does. What it says is true at the position it tells, which may be older.
 	// Entitlements, receipts and the identity always come from Pool.
 	Replica *pgxpool.Pool
+	// Folds are the versions of the fold of usage, to tell why figures differ; nil:
+	// UsageFolds. Keep is how long a generation that readers left is kept; 0: DefaultKeep.
+	Folds map[string]UsageFold
+	Keep  time.Duration
+}
+
+func (r *Reads) folds() map[string]UsageFold {
+	if r.Folds == nil {
+		return UsageFolds()
+	}
+	return r.Folds
 }
 
 // at gives the reads to answer from: a caller who names a position, or who goes on

@@ -156,8 +156,8 @@ func (w *world) heal(r *projections.Runner) {
 func (w *world) behind(r *projections.Runner) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-		WHERE consumer = $1 AND generation = $2 AND c.position < CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END`,
-		r.Consumer.Name, r.Consumer.Generation, int(r.Consumer.Topic)).Scan(&n))
+		WHERE consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`,
+		r.Consumer.Name, int(r.Consumer.Topic)).Scan(&n))
 	return n
 }
 
@@ -244,7 +244,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	records := w.topic(events.TopicUsageValidated, 5, 0)
 
 	out := true
-	r, seen := w.aggregator(outage{&projections.UsageAggregates{Generation: 1, NewID: newID}, &out})
+	r, seen := w.aggregator(outage{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}, &out})
 	if err := r.Process(t.Context(), records); err == nil {
 		t.Fatal("an outage was acknowledged")
 	}

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -32,7 +33,8 @@ type Runner struct {
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
 	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
 
-	epochs epochs
+	epochs      epochs
+	generations generations
 }
 
 // lane is what remains to be done in one partition, and what the transaction in
@@ -52,15 +54,19 @@ type item struct {
 	place  events.Place
 	event  events.Envelope
 	offset int64
-	unread bool // the log is asked for the event
-	head   bool // the place is the log's own: it needs no check
+	unread bool  // the log is asked for the event
+	fault  error // why the record that the source brought could not be read
+	head   bool  // the place is the log's own: it needs no check
 }
 
 // Process folds a batch of records of the consumer's topic, which may span
 // partitions, come in any order and hold anything. Nil means that all of it is
 // committed and may be acknowledged; an error that it must come again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
-	lanes, outside := r.receive(records)
+	lanes, strays, outside := r.receive(records)
+	if err := r.parkStrays(ctx, strays); err != nil {
+		return err
+	}
 	if err := r.run(ctx, lanes); err != nil {
 		return err
 	}
@@ -71,13 +77,16 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	return nil
 }
 
-// receive sorts records into lanes. What is for outside readers, or says nowhere
-// where it belongs, is only counted.
-func (r *Runner) receive(records []events.Record) ([]*lane, Batch) {
+// receive sorts records into lanes. What says nowhere where it belongs is a stray;
+// what is for outside readers is only counted.
+func (r *Runner) receive(records []events.Record) (used []*lane, strays []*events.Record, outside Batch) {
 	var lanes [events.Partitions]*lane
-	var outside Batch
 	for i := range records {
+		foreign := outside.Foreign
 		it, ok := r.open(&records[i], &outside)
+		if outside.Foreign > foreign {
+			strays = append(strays, &records[i])
+		}
 		if !ok {
 			continue
 		}
@@ -87,14 +96,13 @@ func (r *Runner) receive(records []events.Record) ([]*lane, Batch) {
 		}
 		lanes[p].items = append(lanes[p].items, it)
 	}
-	var used []*lane
 	for _, l := range lanes {
 		if l != nil {
 			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
 			used = append(used, l)
 		}
 	}
-	return used, outside
+	return used, strays, outside
 }
 
 // rest counts the records of the first one's partition: a batch may span few or all.
@@ -119,20 +127,26 @@ func (r *Runner) open(record *events.Record, outside *Batch) (item, bool) {
 		return item{}, false
 	}
 	e, err := events.FromRecord(record)
-	return item{place: place, event: e, offset: record.Offset, unread: err != nil}, true
+	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
 }
 
-// foreign tells of a record that is not ours. Nothing of the log depends on it,
-// and it has no tenant whose dead letter it could be.
+// foreign tells of a record that is not ours. Nothing of the log depends on it.
 func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
 	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
 }
+
+// movedTries is how often a transaction is made again at once because checkpoints
+// came or went beneath it: once for each generation of a few.
+const movedTries = 3
 
 // run goes through the lanes, transaction by transaction.
 func (r *Runner) run(ctx context.Context, lanes []*lane) error {
 	for len(lanes) > 0 {
 		began := time.Now()
 		done, err := r.step(ctx, lanes)
+		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
+			done, err = r.step(ctx, lanes) // a generation has joined, or left
+		}
 		done.Err, done.End = err, time.Now()
 		done.Took = done.End.Sub(began)
 		r.observe(done)
@@ -181,7 +195,7 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
 	}
 	done.Passed += len(chain) - len(done.Applied)
-	all, err := r.fold(ctx, tx, done.Applied, lanes)
+	all, err := r.foldAll(ctx, tx, done.Applied, lanes)
 	if err != nil {
 		return Batch{}, err
 	}
@@ -222,6 +236,9 @@ func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 		return err
 	}
 	if err := r.epochs.refresh(ctx, tx, stands); err != nil {
+		return err
+	}
+	if err := r.generations.define(ctx, tx, &r.Consumer, stands); err != nil {
 		return err
 	}
 	for _, l := range lanes {

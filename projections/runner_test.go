@@ -3,7 +3,6 @@ package projections_test
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"testing"
 	"time"
 
@@ -184,7 +183,7 @@ func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 	w.verdicts(tenant, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
 	w.must(err)
-	r, seen := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}, MaxPerPartition: 10})
+	r, seen := w.runner(projections.EntitlementConsumer())
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error { return r.Follow(ctx, nil) })
@@ -225,7 +224,7 @@ func TestLostTailIsHealed(t *testing.T) {
 // note counts what it is given, in a table, as a read model over the log would.
 type note struct{}
 
-func (note) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (result projections.Result, err error) {
+func (note) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
 	for i := range batch {
 		failure := projections.Try(batch[i], func() error {
 			if string(batch[i].Payload) == `"poison"` {
@@ -327,7 +326,7 @@ func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
 func TestCheckpointMovesByCompareAndSet(t *testing.T) {
 	w := newWorld(t)
 	w.verdicts(tenantIn(4), "calls", 2)
-	r, _ := w.aggregator(mover{&projections.UsageAggregates{Generation: 1, NewID: newID}})
+	r, _ := w.aggregator(mover{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.aggregates())
 	}
@@ -337,8 +336,8 @@ func TestConsumerWithoutCheckpointsIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.verdicts(tenantIn(4), "calls", 1)
 	r, _ := w.aggregator(nil)
-	r.Consumer.Generation = 9
+	r.Consumer.Name = "nobody"
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil {
-		t.Fatal("folded without a checkpoint, generation " + strconv.Itoa(r.Consumer.Generation))
+		t.Fatal("folded without a checkpoint")
 	}
 }

@@ -34,15 +34,27 @@ func newScene(t testing.TB) *scene {
 	s.reads = &projections.Reads{Pool: w.pool, Now: func() time.Time { return s.now }}
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
-	s.lettering, _ = w.runner(projections.Consumer{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter,
-		Handler: &projections.DeadLetterEvents{Generation: 1}})
-	s.entitling, _ = w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: &projections.EntitlementReads{Generation: 1}})
+	s.lettering, _ = w.runner(projections.DeadLetterConsumer())
+	s.entitling, _ = w.runner(projections.EntitlementConsumer())
 	return s
+}
+
+// oneByOne makes a second generation of a consumer's projection that is fed apart
+// from the first, event by event.
+func (s *scene) oneByOne(c projections.Consumer) *projections.Runner {
+	s.Helper()
+	c.Name, c.MaxPerPartition = "one by one", 1
+	s.must(second(s.pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
+		c.Projection, c.Versions[0])))
+	s.must(second(s.pool.Exec(context.Background(), `INSERT INTO consumer_checkpoints (consumer, generation, partition)
+		SELECT 'one by one', 2, p FROM generate_series(0, 31) p ON CONFLICT DO NOTHING`)))
+	r, _ := s.runner(c)
+	return r
 }
 
 const consumerLag = `
 SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-WHERE c.consumer = $1 AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
+WHERE c.consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
 
 // drain lets consumers read the log until each has reached its source's end.
 func (s *scene) drain(runners ...*projections.Runner) {

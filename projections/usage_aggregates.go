@@ -19,9 +19,21 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// UsageAggregatesV1 is the version of the fold in this file. What a generation
-// was bound to when it was made is all that it may ever be fed with.
-const UsageAggregatesV1 = "usage_aggregates/v1"
+// ProjectionUsage is the projection's name; UsageAggregatesV1 the version of the
+// fold in this file.
+const (
+	ProjectionUsage   = "usage_aggregates"
+	UsageAggregatesV1 = ProjectionUsage + "/v1"
+)
+
+// UsageFold says what a verdict adds, and to what. It is pure, and commutative: sums.
+type UsageFold func(e *events.Envelope) (UsageKey, UsageDelta, error)
+
+// UsageFolds are the versions of the fold. One that a generation may still be
+// bound to stays for ever; a change is a new version, and takes effect by a rebuild.
+func UsageFolds() map[string]UsageFold {
+	return map[string]UsageFold{UsageAggregatesV1: FoldUsage}
+}
 
 // upsertUsage adds a batch's sums to the table.
 //
@@ -30,8 +42,8 @@ var upsertUsage string
 
 // UsageAggregates is the handler of usage.validated.
 type UsageAggregates struct {
-	Generation int
-	NewID      func() uuid.UUID
+	Folds map[string]UsageFold
+	NewID func() uuid.UUID
 }
 
 // UsageKey is the key of an aggregate.
@@ -93,33 +105,57 @@ func (s *usageSum) add(partition int16, d UsageDelta) {
 	}
 }
 
+// usageSums are what events add to a generation's aggregates.
+type usageSums struct {
+	fold   UsageFold
+	period string // of the generation's scope
+	byKey  map[UsageKey]*usageSum
+}
+
+func (u *UsageAggregates) sums(g Generation) (*usageSums, error) {
+	fold := u.Folds[g.FoldVersion]
+	if fold == nil {
+		return nil, fmt.Errorf("there is no fold %q", g.FoldVersion)
+	}
+	return &usageSums{fold, g.PeriodKey, make(map[UsageKey]*usageSum)}, nil
+}
+
+// take folds one event. It keeps nothing of it but copies.
+func (s *usageSums) take(e *events.Envelope) *Failure {
+	var key UsageKey
+	var delta UsageDelta
+	failure := Try(*e, func() (err error) {
+		key, delta, err = s.fold(e)
+		return err
+	})
+	if failure != nil || s.period != "" && key.PeriodKey != s.period {
+		return failure
+	}
+	sum := s.byKey[key]
+	if sum == nil {
+		sum = new(usageSum)
+		s.byKey[key] = sum
+	}
+	sum.add(e.Position.Partition, delta)
+	return nil
+}
+
 // Apply adds the batch to the aggregates, in one statement.
-func (u *UsageAggregates) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error) {
+func (u *UsageAggregates) Apply(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (Result, error) {
 	var result Result
-	sums := make(map[UsageKey]*usageSum)
+	sums, err := u.sums(in)
+	if err != nil {
+		return Result{}, err
+	}
 	for i := range batch {
 		e := &batch[i]
-		var key UsageKey
-		var delta UsageDelta
-		failure := Try(*e, func() (err error) {
-			key, delta, err = FoldUsage(e)
-			return err
-		})
-		if failure != nil {
+		if failure := sums.take(e); failure != nil {
 			result.Failed = append(result.Failed, *failure)
-			continue
-		}
-		sum := sums[key]
-		if sum == nil {
-			sum = new(usageSum)
-			sums[key] = sum
-		}
-		sum.add(e.Position.Partition, delta)
-		if e.Subject == events.Reaggregated {
+		} else if e.Subject == events.Reaggregated {
 			result.FollowUps = append(result.FollowUps, u.resolved(e))
 		}
 	}
-	return result, u.upsert(ctx, tx, sums)
+	return result, sums.upsert(ctx, tx, in.Number)
 }
 
 // resolved closes the dead letter that a reaggregated event comes from.
@@ -128,15 +164,15 @@ func (u *UsageAggregates) resolved(e *events.Envelope) events.Pending {
 	return closing(e, u.NewID(), events.Closed{DeadLetterID: deadLetter, Status: events.StatusResolved}, events.GroupAggregator)
 }
 
-func (u *UsageAggregates) upsert(ctx context.Context, tx pgx.Tx, sums map[UsageKey]*usageSum) error {
-	if len(sums) == 0 {
+func (s *usageSums) upsert(ctx context.Context, tx pgx.Tx, generation int) error {
+	if len(s.byKey) == 0 {
 		return nil
 	}
 	var c usageColumns
-	for _, key := range slices.SortedFunc(maps.Keys(sums), UsageKey.compare) {
-		c.add(key, sums[key])
+	for _, key := range slices.SortedFunc(maps.Keys(s.byKey), UsageKey.compare) {
+		c.add(key, s.byKey[key])
 	}
-	_, err := tx.Exec(ctx, upsertUsage, u.Generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions,
+	_, err := tx.Exec(ctx, upsertUsage, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions,
 		c.amounts, c.counts, c.applied, c.starts, c.ends, c.lasts)
 	if err != nil {
 		return fmt.Errorf("add to usage_aggregates: %w", err)

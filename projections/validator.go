@@ -60,7 +60,7 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 }
 
 // Apply judges each event and appends its verdict.
-func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (Result, error) {
+func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ Generation, batch []events.Envelope) (Result, error) {
 	histories, err := v.histories(ctx, tx, batch)
 	if err != nil {
 		return Result{}, err

@@ -143,9 +143,6 @@ func (w *world) counts(partition int16) (c events.Counts) {
 // runner runs one of the consumers; tally sums up what it is told.
 func (w *world) runner(c projections.Consumer) (*projections.Runner, *tally) {
 	seen := &tally{}
-	if c.Generation == 0 {
-		c.Generation = 1
-	}
 	if c.MaxPerPartition == 0 {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
@@ -153,16 +150,15 @@ func (w *world) runner(c projections.Consumer) (*projections.Runner, *tally) {
 }
 
 func (w *world) validator() (*projections.Runner, *tally) {
-	return w.runner(projections.Consumer{Name: events.GroupValidator, Topic: events.TopicUsageRaw, Parks: true,
-		Handler: &projections.Validator{NewID: newID}})
+	return w.runner(projections.ValidatorConsumer(newID))
 }
 
 func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *tally) {
-	if handler == nil {
-		handler = &projections.UsageAggregates{Generation: 1, NewID: newID}
+	c := projections.AggregatorConsumer(newID, projections.UsageFolds(), projections.UsageAggregatesV1)
+	if handler != nil {
+		c.Handler = handler
 	}
-	return w.runner(projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Parks: true,
-		Handler: handler, MaxPerPartition: projections.MaxWithoutFollowUps})
+	return w.runner(c)
 }
 
 // process hands records over and fails the test where they are not taken.

@@ -18,7 +18,7 @@ import (
 type BenchCmd struct {
 	Out     string   `default:"docs/benchmarks" type:"path" placeholder:"DIR" help:"Where latest.md and latest.json are written."`
 	Quick   bool     `help:"Measure each figure for a shorter time, in less than three minutes."`
-	Only    []string `placeholder:"ID,…" help:"Measure only these: B1, B2, B3, B4, B5, B1+."`
+	Only    []string `placeholder:"ID,…" help:"Measure only these: B1, B2, B3, B4, B5, B8, B1+, B8."`
 	Profile string   `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the database's statements by time; the figures suffer."`
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	TopicPrefix          string
 	IngestAhead          time.Duration
 	IngestBehind         time.Duration
+	RebuildChunk         int64
+	RollbackKeep         time.Duration
 
 	LogLevel  slog.Level
 	LogFormat string // text, json

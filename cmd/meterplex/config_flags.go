@@ -41,6 +41,8 @@ type ServiceFlags struct {
 	TopicPrefix          *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic and consumer group."`
 	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"How far ahead of the clock a usage event may be."`
 	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"How far behind the clock a usage event may be."`
+	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
+	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
 }

@@ -53,6 +53,8 @@ func settings() []setting {
 		}},
 		{"METERPLEX_INGEST_AHEAD", "5m", nil, func(c *Config, v string) error { return setDuration(&c.IngestAhead, v) }},
 		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) }},
+		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
+		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
 		{"METERPLEX_URL", "http://127.0.0.1:8080", maskURL, func(c *Config, v string) error { return setURL(&c.URL, v) }},
@@ -108,6 +110,15 @@ func setDuration(to *time.Duration, v string) error {
 		return errors.New("must be a duration above zero, as in 5m or 168h")
 	}
 	*to = d
+	return nil
+}
+
+func setCount(to *int64, v string) error {
+	n, err := strconv.ParseInt(v, 10, 32)
+	if err != nil || n <= 0 {
+		return errors.New("must be a whole number above zero")
+	}
+	*to = n
 	return nil
 }
 

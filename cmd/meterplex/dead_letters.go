@@ -4,29 +4,64 @@ import "net/url"
 
 // DeadLettersCmd is the noun.
 type DeadLettersCmd struct {
-	List  DeadLettersList  `cmd:"" help:"List events that failed."`
-	Show  DeadLettersShow  `cmd:"" help:"Show one with its payload and why it failed."`
-	Retry DeadLettersRetry `cmd:"" help:"Send one on its way again; it counts at most once."`
+	List    DeadLettersList    `cmd:"" help:"List events that failed."`
+	Groups  DeadLettersGroups  `cmd:"" help:"Group them by their cause, the biggest group first."`
+	Show    DeadLettersShow    `cmd:"" help:"Show one with its payload and why it failed."`
+	Retry   DeadLettersRetry   `cmd:"" help:"Send one on its way again; it counts at most once."`
+	Discard DeadLettersDiscard `cmd:"" help:"Close one for good; what failed stays uncounted for ever."`
+	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard all that a filter finds, after showing what that would be."`
+}
+
+// LetterFilter says which dead letters are meant.
+type LetterFilter struct {
+	Status      string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
+	Stage       string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
+	TenantID    string `placeholder:"ID" help:"Of one tenant."`
+	Fingerprint string `placeholder:"HEX" help:"Of one cause, as groups shows it."`
+	Feature     string `placeholder:"KEY" help:"Of one feature."`
+	Consumer    string `placeholder:"NAME" help:"Of the consumer that failed."`
+	Topic       string `placeholder:"NAME" help:"Of the topic of what failed."`
+	From        string `placeholder:"TIME" help:"First failed at or after this time, RFC 3339."`
+	To          string `placeholder:"TIME" help:"First failed before this time, RFC 3339."`
+}
+
+func (f *LetterFilter) members(code string) map[string]string {
+	return map[string]string{
+		"status": f.Status, "stage": f.Stage, "tenantId": f.TenantID, "reason": code, "fingerprint": f.Fingerprint,
+		"feature": f.Feature, "consumer": f.Consumer, "topic": f.Topic, "from": f.From, "to": f.To,
+	}
+}
+
+func (f *LetterFilter) query(code string) url.Values {
+	q := url.Values{}
+	for name, value := range f.members(code) {
+		q.Set(name, value)
+	}
+	return q
 }
 
 // DeadLettersList lists dead letters.
 type DeadLettersList struct {
-	Status   string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
-	Stage    string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
-	TenantID string `placeholder:"ID" help:"Of one tenant."`
-	Reason   string `placeholder:"CODE" help:"With this reason."`
-	From     string `placeholder:"TIME" help:"Failed at or after this time, RFC 3339."`
-	To       string `placeholder:"TIME" help:"Failed before this time, RFC 3339."`
+	LetterFilter
+	Reason string `placeholder:"CODE" aliases:"code" help:"With this code."`
 	Limit
 }
 
 // Run prints the rows.
 func (c *DeadLettersList) Run(a *app) error {
-	q := url.Values{
-		"status": {c.Status}, "stage": {c.Stage}, "tenantId": {c.TenantID},
-		"reason": {c.Reason}, "from": {c.From}, "to": {c.To},
-	}
-	return a.list("/dead-letters", q, c.Limit.Limit, "id", "status", "stage", "code", "eventId", "feature", "tenantId", "retryCount", "lastFailedAt")
+	return a.list("/dead-letters", c.query(c.Reason), c.Limit.Limit, "id", "status", "stage", "code", "eventId", "feature", "tenantId", "retryCount", "lastFailedAt", "fingerprint")
+}
+
+// DeadLettersGroups groups dead letters.
+type DeadLettersGroups struct {
+	LetterFilter
+	Reason string `placeholder:"CODE" aliases:"code" help:"With this code."`
+	Limit
+}
+
+// Run prints the rows.
+func (c *DeadLettersGroups) Run(a *app) error {
+	return a.list("/dead-letters/groups", c.query(c.Reason), c.Limit.Limit, "fingerprint", "count", "stage", "code", "feature", "tenants", "statuses", "lastFailedAt", "reason", "sampleId")
 }
 
 // DeadLettersShow shows a dead letter.
@@ -47,4 +82,16 @@ type DeadLettersRetry struct {
 // Run prints what was accepted: the retry itself is carried out afterwards.
 func (c *DeadLettersRetry) Run(a *app) error {
 	return a.create(pathOf("dead-letters", c.ID, "retry"), c.IdempotencyKey, map[string]string{"reason": c.Reason})
+}
+
+// DeadLettersDiscard closes a dead letter.
+type DeadLettersDiscard struct {
+	ID     string `arg:"" help:"The dead letter's id."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Once
+}
+
+// Run prints where that stands in the log.
+func (c *DeadLettersDiscard) Run(a *app) error {
+	return a.create(pathOf("dead-letters", c.ID, "discard"), c.IdempotencyKey, map[string]string{"reason": c.Reason})
 }

@@ -42,6 +42,7 @@ type cli struct {
 
 	Serve   ServeCmd   `cmd:"" help:"Run the service."`
 	Demo    DemoCmd    `cmd:"" help:"Run the service with real usage in it, and drive it."`
+	Tour    TourCmd    `cmd:"" help:"Take a guided tour of what the service is for."`
 	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
 	Tenants       TenantsCmd       `cmd:"" help:"Customers whose usage is metered."`
@@ -50,9 +51,13 @@ type cli struct {
 	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
 	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
 	Usage         UsageCmd         `cmd:"" help:"Usage events and what they add up to."`
+	Events        EventsCmd        `cmd:"" help:"The event log: everything that happened."`
 	Entitlements  EntitlementsCmd  `cmd:"" help:"What a tenant may use now."`
-	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, and their retry."`
+	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed: why, and what becomes of them."`
+	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
+	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
+	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection is what the log says."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
 	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`

@@ -24,7 +24,18 @@ func TestRequests(t *testing.T) {
 		{"subscriptions create --tenant t1 --plan pro", `POST /api/v1/tenants/t1/subscriptions {"plan":"pro"}`},
 		{"subscriptions update s1 --tenant t1 --status CANCELLED", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"}`},
 		{"dead-letters list --status FAILED --limit 5", `GET /api/v1/dead-letters?limit=5&status=FAILED `},
+		{"dead-letters list --code c --fingerprint f", `GET /api/v1/dead-letters?fingerprint=f&limit=1000&reason=c `},
+		{"dead-letters groups --stage VALIDATION --reason c", `GET /api/v1/dead-letters/groups?limit=1000&reason=c&stage=VALIDATION `},
 		{"dead-letters retry d1 --reason mended", `POST /api/v1/dead-letters/d1/retry {"reason":"mended"}`},
+		{"dead-letters discard d1 --reason test", `POST /api/v1/dead-letters/d1/discard {"reason":"test"}`},
+		{"dead-letters bulk retry --fingerprint f --id a,b --reason mended --yes",
+			`POST /api/v1/dead-letters/bulk {"action":"retry","dryRun":false,"filter":{"fingerprint":"f","ids":["a","b"]},"reason":"mended"}`},
+		{"dead-letters bulk discard --code c --reason test --dry-run", `POST /api/v1/dead-letters/bulk {"action":"discard","dryRun":true,"filter":{"reason":"c"},"reason":"test"}`},
+		{"replay range --topic usage.raw --from 3-4 --to 3-9 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","to":"3-9","topic":"usage.raw"}`},
+		{"replay rewind --reason r", `POST /api/v1/replays/rewind {"reason":"r"}`},
+		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
+		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
+		{"replay show r1", `GET /api/v1/replays/r1 `},
 		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
 	} {
 		p := newParty(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -25,6 +26,7 @@ import (
 type pipe struct {
 	publisher  relay.Publisher
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
+	rewind     watermill.Mover
 	ping       func(ctx context.Context) error
 	tidy       func(ctx context.Context) error // runs until ctx ends
 	close      func() error
@@ -68,8 +70,9 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 			}
 			return kafka.NewSubscriber(sc)
 		},
-		ping: admin.Ping,
-		tidy: func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+		rewind: admin.Rewind,
+		ping:   admin.Ping,
+		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()
@@ -148,6 +151,9 @@ func openPostgresPipe(cfg Config, logger *slog.Logger) (*pipe, error) {
 		publisher: publisher,
 		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
 			return pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: pc, Group: c.Name})
+		},
+		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
+			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
 		ping:  db.PingContext,
 		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },

@@ -13,6 +13,7 @@ type UsageCmd struct {
 	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
 	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
+	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
 	Receipt    UsageReceipt    `cmd:"" help:"Show what became of one event."`
 }
 
@@ -100,12 +101,13 @@ type UsageAggregates struct {
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
 	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
 	TenantID string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+	KnownAt
 	Fresh
 }
 
 // Run prints the rows.
 func (c *UsageAggregates) Run(a *app) error {
-	q := url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}}
+	q := c.KnownAt.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}})
 	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
 }
 

@@ -43,6 +43,10 @@ type node struct {
 	wakes    *wakes
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
+	// What usage is added up by: every version that a generation may be bound to,
+	// and the one that new generations are.
+	folds      map[string]projections.UsageFold
+	newestFold string
 }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
@@ -92,7 +96,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -152,6 +156,9 @@ func (n *node) close() (err error) {
 func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	if err := projections.CheckVersions(ctx, n.pool, n.projected()); err != nil {
+		return err
+	}
 	roles, working := errgroup.WithContext(inner)
 	if err := n.startRoles(working, roles); err != nil {
 		stop()
@@ -185,6 +192,15 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
+		g.Go(func() error { return n.replayer().Run(ctx) })
+	}
+	if n.has("commands") {
+		if err := n.startUsageCommands(ctx, g); err != nil {
+			return err
+		}
+	}
+	if n.has("projector") {
+		g.Go(func() error { return n.rebuilder().Run(ctx) })
 	}
 	for _, role := range n.consumers() {
 		if !n.has(role.name) {
@@ -214,7 +230,7 @@ func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		g.Go(func() error { return r.Follow(ctx, n.wakes.add()) })
 		return nil
 	}
-	sub, err := n.pipe.subscriber(&c)
+	sub, err := n.subscriber(&c)
 	if err != nil {
 		return err
 	}
@@ -275,9 +291,11 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 		},
 		Catalogue: &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret},
 		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
+		Replays:   n.replays(),
 		Reader:    &postgres.Catalogue{Pool: n.pool},
 		Keys:      n.log.Keys(),
-		Reads:     &projections.Reads{Pool: n.pool, Replica: n.replica, Now: time.Now},
+		Rebuilds:  n.rebuilds(),
+		Reads:     n.reads(),
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
 			{Name: n.cfg.Pipe, Check: n.pipe.ping},

@@ -112,6 +112,7 @@ func (s *subscription) handOut(ctx context.Context, msg *message.Message) bool {
 	msg.Ack()
 	// Closed before it has seen the Ack, watermill-sql may prefer the closing.
 	<-handling.Done()
+	s.first = "" // if it comes again, the group was moved back
 	return true
 }
 

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,27 +23,33 @@ var _ projections.Handler = (*Commands)(nil)
 
 // Apply executes a batch of commands in their order. The heads are locked first:
 // what a command loads must not change before it appends.
-func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (projections.Result, error) {
-	var partitions []int16
+func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	requests := make(map[int16][]events.Envelope)
 	for i := range batch {
 		if batch[i].Subject == events.RetryRequested {
-			partitions = append(partitions, batch[i].Position.Partition)
+			p := batch[i].Position.Partition
+			requests[p] = append(requests[p], batch[i])
 		}
 	}
+	partitions := slices.Sorted(maps.Keys(requests))
 	if len(partitions) == 0 {
 		return projections.Result{}, nil
 	}
 	if _, err := lockHeads(ctx, tx, partitions); err != nil {
 		return projections.Result{}, err
 	}
-	for i := range batch {
-		if batch[i].Subject != events.RetryRequested {
-			continue
-		}
-		change := &changeTx{log: c.Log, ctx: ctx, tx: tx, partition: batch[i].Position.Partition}
-		if err := c.Letters.ExecuteRetry(change, &batch[i]); err != nil {
+	var result projections.Result
+	for _, p := range partitions {
+		change := &changeTx{log: c.Log, ctx: ctx, tx: tx, partition: p}
+		faults, err := c.Letters.ExecuteRetries(change, requests[p])
+		if err != nil {
 			return projections.Result{}, err
 		}
+		for i, fault := range faults {
+			if failure := projections.Try(requests[p][i], func() error { return fault }); failure != nil {
+				result.Failed = append(result.Failed, *failure)
+			}
+		}
 	}
-	return projections.Result{}, nil
+	return result, nil
 }

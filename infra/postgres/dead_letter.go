@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
@@ -12,58 +14,180 @@ import (
 // The projection says what a dead letter is; it may be behind on what became of
 // it. That is asked of the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
-const deadLetterSQL = `SELECT d.tenant_id, d.stage, d.source_position, l.subject, l.event_id,
- coalesce((l.payload ->> 'rawPosition')::bigint, l.position)
- FROM dead_letter_events d JOIN event_log_rows l ON l.partition = d.partition AND l.position = d.source_position
- WHERE d.id = $1 AND d.partition = $2 AND d.generation = (SELECT generation FROM projection_pointers
-  WHERE projection = 'dead_letter_events' AND tenant_id = '00000000-0000-0000-0000-000000000000')`
+const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position)
+ FROM unnest($1::uuid[]) AS a (id)
+ CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
+   AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
+ CROSS JOIN LATERAL (SELECT * FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
 
-// DeadLetter implements commands.Tx: nil where the partition has no such letter.
-func (t *changeTx) DeadLetter(id uuid.UUID) (*commands.DeadLetter, error) {
-	d := &commands.DeadLetter{ID: id}
-	err := t.tx.QueryRow(t.ctx, deadLetterSQL, id, t.partition).
-		Scan(&d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.SourceEventID, &d.RawPosition)
-	if found, err := one(d, "dead letter", err); found == nil || err != nil {
-		return nil, err
+// What became of letters, a row for each event of their fates: '0' is the character
+// after '/', so that a pair of bounds is a prefix. The limits are beyond what there
+// can be (MaxRetries); they keep it a look-up for each letter, whatever the planner
+// believes of the table's size.
+const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id, '00000000-0000-0000-0000-000000000000'),
+ CASE WHEN f.subject = 15 THEN f.payload ->> 'status' ELSE '' END
+ FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS a (id, tenant_id, raw)
+ CROSS JOIN LATERAL (
+  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
+    AND l.dedupe_key > 'r/' || a.id || '/' AND l.dedupe_key < 'r/' || a.id || '0' LIMIT 10000)
+  UNION ALL
+  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id AND l.dedupe_key = 'v/' || a.raw LIMIT 1)
+  UNION ALL
+  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
+    AND l.dedupe_key > 'x/' || a.raw || '/' AND l.dedupe_key < 'x/' || a.raw || '0' LIMIT 10000)) f
+ ORDER BY a.id, f.position`
+
+// executedSQL is how far requests for retries are executed.
+const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`
+
+// DeadLetters implements commands.Tx.
+func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*commands.DeadLetter, error) {
+	letters := make(map[uuid.UUID]*commands.DeadLetter, len(ids))
+	if len(ids) == 0 {
+		return letters, nil
 	}
-	keys := []string{events.KeyClosed(id), events.KeyValidated(d.RawPosition)}
-	for n := 1; n <= commands.MaxRetries; n++ {
-		keys = append(keys, events.KeyRetry(id, n), events.KeyFailedAgain(id, n), events.KeyRejected(d.RawPosition, n))
-	}
-	pending := make([]events.Pending, len(keys))
-	for i, key := range keys {
-		pending[i] = events.Pending{TenantID: d.TenantID, DedupeKey: key}
-	}
-	known, err := probe(t.ctx, t.tx, pending)
+	b := &pgx.Batch{}
+	b.Queue(deadLettersSQL, ids, t.partition)
+	b.Queue(executedSQL, events.GroupCommands, t.partition)
+	results := t.tx.SendBatch(t.ctx, b)
+	defer results.Close()
+	rows, err := results.Query()
 	if err != nil {
-		return nil, fmt.Errorf("looking up a dead letter's fate: %w", err)
+		return nil, fmt.Errorf("looking up dead letters: %w", err)
 	}
-	has := func(key string) bool { _, ok := known[logKey{d.TenantID, key}]; return ok }
-	for d.Attempts < commands.MaxRetries && has(events.KeyRetry(id, d.Attempts+1)) {
-		d.Attempts++
+	var d commands.DeadLetter
+	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition}, func() error {
+		found := d
+		letters[d.ID] = &found
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading dead letters: %w", err)
 	}
-	d.Status, d.Parked = fate(d, has), parked(d, has)
-	return d, nil
+	var executed int64
+	if err := results.QueryRow().Scan(&executed); err != nil {
+		return nil, fmt.Errorf("reading how far retries are executed: %w", err)
+	}
+	if err := results.Close(); err != nil {
+		return nil, fmt.Errorf("looking up dead letters: %w", err)
+	}
+	return letters, t.fates(letters, executed)
+}
+
+// fates completes the letters by what the log says of them.
+func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed int64) error {
+	var ids, tenants []uuid.UUID
+	var raws []int64
+	met := make(map[uuid.UUID]*met, len(letters))
+	for id, d := range letters {
+		ids, tenants, raws = append(ids, id), append(tenants, d.TenantID), append(raws, d.RawPosition)
+		met[id] = newMet(d)
+	}
+	rows, err := t.tx.Query(t.ctx, fatesSQL, ids, tenants, raws, t.partition)
+	if err != nil {
+		return fmt.Errorf("looking up what became of dead letters: %w", err)
+	}
+	var id, cause uuid.UUID
+	var key, closed string
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &position, &cause, &closed}, func() error {
+		met[id].add(key, position, cause, closed, executed)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading what became of dead letters: %w", err)
+	}
+	for _, m := range met {
+		m.decide()
+	}
+	return nil
+}
+
+// met is what a dead letter has met with, by the keys of the log.
+type met struct {
+	*commands.DeadLetter
+	keys     map[string]bool
+	requests string // what the keys of bulks' requests begin with
+	closed   string // the status that it was closed with
+}
+
+func newMet(d *commands.DeadLetter) *met {
+	return &met{DeadLetter: d, keys: map[string]bool{}, requests: strings.TrimSuffix(events.KeyRequested(d.ID, 0), "0")}
+}
+
+func (m *met) add(key string, position int64, cause uuid.UUID, closed string, executed int64) {
+	m.keys[key] = true
+	switch {
+	case strings.HasPrefix(key, m.requests):
+		m.Requests++
+		m.Waiting = position > executed
+	case key == events.KeyClosed(m.ID):
+		m.closed = closed
+	default:
+		return
+	}
+	m.AskedBy = append(m.AskedBy, cause)
+}
+
+// decide says where the letter stands.
+func (m *met) decide() {
+	for m.Attempts < commands.MaxRetries && m.keys[events.KeyRetry(m.ID, m.Attempts+1)] {
+		m.Attempts++
+	}
+	m.Status, m.Parked = m.fate(), m.parked()
 }
 
 // parked says how the last failure was counted. A rejection is none of the parked,
-// neither is what is on no way to the aggregates.
-func parked(d *commands.DeadLetter, has func(string) bool) bool {
-	if d.Attempts > 0 {
-		return has(events.KeyFailedAgain(d.ID, d.Attempts))
+// neither is what was never accepted or is on no way to the aggregates.
+func (m *met) parked() bool {
+	if m.Attempts > 0 {
+		return m.keys[events.KeyFailedAgain(m.ID, m.Attempts)]
 	}
-	topic := d.SourceSubject.Topic()
-	return d.Stage != events.StageValidation && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)
+	topic := m.SourceSubject.Topic()
+	parks := m.Stage == events.StagePublishing || m.Stage == events.StageAggregation
+	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)
 }
 
-func fate(d *commands.DeadLetter, has func(string) bool) string {
-	validated := d.Stage != events.StageAggregation && d.SourceSubject.Topic() == events.TopicUsageRaw && has(events.KeyValidated(d.RawPosition))
+func (m *met) fate() string {
+	validates := m.Stage == events.StageValidation || m.Stage == events.StagePublishing
+	validated := validates && m.SourceSubject.Topic() == events.TopicUsageRaw && m.keys[events.KeyValidated(m.RawPosition)]
 	switch {
-	case has(events.KeyClosed(d.ID)) || validated:
+	case m.closed != "":
+		return m.closed
+	case validated:
 		return events.StatusResolved
-	case d.Attempts == 0 || has(events.KeyFailedAgain(d.ID, d.Attempts)) || has(events.KeyRejected(d.RawPosition, d.Attempts)):
+	case m.Attempts == 0 || m.keys[events.KeyFailedAgain(m.ID, m.Attempts)] || m.keys[events.KeyRejected(m.RawPosition, m.Attempts)]:
 		return events.StatusFailed
 	default:
 		return events.StatusRetrying
 	}
+}
+
+const eventsSQL = readColumns + ` WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
+
+// Events implements commands.Tx.
+func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
+	if len(numbers) == 0 {
+		return nil, nil
+	}
+	rows, err := t.tx.Query(t.ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.partition, numbers)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	list, err := t.log.envelopes(t.ctx, t.tx, rows, func(*rowReader) int16 { return t.partition })
+	found := make(map[int64]events.Envelope, len(list))
+	for _, e := range list {
+		found[e.Position.Number] = e
+	}
+	return found, err
+}
+
+// AppendAll implements commands.Tx.
+func (t *changeTx) AppendAll(list []events.Pending) error {
+	_, err := t.log.AppendTx(t.ctx, t.tx, list)
+	if err == nil {
+		t.appended = append(t.appended, list...)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -56,8 +57,11 @@ func (w *letters) retry() {
 	d := &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 	w.must(err)
-	request := &events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Payload: ask}
-	w.must(w.log.Change(w.Context(), w.tenant, func(tx commands.Tx) error { return d.ExecuteRetry(tx, request) }))
+	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Payload: ask}
+	w.must(w.log.Change(w.Context(), w.tenant, func(tx commands.Tx) error {
+		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
+		return errors.Join(append(faults, err)...)
+	}))
 	var retried int
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1 AND payload ->> 'deadLetterId' = $2::text`,
 		events.DeadLetterRetried, w.id).Scan(&retried))

@@ -24,7 +24,9 @@ type group struct {
 	members    []member
 	pending    []events.Pending // of the members, in the same order
 	partitions []int16
-	mustProbe  bool // in-batch conflicts and probes cannot be settled without a look
+	mustProbe  bool             // in-batch conflicts and probes cannot be settled without a look
+	inbox      []events.Pending // keys that are looked up beside those of the members
+	heirs      map[int]int      // who is first of a key where the first member was refused; -1: nobody yet
 	rows       []row
 }
 
@@ -37,6 +39,10 @@ func newGroup(l *Log, subs []*submission) *group {
 			m := member{sub, &s.places[i], len(g.members)}
 			if sub.ProbeOnly {
 				g.mustProbe = true
+			}
+			if sub.Inbox != "" {
+				g.mustProbe = true
+				g.inbox = append(g.inbox, events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
 			if first, ok := firsts[keyOf(&sub.Pending)]; ok {
 				m.first = first
@@ -60,25 +66,35 @@ func (g *group) decide(ctx context.Context, conn *pgx.Conn, hs heads, origin []i
 	var known map[logKey]found
 	if probing {
 		var err error
-		if known, err = probe(ctx, conn, g.pending); err != nil {
+		if known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
 			return err
 		}
 	}
 	now := g.log.now()
-	g.rows = g.rows[:0]
+	g.rows, g.heirs = g.rows[:0], nil
 	var conflicts []conflict
 	for i := range g.members {
 		m := &g.members[i]
 		f, ok := known[keyOf(&m.submitted.Pending)]
+		first := g.firstOf(i)
 		switch {
+		case m.refusedBefore(known):
+			g.disown(i)
 		case ok && f.eventID == m.submitted.EventID: // ours, of a commit that was not answered
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
 			conflicts = m.compare(f, origin[i], conflicts)
-		case m.first != i:
-			conflicts = m.compare(g.inGroup(m.first), origin[i], conflicts)
+		case first != i:
+			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)
+		case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
+			r := hs.place(m.submitted.Refusal, origin[i], now)
+			g.rows = append(g.rows, r)
+			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
+			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
+			g.pass(i)
 		case m.submitted.ProbeOnly:
 			*m.placement = commands.Placement{Status: commands.Absent}
+			g.pass(i)
 		default:
 			r := hs.place(&m.submitted.Pending, origin[i], now)
 			g.rows = append(g.rows, r)
@@ -86,6 +102,52 @@ func (g *group) decide(ctx context.Context, conn *pgx.Conn, hs heads, origin []i
 		}
 	}
 	return g.appendConflicts(ctx, conn, hs, conflicts)
+}
+
+// refusedBefore answers an event whose refusal the log has: of an earlier delivery,
+// or of one in this group.
+func (m *member) refusedBefore(known map[logKey]found) bool {
+	if m.submitted.Inbox == "" {
+		return false
+	}
+	f, ok := known[logKey{m.submitted.TenantID, m.submitted.Inbox}]
+	if ok {
+		*m.placement = commands.Placement{Status: commands.Refused, Position: f.position}
+	}
+	return ok
+}
+
+// disown makes a refused member nobody's first: the next one with its key stands
+// for itself.
+func (g *group) disown(i int) {
+	if g.firstOf(i) != i {
+		return
+	}
+	if g.heirs == nil {
+		g.heirs = map[int]int{}
+	}
+	g.heirs[g.members[i].first] = -1
+}
+
+// pass makes an heir that is not stored nobody's first, either.
+func (g *group) pass(i int) {
+	if g.heirs != nil {
+		g.disown(i)
+	}
+}
+
+// firstOf is the first member with the key of member i that was not refused.
+func (g *group) firstOf(i int) int {
+	first := g.members[i].first
+	heir, disowned := g.heirs[first]
+	switch {
+	case !disowned:
+		return first
+	case heir < 0:
+		g.heirs[first] = i
+		return i
+	}
+	return heir
 }
 
 // inGroup is what a later member with the same key finds.

@@ -17,9 +17,17 @@ import (
 // Change implements commands.Store. Where COMMIT is not answered, the change's
 // own events are looked up under the head's lock, which tells what is true.
 func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
-	partition := events.PartitionOf(tenant)
-	tx := &changeTx{log: l, ctx: ctx, partition: partition}
-	err := l.change(ctx, tx, decide)
+	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(tenant)}
+	hold := func(t pgx.Tx) error {
+		_, err := lockHeads(ctx, t, []int16{tx.partition})
+		return err
+	}
+	return l.changed(tx, l.changeHolding(ctx, tx, hold, decide))
+}
+
+// changed tells of a change that succeeded, and finds out about one whose commit
+// was not answered.
+func (l *Log) changed(tx *changeTx, err error) error {
 	if errors.Is(err, errCommitUnknown) && len(tx.appended) > 0 {
 		err = l.resolveChange(tx)
 	}
@@ -37,14 +45,15 @@ func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands
 	return unavailable(err)
 }
 
-func (l *Log) change(ctx context.Context, tx *changeTx, decide func(commands.Tx) error) error {
+// changeHolding runs decide in a transaction that holds what others wait for.
+func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
 	t, err := l.pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning a change: %w", err)
 	}
 	defer t.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
 	tx.tx = t
-	if _, err := lockHeads(ctx, t, []int16{tx.partition}); err != nil {
+	if err := hold(t); err != nil {
 		return err
 	}
 	if err := decide(tx); err != nil {
@@ -184,15 +193,4 @@ func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
 	}
 	return t.exec("subscription's history", `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, $3, $4)`,
 		tenant, e.FromPosition, e.EffectiveFrom, snapshot)
-}
-
-func (t *changeTx) Payload(number int64) (events.Envelope, error) {
-	found, err := t.log.ReadTx(t.ctx, t.tx, t.partition, number-1, number, 0, 1)
-	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("position %d-%d is not in the log", t.partition, number)
-	}
-	if err != nil {
-		return events.Envelope{}, err
-	}
-	return found[0], nil
 }

@@ -122,22 +122,17 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.foreign.WithLabelValues(c.Name).Add(float64(b.Foreign))
 	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))
+	m.refusedBefore(c, b.Applied)
 	for i := range b.Applied {
 		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
 	}
 }
 
-// stateSQL reads what is known of the log and its readers, a row for each consumer.
-const stateSQL = `SELECT c.consumer, sum(greatest(h.position - c.position, 0))::bigint
- FROM consumer_checkpoints c JOIN log_heads h USING (partition)
- JOIN LATERAL (SELECT $1::jsonb ->> c.consumer AS topic) t ON true
- WHERE c.position < CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic::int] END
- GROUP BY c.consumer`
-
-const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - c.position, 0))::bigint
+const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
-// Backlog is how many events wait in the log to be published, as last read.
+// Backlog is how many events wait in the log to be published for the first time, as
+// last read.
 func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
 
 const (
@@ -145,17 +140,22 @@ const (
 	stateTime  = 2 * time.Second
 )
 
-// Watch keeps the gauges of the log's head and the consumers' lag until ctx ends.
-// Lag is counted in positions of the log, which a consumer of one topic steps over.
+// Watch keeps the gauges of what only the database knows until ctx ends. Lag is
+// counted in positions of the log, which a consumer of one topic steps over.
 func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.Registry) error {
 	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
-	lag := prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_projection_lag_events", Help: "Positions of the log between a consumer's checkpoint and the head, where its source holds more for it."}, []string{"projection"})
-	registry.MustRegister(head, lag)
+	projected := newProjectionGauges()
+	letters := newOpenLetters()
+	registry.MustRegister(head, projected, letters)
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		// A failure leaves the gauges as they were; the database's absence shows elsewhere.
-		_ = m.read(ctx, pool, head, lag)
+		_ = m.read(ctx, pool, head)
+		_ = projected.read(ctx, pool)
+		if n%lettersEach == 0 {
+			_ = readOpenLetters(ctx, pool, letters)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -164,7 +164,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 	}
 }
 
-func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge, lag *prom.GaugeVec) error {
+func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
 	var recorded, backlog int64
@@ -173,21 +173,7 @@ func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge,
 	}
 	head.Set(float64(recorded))
 	m.backlog.Store(backlog)
-	rows, err := pool.Query(ctx, stateSQL, topicsOfConsumers())
-	if err != nil {
-		return fmt.Errorf("reading checkpoints: %w", err)
-	}
-	defer rows.Close()
-	lag.Reset()
-	for rows.Next() {
-		var consumer string
-		var behind int64
-		if err := rows.Scan(&consumer, &behind); err != nil {
-			return fmt.Errorf("reading a checkpoint: %w", err)
-		}
-		lag.WithLabelValues(consumer).Set(float64(behind))
-	}
-	return rows.Err()
+	return nil
 }
 
 func topicsOfConsumers() map[string]int {

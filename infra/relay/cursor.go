@@ -16,7 +16,8 @@ type step struct {
 }
 
 // One statement, so one transaction and one round trip. The cursors are locked in
-// ascending order first; the comparison is made again on the locked rows.
+// ascending order first; the comparison is made again on the locked rows. What is
+// published again, after the cursor went back, lies where it was published last.
 const stepSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, s.fence, s.was, s.becomes
  FROM relay_cursors c JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition, fence, was, becomes) USING (partition)
@@ -27,7 +28,8 @@ const stepSQL = `WITH mine AS MATERIALIZED (
 ), kept AS (
  INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset)
  SELECT r.* FROM unnest($5::smallint[], $6::smallint[], $7::bigint[], $8::bigint[], $9::bigint[]) r (partition, topic, from_position, to_position, base_offset)
- JOIN stepped USING (partition) ON CONFLICT DO NOTHING
+ JOIN stepped USING (partition) ON CONFLICT (partition, topic, from_position)
+ DO UPDATE SET to_position = excluded.to_position, base_offset = excluded.base_offset, published_at = now()
 ) SELECT partition FROM stepped`
 
 // A step that was not answered may have been made: then the cursor stands where

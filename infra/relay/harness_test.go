@@ -42,6 +42,36 @@ type world struct {
 	cfg    kafka.Config
 	notify *relay.Notifier
 	serial int
+	faults faults
+}
+
+// faults keeps what relays warn of: a database or a broker that a busy machine kept
+// waiting is a fault, after which records may be sent again.
+type faults struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (f *faults) Write(line []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, string(line))
+	return len(line), nil
+}
+
+func (f *faults) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// onceWithoutFault fails where records were sent twice though nothing went wrong.
+func (w *world) onceWithoutFault(again int) {
+	w.t.Helper()
+	w.faults.mu.Lock()
+	defer w.faults.mu.Unlock()
+	if again != 0 && len(w.faults.said) == 0 {
+		w.t.Errorf("%d records were sent twice without a fault", again)
+	}
+	w.t.Logf("%d records were sent twice; the relays warned %d times: %q", again, len(w.faults.said), w.faults.said)
 }
 
 func newWorld(t testing.TB, before ...func(kafka.Config)) *world {
@@ -161,7 +191,7 @@ func (w *world) relay(instance string) *relay.Relay {
 	w.t.Cleanup(func() { publisher.Close() })
 	return &relay.Relay{
 		Pool: w.pool, Log: w.log, Appender: w.log, Publisher: publisher, Instance: instance,
-		NewID: newID, Now: time.Now, Wake: w.notify.Wake(), Logger: quiet(), LeaseTTL: time.Second,
+		NewID: newID, Now: time.Now, Wake: w.notify.Wake(), Logger: w.faults.logger(), LeaseTTL: time.Second,
 	}
 }
 

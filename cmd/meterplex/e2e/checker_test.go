@@ -180,8 +180,8 @@ FULL JOIN (SELECT partition, sum(applied_count) n FROM usage_aggregates WHERE ge
 WHERE v.n IS DISTINCT FROM a.n`},
 		{"every rejection and conflict is a dead letter", `
 SELECT format('%s of stage %s: in the log %s, as dead letter %s', id, coalesce(l.stage, d.stage), l.stage IS NOT NULL, d.stage IS NOT NULL)
-FROM (SELECT DISTINCT CASE subject WHEN 4 THEN event_id ELSE (payload ->> 'deadLetterId')::uuid END id,
-             CASE subject WHEN 4 THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows WHERE subject IN (3, 4)) l
+FROM (SELECT DISTINCT CASE WHEN subject IN (4, 7) THEN event_id ELSE (payload ->> 'deadLetterId')::uuid END id,
+             CASE WHEN subject IN (4, 7) THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows WHERE subject IN (3, 4, 7)) l
 FULL JOIN (SELECT id, stage FROM dead_letter_events WHERE generation = 1) d USING (id)
 WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
 		{"accepted = applied + rejected, counted in the head rows", `

@@ -37,6 +37,7 @@ type world struct {
 	tenants   []*tenant
 	loads     int             // begun so far
 	gone      map[int16]int64 // up to where the broker lost what it had, by partition
+	refilled  bool            // the topics were filled again from earlier on: what is first there is not what was first
 }
 
 func newWorld(t testing.TB) *world {

@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// readRate is what readers ask for, each second, beside the rebuild and without it.
+const readRate = 200
+
+// rebuild is B8: the aggregates of a long history are folded anew while readers go
+// on asking for the live ones.
+func (r *run) rebuild(ctx context.Context, s *subject) error {
+	total := r.times.history
+	r.cfg.say("  writing a history of %d usage events with their verdicts …", total)
+	began := time.Now()
+	if err := s.writeHistory(ctx, total); err != nil {
+		return err
+	}
+	r.cfg.say("  … in %.0f s", time.Since(began).Seconds())
+	first, err := s.rebuilt(ctx, rebuildWorkers, nil)
+	if err != nil {
+		return err
+	}
+	quiet, err := s.readFor(ctx, r.times.latency/2, nil)
+	if err != nil {
+		return err
+	}
+	f := figureB8(total)
+	limit, err := s.copyOut(ctx, total)
+	if err != nil {
+		return err
+	}
+	before := r.stand.meter.taken()
+	var beside *Latency
+	second, err := s.rebuilt(ctx, 0, func(during context.Context) (err error) {
+		beside, err = s.readFor(during, time.Hour, during)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	f.Runs = []float64{first.perSecond(), second.perSecond()}
+	f.Value, f.Limit = first.perSecond(), limit.perSecond()
+	f.Ratio = f.Value / f.Limit
+	f.LimitRuns = []float64{limit.perSecond()}
+	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), second), r.stand.meter.memory()
+	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
+	f.LimitLatency = quiet
+	f.note("reads beside it", fmt.Sprintf("the first run has the machine to itself and 2 workers, the second has %d reads/s beside it and as many workers as the service takes by itself (half the processors); the limit's latencies are those of the same reads with no rebuild", readRate))
+	r.add(f)
+	return nil
+}
+
+// rebuilt rebuilds and promotes, and tells how fast the events were folded. What
+// is done beside it ends with it.
+func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
+	a := (&api{s.url, s.operator, http.DefaultClient})
+	var made struct{ ID string }
+	body := map[string]any{"reason": "bench"}
+	if workers > 0 {
+		body["workers"] = workers
+	}
+	began := time.Now()
+	if err := a.call(ctx, "POST", "/projections/usage_aggregates/rebuilds", body, &made); err != nil {
+		return rate{}, err
+	}
+	during, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		if beside == nil {
+			done <- nil
+			return
+		}
+		done <- beside(during)
+	}()
+	path := "/rebuilds/" + made.ID
+	for state := ""; state != "READY"; time.Sleep(20 * time.Millisecond) {
+		var now struct{ State, Failure string }
+		if err := a.call(ctx, "GET", path, nil, &now); err != nil {
+			return rate{}, err
+		}
+		if state = now.State; state == "FAILED" {
+			return rate{}, errors.New("the rebuild failed: " + now.Failure)
+		}
+	}
+	took := time.Since(began)
+	stop()
+	if err := <-done; err != nil {
+		return rate{}, err
+	}
+	if err := a.call(ctx, "POST", path+"/promote", map[string]any{"reason": "bench"}, nil); err != nil {
+		return rate{}, err
+	}
+	return rate{s.stand.cfg.times().history, took}, nil
+}
+
+// rebuildWorkers take all of the machine.
+const rebuildWorkers = 2
+
+// readFor reads figures in an open loop, for a time or until a context ends.
+func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Context) (*Latency, error) {
+	h := newHistogram()
+	tenants := make([]*api, len(s.tenants))
+	for i := range s.tenants {
+		tenants[i] = &api{s.url, s.tenants[i].secret, http.DefaultClient}
+	}
+	var turn atomic.Int64
+	for began := time.Now(); time.Since(began) < d && (until == nil || until.Err() == nil); {
+		part, _, err := openOver(readRate, time.Second, 16, func(_, _ int) error {
+			var page struct{ Data []any }
+			return tenants[turn.Add(1)%int64(len(tenants))].call(context.WithoutCancel(ctx), "GET", "/usage/aggregates", nil, &page)
+		}).run(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		h.Merge(part)
+	}
+	return latencyOf(h), nil
+}
+
+// The columns that the fold needs, and nothing done with them.
+const copyOutSQL = `COPY (SELECT position, tenant_id, subject, payload FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
+
+func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {
+	began := time.Now()
+	err := all(rebuildWorkers, func(i int) error {
+		conn, err := pgx.Connect(ctx, s.databaseURL)
+		if err != nil {
+			return fmt.Errorf("reach the database: %w", err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.PgConn().CopyTo(ctx, io.Discard, fmt.Sprintf(copyOutSQL, rebuildWorkers, i)); err != nil {
+			return fmt.Errorf("copy the verdicts out: %w", err)
+		}
+		return nil
+	})
+	return rate{total, time.Since(began)}, err
+}

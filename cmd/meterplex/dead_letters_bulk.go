@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// DeadLettersBulk decides over many dead letters at once.
+type DeadLettersBulk struct {
+	Action string `arg:"" enum:"retry,discard" help:"retry or discard."`
+	LetterFilter
+	Code   string   `placeholder:"CODE" help:"With this code."`
+	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
+	Reason string   `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	DryRun bool     `help:"Show what would be done, and do nothing."`
+	Yes    bool     `help:"Do not ask."`
+	Once
+}
+
+// bulkResult is the part of an answer that is told in words.
+type bulkResult struct {
+	Matched   int               `json:"matched"`
+	Eligible  int               `json:"eligible"`
+	Requested int               `json:"requested"`
+	Refused   []json.RawMessage `json:"refused"`
+}
+
+// Run prints what was asked for. Without --yes it shows first what that would be,
+// and asks.
+func (c *DeadLettersBulk) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	if !c.Yes || c.DryRun {
+		raw, plan, err := c.send(a, cl, true)
+		if err != nil {
+			return err
+		}
+		if c.DryRun {
+			return a.bulk(raw, plan)
+		}
+		if plan.Eligible == 0 {
+			a.say("Nothing to %s: %d match, none of them can be.", c.Action, plan.Matched)
+			return errors.Join(a.bulk(raw, plan), errNo)
+		}
+		agreed, err := a.agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched, plan.Matched-plan.Eligible, c.Action, plan.Eligible))
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return errNo
+		}
+	}
+	raw, done, err := c.send(a, cl, false)
+	if err != nil {
+		return err
+	}
+	return a.bulk(raw, done)
+}
+
+func (c *DeadLettersBulk) send(a *app, cl *client, dryRun bool) (raw json.RawMessage, result bulkResult, err error) {
+	filter := map[string]any{}
+	for name, value := range c.members(c.Code) {
+		if value != "" {
+			filter[name] = value
+		}
+	}
+	if len(c.IDs) > 0 {
+		filter["ids"] = c.IDs
+	}
+	once := c.IdempotencyKey
+	if dryRun {
+		once = "" // what is only shown must not be the answer to what is done
+	}
+	raw, err = cl.post(a.ctx, "/dead-letters/bulk", once, map[string]any{"action": c.Action, "filter": filter, "reason": c.Reason, "dryRun": dryRun})
+	if err != nil {
+		return nil, result, err
+	}
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, result, fmt.Errorf("read the answer: %w", err)
+	}
+	return raw, result, nil
+}
+
+// bulk prints an answer; a table has a row for each reason to leave some alone.
+func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
+	if a.client.Output != "table" {
+		return a.object(raw)
+	}
+	members, err := membersOf(raw)
+	if err != nil {
+		return err
+	}
+	shown := map[string]json.RawMessage{}
+	for _, m := range members {
+		shown[m.name] = m.value
+	}
+	for _, name := range []string{"bulkId", "matched", "eligible", "requested"} {
+		if value, ok := shown[name]; ok {
+			fmt.Fprintf(a.stdout, "%-9s  %s\n", name, cell(value, "table"))
+		}
+	}
+	if len(r.Refused) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	p := a.rows("count", "code", "reason")
+	for _, no := range r.Refused {
+		if err := p.row(no); err != nil {
+			return err
+		}
+	}
+	return p.close()
+}
+
+var errNobodyToAsk = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see what would be done")
+
+// agreed asks on the terminal; anything but yes is no.
+func (a *app) agreed(question string) (bool, error) {
+	in, ok := a.stdin.(*os.File)
+	if !ok || !isTerminal(in) {
+		return false, errNobodyToAsk
+	}
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		return false, errNobodyToAsk
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
+}

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// rebuild is one as the API tells of it.
+type rebuild struct {
+	ID, State, Failure string
+	Generation         int
+	Progress           struct{ EventsDone, EventsTotal int64 }
+}
+
+func (w *world) startRebuild(at *instance, projection string) (r rebuild) {
+	w.t.Helper()
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/projections/"+projection+"/rebuilds", map[string]any{"reason": "e2e", "workers": 2}, &r, http.StatusAccepted)
+	return r
+}
+
+func (w *world) rebuild(at *instance, id string) (r rebuild) {
+	w.t.Helper()
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/rebuilds/"+id, nil, &r, http.StatusOK)
+	return r
+}
+
+func (w *world) ready(at *instance, id string) {
+	w.t.Helper()
+	within(w.t, 2*time.Minute, "the rebuild is ready", func(context.Context) (bool, string) {
+		r := w.rebuild(at, id)
+		return r.State == "READY", fmt.Sprintf("%+v", r)
+	})
+}
+
+// sameUsage compares the figures of two generations, byte for byte, where they stand
+// at equal positions in one snapshot.
+func (w *world) sameUsage(a, b int) {
+	w.t.Helper()
+	const dump = `coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id) FROM (
+		SELECT tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at
+		FROM usage_aggregates WHERE generation = $%d) row), '')`
+	var one, other string
+	var apart int
+	err := w.sql.QueryRow(w.t.Context(), "SELECT "+fmt.Sprintf(dump, a)+", "+fmt.Sprintf(dump, b)+`,
+		(SELECT count(*) FROM consumer_checkpoints a JOIN consumer_checkpoints b USING (consumer, partition)
+		 WHERE a.consumer = 'meterplex-usage-aggregator' AND a.generation = $1 AND b.generation = $2 AND (a.position <> b.position OR NOT b.joined))`, a, b).Scan(&one, &other, &apart)
+	switch {
+	case err != nil:
+		w.t.Fatal(err)
+	case apart > 0:
+		w.t.Errorf("generations %d and %d stand apart in %d partitions", a, b, apart)
+	case one != other || one == "":
+		w.t.Errorf("generation %d has\n%s\nand generation %d\n%s", a, one, b, other)
+	}
+}
+
+// P5: the process is killed at each tenth of a rebuild, under load, and at the flip;
+// what is rebuilt is the live one byte for byte, and the flip is whole or not at all.
+func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("", "METERPLEX_REBUILD_CHUNK=2")
+	w.catalogue(i)
+	tenants := w.join(i, 3)
+	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
+	l.more(900)
+	l.stop()
+	w.settle(i, tenants...)
+	w.drain()
+	busy := w.drive(tenants[:1], 1, calm(), func(int) string { return i.url() })
+	r := w.startRebuild(i, "usage_aggregates")
+	killed := 0
+	for tenth := 1; tenth < 10; tenth++ {
+		reached := false
+		within(t, time.Minute, "the rebuild goes on", func(ctx context.Context) (bool, string) {
+			var done, total int64
+			var open bool
+			err := w.sql.QueryRow(ctx, `SELECT sum(c.position), sum(u.target), r.state = 'FOLDING' FROM projection_rebuilds r JOIN rebuild_units u ON u.rebuild_id = r.id
+				JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition WHERE r.id = $1 GROUP BY r.state`, r.ID).Scan(&done, &total, &open)
+			reached = open
+			return err == nil && (!open || done*10 >= total*int64(tenth)), fmt.Sprint(done, " of ", total, " ", err)
+		})
+		if !reached {
+			break
+		}
+		i.kill()
+		killed++
+		i.start()
+	}
+	if killed < 5 {
+		t.Errorf("killed %d times before it was ready: too fast to tell anything", killed)
+	}
+	w.ready(i, r.ID)
+	for range 3 {
+		var asked sync.WaitGroup
+		asked.Go(func() {
+			_, _, _ = w.call(t.Context(), w.operator, http.MethodPost, i.url()+"/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"})
+		})
+		time.Sleep(time.Duration(rand.IntN(8)) * time.Millisecond)
+		i.kill()
+		asked.Wait()
+		var state string
+		var flips, serving int
+		if err := w.sql.QueryRow(t.Context(), `SELECT r.state, (SELECT count(*) FROM projection_pointers p WHERE p.live AND p.projection = r.projection AND p.generation = r.generation),
+			(SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = r.consumer AND c.generation = r.generation AND c.serving) FROM projection_rebuilds r WHERE r.id = $1`, r.ID).
+			Scan(&state, &flips, &serving); err != nil {
+			t.Fatal(err)
+		}
+		if promoted := state == "PROMOTED"; promoted != (flips == 1) || promoted != (serving == 32) {
+			t.Errorf("killed at the flip, it is %s, with %d flips and %d partitions that serve", state, flips, serving)
+		}
+		i.start()
+		if w.rebuild(i, r.ID).State == "PROMOTED" {
+			w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/rollback", map[string]string{"reason": "again"}, nil, http.StatusAccepted)
+		}
+	}
+	w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"}, nil, http.StatusAccepted)
+	busy.more(100)
+	busy.stop()
+	w.settle(i, tenants...)
+	w.drain()
+	w.sameUsage(1, r.Generation)
+	w.finish()
+}
+
+// P5: a rebuild needs the log alone: with the broker gone it is as far as the live
+// one, and its difference is none.
+func TestP5_RebuiltWithoutABroker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
+	l.more(500)
+	l.stop()
+	w.settle(i, tenants...)
+	w.drain()
+	i.stop()
+	lone := w.serve("api,projector", "KAFKA_BROKERS=127.0.0.1:1")
+	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
+		r := w.startRebuild(lone, projection)
+		w.ready(lone, r.ID)
+		var diff struct{ Data []any }
+		w.ask(w.operator, http.MethodGet, lone, "/api/v1/rebuilds/"+r.ID+"/diff", nil, &diff, http.StatusOK)
+		if len(diff.Data) != 0 {
+			t.Errorf("%s differs: %v", projection, diff.Data)
+		}
+	}
+	w.sameUsage(1, 2)
+	lone.stop()
+	i.start()
+	w.finish()
+}

@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// command runs the binary as an operator would.
+func (w *world) command(at *instance, args ...string) (out string, code int) {
+	w.t.Helper()
+	path, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env, cmd.SysProcAttr = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + w.t.TempDir()}, childAttributes()
+	raw, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return string(raw), exit.ExitCode()
+	} else if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(raw), 0
+}
+
+// P5: drift that is planted is found and told by its key, under load; a repair mends
+// it, and then all holds.
+func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
+	l.more(150)
+	if out, code := w.command(i, "verify"); code != 0 || !strings.Contains(out, "P5 usage_aggregates") {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	within(t, time.Minute, "there are figures, and one is made wrong", func(ctx context.Context) (bool, string) {
+		tag, err := w.sql.Exec(ctx, `UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
+		return tag.RowsAffected() == 1, fmt.Sprint(err)
+	})
+	if out, code := w.command(i, "verify"); code != 1 || !strings.Contains(out, "false") {
+		t.Errorf("with drift, exit code %d\n%s", code, out)
+	}
+	out, code := w.command(i, "projections", "verify", "usage_aggregates", "--repair", "--reason", "planted")
+	if code != 1 || !strings.Contains(out, tenants[0].id) || strings.Contains(out, tenants[1].id) {
+		t.Errorf("the repair exits with %d\n%s", code, out)
+	}
+	if out, code := w.command(i, "verify"); code != 0 {
+		t.Errorf("mended, exit code %d\n%s", code, out)
+	}
+	if _, code := w.command(w.prepare(""), "verify", "--retry-for", "1ms"); code != 2 {
+		t.Errorf("without a service, exit code %d", code)
+	}
+	l.stop()
+	w.settle(i, tenants...)
+	w.drain()
+}

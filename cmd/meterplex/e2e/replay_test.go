@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// replayed is a replay as it is printed.
+type replayed struct {
+	ID, Kind, State    string
+	Records, Remaining int64
+	Partitions         []struct{ Partition, From, To int64 }
+}
+
+// replay runs `meterplex replay …` to its end.
+func (c *cli) replay(args ...string) (r replayed) {
+	c.w.t.Helper()
+	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
+	defer cancel()
+	args = append([]string{"replay"}, append(args, "--reason", "a test", "--wait", "-o", "json")...)
+	out, err := c.command(ctx, args...).Output()
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	if err != nil || r.State != "DONE" || r.Remaining != 0 {
+		c.w.t.Fatalf("%v: %v\n%s\n%s", args, err, out, c.said.String())
+	}
+	return r
+}
+
+// Kafka is killed under load and loses all that it held; one command fills the
+// topics again. Each topic's set of positions is the log's set then, and no figure
+// is another for it.
+func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 3)
+	first := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	first.more(300)
+	first.stop()
+	w.drain() // Kafka holds all of it, and nobody of ours needs it any more
+	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	l.more(100)
+	old, err := w.topicIDs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := localtest.Kafka(t)
+	if err := k.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(k.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	l.more(100)
+	if err := k.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.madeAnew(old)
+	w.refilled = true
+	done := w.cli(i, w.operator).replay("rewind", "--since", "168h")
+	if len(done.Partitions) == 0 {
+		t.Error("the relay went back nowhere")
+	}
+	l.more(100)
+	l.stop()
+	w.noneWithheld()
+	w.finish() // w.gone is empty: nothing may be missing on the topics
+}
+
+// Consumers go back while they work, all of them, on two instances under load: what
+// comes again is known. A range is published again for others meanwhile.
+func TestP2_ConsumersRewoundUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rewindUnderLoad(w, w.serve(""), w.serve(""))
+}
+
+// The same where PostgreSQL is the pipe.
+func TestP2_ConsumersRewoundUnderLoadWithoutKafka(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pipe = "postgres"
+	rewindUnderLoad(w, w.serve(""), w.serve(""))
+}
+
+func rewindUnderLoad(w *world, a, b *instance) {
+	w.t.Helper()
+	w.catalogue(a)
+	tenants := w.join(a, 3)
+	w.known(b, tenants)
+	start := time.Now()
+	l := w.drive(tenants, 2, calm(), func(n int) string {
+		if n%2 == 1 {
+			return b.url()
+		}
+		return a.url()
+	})
+	l.more(300)
+	w.drainedFor(a, "meterplex-usage-aggregator")
+	c := w.cli(a, w.operator)
+	for n, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler", "meterplex-command-handler", "meterplex-usage-commands"} {
+		to := []string{"--to-start", "--to-time=" + start.UTC().Format(time.RFC3339Nano)}[n%2]
+		done := c.replay("rewind", "--consumer", consumer, to)
+		if len(done.Partitions) == 0 && consumer != "meterplex-usage-commands" && consumer != "meterplex-command-handler" {
+			w.t.Errorf("%s went back nowhere", consumer)
+		}
+	}
+	if done := c.replay("range", "--topic", "usage.raw", "--from-time", start.Add(-time.Hour).UTC().Format(time.RFC3339)); done.Records == 0 {
+		w.t.Error("nothing was published again")
+	}
+	l.more(150)
+	l.stop()
+	within(w.t, time.Minute, "what came again was known", func(context.Context) (bool, string) {
+		skips := w.skips(a) + w.skips(b)
+		return skips > 0, fmt.Sprint(skips)
+	})
+	w.finish()
+}
+
+func (w *world) skips(at *instance) (n float64) {
+	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
+		n += w.metric(at, `meterplex_inbox_dedup_skips_total{consumer="`+consumer+`"}`)
+	}
+	return n
+}
+
+// drainedFor waits until a consumer has folded something: before that there is
+// nothing for it to go back over.
+func (w *world) drainedFor(at *instance, consumer string) {
+	w.t.Helper()
+	within(w.t, time.Minute, consumer+" has folded something", func(context.Context) (bool, string) {
+		n := w.count(`SELECT count(*) FROM consumer_checkpoints WHERE consumer = $1 AND position > 0`, consumer)
+		return n > 0, fmt.Sprint(n)
+	})
+}

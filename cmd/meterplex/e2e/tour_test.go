@@ -1,0 +1,32 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// P5: the tour judges itself: it exits with 0 where the difference was the planted
+// fault and nothing else, and no read failed or saw figures of two generations.
+func TestP5_TourBugfix(t *testing.T) {
+	t.Parallel()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "tour", "bugfix")
+	cmd.SysProcAttr = childAttributes()
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "METERPLEX_") && !strings.HasPrefix(v, "KAFKA_") && !strings.HasPrefix(v, "DATABASE_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	if err != nil || !strings.Contains(out.String(), "none failed, none saw figures of both") || !strings.Contains(out.String(), "The tour took") {
+		t.Errorf("%v\n%s\n%s", err, out.String(), errs.String())
+	}
+}

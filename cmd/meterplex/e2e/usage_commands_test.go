@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	usageCommands      = "usage.commands"
+	usageCommandsGroup = "meterplex-usage-commands"
+)
+
+// outsider is a producer of messages, and what it knows of those that must be refused.
+type outsider struct {
+	w        *world
+	rng      *rand.Rand
+	client   *kgo.Client
+	sources  map[*tenant]*source
+	refused  int // events of messages, and whole messages, that cannot be taken
+	messages int
+	events   int
+}
+
+func (w *world) outsider() *outsider {
+	o := &outsider{w: w, rng: rand.New(rand.NewPCG(w.seed, 99)), sources: map[*tenant]*source{},
+		client: w.kafka(kgo.DefaultProduceTopic(w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))} // a busy broker makes topics late
+	w.t.Cleanup(o.client.Close)
+	for n, x := range w.tenants {
+		o.sources[x] = &source{rng: rand.New(rand.NewPCG(w.seed, uint64(1000+n))), mix: mix{duplicates: 20, conflicts: 5, rejections: 6, batch: 30}, name: fmt.Sprint("cmd", n)}
+	}
+	return o
+}
+
+func (o *outsider) produce(key string, value []byte, header ...kgo.RecordHeader) {
+	o.w.t.Helper()
+	o.messages++
+	err := o.client.ProduceSync(o.w.t.Context(), &kgo.Record{Key: []byte(key), Value: value, Headers: header}).FirstErr()
+	if err != nil {
+		o.w.t.Fatal(err)
+	}
+}
+
+// batch sends a tenant's batch as one message, or its first event as one; what was
+// sent is returned.
+func (o *outsider) batch(x *tenant) []event {
+	o.w.t.Helper()
+	batch := o.sources[x].batch()
+	var value []byte
+	if o.rng.IntN(3) == 0 {
+		batch = batch[:1]
+		value, _ = json.Marshal(batch[0])
+	} else {
+		value, _ = json.Marshal(map[string]any{"events": batch})
+	}
+	x.ledger.sending(batch)
+	for _, e := range batch {
+		if e.Feature == "not.in.the.plan" {
+			o.refused++
+		}
+	}
+	o.events += len(batch)
+	if o.rng.IntN(2) == 0 {
+		o.produce("", value, kgo.RecordHeader{Key: "mp-tenant", Value: []byte(x.id)})
+	} else {
+		o.produce(x.id, value)
+	}
+	return batch
+}
+
+// poison sends what can be no usage of anybody's.
+func (o *outsider) poison(x *tenant) {
+	o.w.t.Helper()
+	for _, value := range []string{"", "null", "{", "\x00\xff\xfe", `{"events":[]}`, `{"events":5}`, `{"eventId":"a","eventId":"b"}`, `{"eventId":"\ud800"}`,
+		`{"eventId":"p1","feature":"api_calls","amount":1.5,"timestamp":"2026-05-01T00:00:00Z"}`, `{"events":[{"eventId":"\u0000"},7]}`} {
+		o.produce(x.id, []byte(value))
+		o.refused++
+	}
+	o.refused++ // the last one holds two events
+	for _, tenant := range []string{"", "nobody", uuid.NewString(), uuid.Nil.String(), "\x00"} {
+		o.produce(tenant, []byte(`{"eventId":"a","feature":"api_calls","amount":1,"timestamp":"2026-05-01T00:00:00Z"}`))
+		o.refused++
+	}
+}
+
+// taken waits until the group has committed all that is on the topic.
+func (w *world) taken() {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	within(w.t, drainTime, "the messages are taken", func(ctx context.Context) (bool, string) {
+		ends, err := admin.ListEndOffsets(ctx, w.prefix+usageCommands)
+		if err != nil || ends.Error() != nil {
+			return false, fmt.Sprint(err, ends.Error())
+		}
+		done, err := admin.FetchOffsets(ctx, w.prefix+usageCommandsGroup)
+		if err != nil {
+			return false, err.Error()
+		}
+		left := int64(0)
+		ends.Each(func(o kadm.ListedOffset) {
+			at, _ := done.Lookup(o.Topic, o.Partition)
+			left += o.Offset - max(at.At, 0)
+		})
+		return left == 0, fmt.Sprint(left, " left")
+	})
+}
+
+// again commits offset 0 for the group, which must have no members.
+func (w *world) again() {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	within(w.t, time.Minute, "the group has no members", func(ctx context.Context) (bool, string) {
+		from, err := admin.ListStartOffsets(ctx, w.prefix+usageCommands)
+		if err != nil {
+			return false, err.Error()
+		}
+		done, err := admin.CommitOffsets(ctx, w.prefix+usageCommandsGroup, from.Offsets())
+		if err == nil {
+			err = done.Error()
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+func (w *world) count(sql string, args ...any) (n int) {
+	w.t.Helper()
+	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// Usage comes as messages and by HTTP at the same time, the same events on both
+// ways, with all that producers do wrong. The service is killed in the middle; the
+// topic is read from its beginning twice. Each event counts once, each refusal is
+// one dead letter.
+func TestP2_UsageAsCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 3)
+	o := w.outsider()
+	for n := 0; o.events < 5000; n++ {
+		x := tenants[n%len(tenants)]
+		batch := o.batch(x)
+		if n%4 == 0 { // on the other way, too
+			(&client{w: w, tenant: x, to: i.url}).sendOnce(t.Context(), batch)
+		}
+		switch n {
+		case 40, 160:
+			o.poison(x)
+		case 100:
+			i.kill()
+		case 130:
+			i.start()
+		}
+	}
+	w.taken()
+	t.Logf("%d messages with %d events, %d refusals", o.messages, o.events, o.refused)
+	// Asked by HTTP, the service knows every event that was not refused.
+	for _, x := range tenants {
+		c := &client{w: w, tenant: x, to: i.url}
+		for open := x.ledger.unknown(); len(open) > 0; open = x.ledger.unknown() {
+			for _, v := range c.send(t.Context(), open[:min(len(open), 1000)]) {
+				if v.Status == "accepted" {
+					t.Fatalf("%s was not taken from its message", v.EventID)
+				}
+			}
+		}
+	}
+	for range 2 {
+		i.stop()
+		w.again()
+		i.start()
+		w.taken()
+	}
+	if n := w.metric(i, `meterplex_events_ingested_total{verdict="duplicate"}`); n == 0 {
+		t.Error("what came again was not counted")
+	}
+	w.drain()
+	w.refusalsAre(i, o.refused)
+	w.finish()
+}
+
+// refusalsAre: so many refusals are in the log, and each is one dead letter.
+func (w *world) refusalsAre(at *instance, want int) {
+	w.t.Helper()
+	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 7`); n != want {
+		w.t.Errorf("%d refusals are in the log, want %d", n, want)
+	}
+	if n := w.count(`SELECT count(*) FROM dead_letter_events WHERE stage = 'INGESTION' AND code <> 'payload_conflict' AND status = 'FAILED'`); n != want {
+		w.t.Errorf("%d refusals are dead letters, want %d", n, want)
+	}
+	if n := w.count(`SELECT count(*) FROM inbox`); n != want {
+		w.t.Errorf("the inbox holds %d messages' refusals, want %d", n, want)
+	}
+	var letters struct {
+		Data []struct{ ID, Stage, Code string }
+	}
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=INGESTION&reason=tenant_not_found", nil, &letters, http.StatusOK)
+	if len(letters.Data) == 0 {
+		w.t.Fatal("a message of no tenant is no dead letter")
+	}
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letters.Data[0].ID+"/retry", object{"reason": "test"}, nil, http.StatusConflict)
+}

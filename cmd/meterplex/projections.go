@@ -1,0 +1,367 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// ProjectionsCmd is the noun.
+type ProjectionsCmd struct {
+	List     ProjectionsList     `cmd:"" help:"List projections: what readers see of each, and how new that is."`
+	Status   ProjectionsStatus   `cmd:"" help:"Show a projection, or a rebuild by its id."`
+	Rebuild  ProjectionsRebuild  `cmd:"" help:"Fold a projection anew from the log, beside the live one."`
+	Rebuilds ProjectionsRebuilds `cmd:"" help:"List rebuilds, the newest first."`
+	Diff     ProjectionsDiff     `cmd:"" help:"Show what a rebuild changes."`
+	Events   ProjectionsEvents   `cmd:"" help:"Show which events make the difference of a key."`
+	Promote  ProjectionsPromote  `cmd:"" help:"Let readers see a rebuild."`
+	Rollback ProjectionsRollback `cmd:"" help:"Let readers see what they saw before."`
+	Abandon  ProjectionsAbandon  `cmd:"" help:"Drop a rebuild."`
+	Verify   ProjectionsVerify   `cmd:"" help:"Compare a projection with the log. Exit code 0 clean, 1 drift, 2 could not tell."`
+}
+
+// ProjectionsList lists projections.
+type ProjectionsList struct{}
+
+// Run prints the rows; in a table the last rebuild is its state and its id.
+func (c *ProjectionsList) Run(a *app) error {
+	all, err := a.projections()
+	if err != nil {
+		return err
+	}
+	p := a.rows("name", "generation", "foldVersion", "checkpoint", "lagEvents", "lagSeconds", "driftRows", "lastRebuild")
+	for _, raw := range all {
+		if a.client.Output == "table" || a.client.Output == "csv" {
+			raw = withLastRebuild(raw)
+		}
+		if err := p.row(raw); err != nil {
+			return err
+		}
+	}
+	return p.close()
+}
+
+// projections reads all there are, which is one page.
+func (a *app) projections() ([]json.RawMessage, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := cl.get(a.ctx, "/projections", nil)
+	if err != nil {
+		return nil, err
+	}
+	var page struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(raw, &page); err != nil {
+		return nil, fmt.Errorf("read the projections: %w", err)
+	}
+	return page.Data, nil
+}
+
+// withLastRebuild writes the last rebuild as one text.
+func withLastRebuild(raw json.RawMessage) json.RawMessage {
+	var row map[string]json.RawMessage
+	var last *struct{ ID, State string }
+	if json.Unmarshal(raw, &row) != nil || json.Unmarshal(row["lastRebuild"], &last) != nil || last == nil {
+		return raw
+	}
+	row["lastRebuild"], _ = json.Marshal(last.State + " " + last.ID)
+	if short, err := json.Marshal(row); err == nil {
+		return short
+	}
+	return raw
+}
+
+// ProjectionsStatus shows one.
+type ProjectionsStatus struct {
+	Name string `arg:"" help:"A projection's name, as in usage_aggregates, or a rebuild's id."`
+}
+
+// Run prints it.
+func (c *ProjectionsStatus) Run(a *app) error {
+	if isRebuildID(c.Name) {
+		cl, err := a.newClient()
+		if err != nil {
+			return err
+		}
+		raw, err := cl.get(a.ctx, pathOf("rebuilds", c.Name), nil)
+		if err != nil {
+			return err
+		}
+		return a.rebuild(raw)
+	}
+	all, err := a.projections()
+	if err != nil {
+		return err
+	}
+	for _, raw := range all {
+		var row struct{ Name string }
+		if err := json.Unmarshal(raw, &row); err != nil {
+			return fmt.Errorf("read a projection: %w", err)
+		}
+		if row.Name == c.Name {
+			return a.object(raw)
+		}
+	}
+	a.say("meterplex: there is no projection %q", c.Name)
+	return errNo
+}
+
+func isRebuildID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
+
+// ProjectionsRebuilds lists rebuilds.
+type ProjectionsRebuilds struct{ Limit }
+
+// Run prints the rows.
+func (c *ProjectionsRebuilds) Run(a *app) error {
+	return a.list("/rebuilds", nil, c.Limit.Limit, "id", "projection", "state", "purpose", "foldVersion", "tenantId", "periodKey", "differs", "createdAt", "reason")
+}
+
+// Scoped chooses a part of a projection.
+type Scoped struct {
+	TenantID string `placeholder:"ID" help:"Of one tenant only."`
+	Period   string `placeholder:"PERIOD" help:"Of one period only: 2026-05, 2026 or lifetime."`
+	Workers  int    `placeholder:"N" help:"How many partitions are folded at once; not given: half as many as the instance has processors."`
+}
+
+// body is a request with what was given.
+func (s *Scoped) body(reason string) map[string]any {
+	body := map[string]any{}
+	for name, value := range map[string]string{"tenantId": s.TenantID, "periodKey": s.Period, "reason": reason} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if s.Workers != 0 {
+		body["workers"] = s.Workers
+	}
+	return body
+}
+
+// Decided is what every decision on a rebuild takes.
+type Decided struct {
+	ID     string `arg:"" help:"The rebuild's id."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Once
+}
+
+func (c *Decided) decide(a *app, step string) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.post(a.ctx, pathOf("rebuilds", c.ID, step), c.IdempotencyKey, map[string]string{"reason": c.Reason})
+	if err != nil {
+		return err
+	}
+	return a.rebuild(raw)
+}
+
+// rebuild prints a rebuild; a table leaves out the units of its work.
+func (a *app) rebuild(raw json.RawMessage) error {
+	if a.client.Output != "table" && a.client.Output != "csv" {
+		return a.object(raw)
+	}
+	var all struct {
+		ID          json.RawMessage `json:"id"`
+		Projection  json.RawMessage `json:"projection"`
+		State       json.RawMessage `json:"state"`
+		Generation  json.RawMessage `json:"generation"`
+		FoldVersion json.RawMessage `json:"foldVersion"`
+		TenantID    json.RawMessage `json:"tenantId,omitempty"`
+		PeriodKey   json.RawMessage `json:"periodKey,omitempty"`
+		Reason      json.RawMessage `json:"reason"`
+		Failure     json.RawMessage `json:"failure,omitempty"`
+		Differs     json.RawMessage `json:"differs,omitempty"`
+		CreatedAt   json.RawMessage `json:"createdAt"`
+		Until       json.RawMessage `json:"canRollBackUntil,omitempty"`
+		Progress    string          `json:"progress,omitempty"`
+	}
+	var r rebuildState
+	if err := errors.Join(json.Unmarshal(without(raw, "progress"), &all), json.Unmarshal(raw, &r)); err != nil {
+		return fmt.Errorf("read a rebuild: %w", err)
+	}
+	if r.Progress != nil {
+		all.Progress = progressLine(&r)
+	}
+	for _, member := range []*json.RawMessage{&all.TenantID, &all.PeriodKey, &all.Failure, &all.Differs, &all.Until} {
+		if string(*member) == "null" {
+			*member = nil
+		}
+	}
+	short, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("write a rebuild: %w", err)
+	}
+	return a.object(short)
+}
+
+// without leaves a member out.
+func without(raw json.RawMessage, name string) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return raw
+	}
+	delete(members, name)
+	rest, err := json.Marshal(members)
+	if err != nil {
+		return raw
+	}
+	return rest
+}
+
+// ProjectionsPromote promotes.
+type ProjectionsPromote struct {
+	Decided
+	Yes bool `help:"Do not ask, although figures that are billed change."`
+}
+
+// Run asks where money moves.
+func (c *ProjectionsPromote) Run(a *app) error {
+	if err := a.billedAnew(c.ID, "Promote it", c.Yes); err != nil {
+		return err
+	}
+	return c.decide(a, "promote")
+}
+
+// ProjectionsRollback rolls back.
+type ProjectionsRollback struct {
+	Decided
+	Yes bool `help:"Do not ask, although figures that are billed change."`
+}
+
+// Run asks where money moves.
+func (c *ProjectionsRollback) Run(a *app) error {
+	if err := a.billedAnew(c.ID, "Roll it back", c.Yes); err != nil {
+		return err
+	}
+	return c.decide(a, "rollback")
+}
+
+// ProjectionsAbandon drops a rebuild.
+type ProjectionsAbandon struct{ Decided }
+
+// Run prints the rebuild.
+func (c *ProjectionsAbandon) Run(a *app) error { return c.decide(a, "abandon") }
+
+// ProjectionsVerify compares with the log.
+type ProjectionsVerify struct {
+	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
+	Repair bool   `help:"Replace the live rows where they differ; needs --reason."`
+	Reason string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Scoped
+}
+
+// Run prints the keys that differ. What it cannot tell is never a yes or a no.
+func (c *ProjectionsVerify) Run(a *app) error {
+	if c.Repair && c.Reason == "" {
+		return fmt.Errorf("--repair changes figures: say why by --reason")
+	}
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	body := c.body(c.Reason)
+	if c.Repair {
+		body["repair"] = true
+	}
+	v, err := a.verify(cl, c.Name, body)
+	if err != nil {
+		return cannotTell(err)
+	}
+	return c.conclude(a, v)
+}
+
+// verify lets the service compare a projection with the log, and waits for what it
+// found.
+func (a *app) verify(cl *client, name string, body map[string]any) (*verifyOutcome, error) {
+	header := http.Header{"Idempotency-Key": {newKey()}, "Prefer": {"wait=30"}}
+	raw, err := cl.send(a.ctx, http.MethodPost, pathOf("projections", name, "verify"), header, body)
+	if err != nil {
+		return nil, err
+	}
+	var v verifyOutcome
+	if err := json.Unmarshal(raw, &v); err != nil || v.RebuildID == "" {
+		return nil, fmt.Errorf("the answer is no verify: %s", raw)
+	}
+	if v.Differs == nil {
+		if raw, err = a.follow(cl, v.RebuildID, newProgress(a, ""), ended); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return nil, fmt.Errorf("read a verify: %w", err)
+		}
+	}
+	return &v, nil
+}
+
+// verifyOutcome is the answer to a verify, and what its rebuild says of it.
+type verifyOutcome struct {
+	RebuildID string
+	State     string
+	Differs   *int64
+	Failure   string
+	Drift     []json.RawMessage
+}
+
+func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
+	if v.Differs == nil {
+		return fmt.Errorf("the verify %s ended %s without an outcome: %s", v.RebuildID, v.State, printable(v.Failure))
+	}
+	columns := diffColumns(c.Name)
+	p := a.rows(columns...)
+	for _, row := range v.Drift {
+		if err := p.row(row); err != nil {
+			return err
+		}
+	}
+	if *v.Differs > 0 || a.client.Output != "table" {
+		if err := p.close(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case *v.Differs == 0:
+		a.say("%s is what the log says, key for key.", c.Name)
+		return nil
+	case v.State == "PROMOTED":
+		a.say("Of %s the log says otherwise for %s; the rows are mended by rebuild %s.", c.Name, keys(*v.Differs), v.RebuildID)
+	default:
+		a.say("Of %s the log says otherwise for %s. --repair --reason TEXT mends the rows.", c.Name, keys(*v.Differs))
+	}
+	return errNo
+}
+
+// undecided is an answer that leaves the question open.
+type undecided struct{ cause error }
+
+func (u *undecided) Error() string { return u.cause.Error() }
+
+// cannotTell keeps a refusal from passing for the answer no.
+func cannotTell(err error) error { return &undecided{err} }
+
+func diffColumns(projection string) []string {
+	switch projection {
+	case "entitlement_reads":
+		return []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"}
+	case "dead_letter_events":
+		return []string{"id", "tenantId", "feature", "live", "rebuilt"}
+	}
+	return []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount"}
+}
+
+// keyOf gives the parameters of a key written tenant/feature/period[/subscription].
+func keyOf(text string) (url.Values, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 && len(parts) != 4 {
+		return nil, fmt.Errorf("write the key %q as TENANT/FEATURE/PERIOD, and /SUBSCRIPTION for one", text)
+	}
+	q := url.Values{"tenantId": {parts[0]}, "feature": {parts[1]}, "periodKey": {parts[2]}}
+	if len(parts) == 4 {
+		q.Set("subscriptionId", parts[3])
+	}
+	return q, nil
+}

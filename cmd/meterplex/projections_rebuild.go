@@ -1,0 +1,178 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// ProjectionsRebuild starts a rebuild and waits for it.
+type ProjectionsRebuild struct {
+	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Scoped
+	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
+	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`
+	Once
+}
+
+// Run ends when the rebuild is READY, or has failed: that is exit code 1.
+func (c *ProjectionsRebuild) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.post(a.ctx, pathOf("projections", c.Name, "rebuilds"), c.IdempotencyKey, c.body(c.Reason))
+	if err != nil {
+		return err
+	}
+	var r rebuildState
+	if err := json.Unmarshal(raw, &r); err != nil || r.ID == "" {
+		return fmt.Errorf("the answer is no rebuild: %s", raw)
+	}
+	if !c.Wait {
+		return a.rebuild(raw)
+	}
+	if raw, err = a.follow(cl, r.ID, newProgress(a, c.Progress), func(s string) bool { return !isFolding(s) }); err != nil {
+		if a.ctx.Err() != nil {
+			a.say("The rebuild goes on: meterplex projections status %s", r.ID)
+		}
+		return err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("read a rebuild: %w", err)
+	}
+	if c.Progress != "json" { // there it is the last line
+		if err := a.rebuild(raw); err != nil {
+			return err
+		}
+	}
+	if r.State == "READY" || r.State == "PROMOTED" || r.State == "ROLLED_BACK" {
+		a.say("It is ready. What it changes: meterplex projections diff %s", r.ID)
+		return nil
+	}
+	a.say("It is %s. %s", r.State, printable(r.Failure))
+	return errNo
+}
+
+// rebuildState is what the client reads of a rebuild.
+type rebuildState struct {
+	ID         string
+	Projection string
+	State      string
+	Failure    string
+	Progress   *struct {
+		EventsDone, EventsTotal int64
+		EventsPerSecond         float64
+		EtaSeconds              *float64
+		Converges               bool
+		Note                    string
+	}
+}
+
+func isFolding(state string) bool { return state == "FOLDING" || state == "CATCHING_UP" }
+
+// ended reports whether a verify is over.
+func ended(state string) bool { return !isFolding(state) && state != "READY" }
+
+func newKey() string { return rand.Text() }
+
+// followEvery is how often a rebuild is looked at.
+const followEvery = 500 * time.Millisecond
+
+// follow shows a rebuild's progress until its state is one that was waited for.
+func (a *app) follow(cl *client, id string, p *progress, until func(state string) bool) (json.RawMessage, error) {
+	defer p.finish()
+	for {
+		raw, err := cl.get(a.ctx, pathOf("rebuilds", id), nil)
+		if err != nil {
+			return nil, err
+		}
+		var r rebuildState
+		if err := json.Unmarshal(raw, &r); err != nil || r.State == "" {
+			return nil, fmt.Errorf("the answer is no rebuild: %s", raw)
+		}
+		if err := p.show(&r, raw); err != nil || until(r.State) {
+			return raw, err
+		}
+		if err := sleep(a.ctx, followEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// progress shows how far a rebuild is.
+type progress struct {
+	form   string
+	bar    *progressbar.ProgressBar
+	out    io.Writer // of JSON
+	errors io.Writer
+	say    func(format string, args ...any)
+	now    func() time.Time
+	last   time.Time
+	noted  bool
+}
+
+// newProgress makes the form that was asked for, "" the one that fits.
+func newProgress(a *app, form string) *progress {
+	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now()}
+	if form == "" {
+		p.form = "lines"
+		if isTerminal(a.stderr) {
+			p.form = "bar"
+		}
+	}
+	return p
+}
+
+func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
+	if p.form == "json" {
+		return printCompact(p.out, raw)
+	}
+	if r.Progress == nil {
+		return nil
+	}
+	if !r.Progress.Converges && !p.noted {
+		p.noted = true
+		p.say("%s", printable(r.Progress.Note))
+	}
+	if p.form == "bar" {
+		p.draw(r)
+		return nil
+	}
+	if now := p.now(); now.Sub(p.last) >= meterInterval {
+		p.last = now
+		p.say("%s: %s", r.State, progressLine(r))
+	}
+	return nil
+}
+
+// draw moves the bar. The total grows with the log.
+func (p *progress) draw(r *rebuildState) {
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(max(r.Progress.EventsTotal, 1), progressbar.OptionSetWriter(p.errors), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetDescription("rebuilding"), progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.errors) }))
+	}
+	p.bar.ChangeMax64(max(r.Progress.EventsTotal, 1))
+	_ = p.bar.Set64(r.Progress.EventsDone) // a bar that cannot be drawn is no reason to stop
+}
+
+func progressLine(r *rebuildState) string {
+	g := r.Progress
+	line := fmt.Sprintf("%d of %d events (%d %%), %.0f/s", g.EventsDone, g.EventsTotal, 100*g.EventsDone/max(g.EventsTotal, 1), g.EventsPerSecond)
+	if g.EtaSeconds == nil || g.EventsDone == g.EventsTotal {
+		return line
+	}
+	return line + ", about " + (time.Duration(*g.EtaSeconds * float64(time.Second))).Round(time.Second).String() + " left"
+}
+
+func (p *progress) finish() {
+	if p.bar != nil && !p.bar.IsFinished() {
+		_ = p.bar.Exit()
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// TourCmd is the noun.
+type TourCmd struct {
+	Bugfix TourBugfix `cmd:"" help:"A fault in a fold is found, mended, compared, promoted and taken back, while readers go on."`
+}
+
+// TourBugfix shows a rebuild from end to end.
+type TourBugfix struct {
+	DataDir string `type:"path" placeholder:"DIR" help:"Where the servers keep their data; a folder that is removed afterwards where none is given."`
+}
+
+// Help is the long form.
+func (TourBugfix) Help() string {
+	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that mends it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0 says that all of it was so.`
+}
+
+// The fault that is planted: large amounts are cut, as in a column that is too narrow.
+const (
+	tourFault   = projections.ProjectionUsage + "/cut"
+	tourCut     = 999
+	tourAmount  = 1500
+	tourFeature = "input_tokens"
+)
+
+func cutFold(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+	key, delta, err := projections.FoldUsage(e)
+	delta.Amount = min(delta.Amount, tourCut)
+	return key, delta, err
+}
+
+// tour is a tour under way.
+type tour struct {
+	app      *app
+	cfg      Config
+	url      atomic.Pointer[string] // of the instance that clients are sent to
+	operator *client
+	tenant   *client
+	tenantID string
+	step     int
+
+	working     sync.WaitGroup
+	stopClients func()
+	readers     tourReaders
+	sent        atomic.Int64
+}
+
+// Run takes the tour.
+func (c *TourBugfix) Run(a *app) (err error) {
+	began := a.now()
+	if c.DataDir == "" {
+		if c.DataDir, err = os.MkdirTemp("", "meterplex-tour-"); err != nil {
+			return fmt.Errorf("make a folder for the tour's data: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(c.DataDir)) }()
+		if err := os.Chmod(c.DataDir, 0o755); err != nil { // the database may run as another user
+			return fmt.Errorf("open the folder of the tour's data: %w", err)
+		}
+	}
+	t := &tour{app: a}
+	if t.cfg, _, err = a.config(ServiceFlags{}); err != nil {
+		return err
+	}
+	t.cfg.DataDir, t.cfg.HTTPAddr, t.cfg.BootstrapOperatorKey = c.DataDir, "127.0.0.1:0", newOperatorKey()
+	t.cfg.LogLevel = slog.LevelWarn
+	own := &servers{logger: newLogger(a.stderr, t.cfg)}
+	defer func() { err = errors.Join(err, own.stop()) }()
+	t.tell("Starting PostgreSQL and Kafka")
+	if t.cfg, err = own.start(a.ctx, t.cfg); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(a.ctx)
+	t.stopClients = func() { stop(); t.working.Wait() }
+	defer t.stopClients()
+	if err := t.take(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "\nThe tour took %.0f s.\n", a.now().Sub(began).Seconds())
+	return nil
+}
+
+// take goes from step to step.
+func (t *tour) take(ctx context.Context) error {
+	stopOld, err := t.deploy(ctx, tourFault)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{t.begin, t.letTheFaultLive} {
+		if err := step(ctx); err != nil {
+			return errors.Join(err, stopOld())
+		}
+	}
+	t.tell("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
+	stopNew, err := t.deploy(ctx, projections.UsageAggregatesV1)
+	time.Sleep(drainTime) // what was sent to the old one before is answered
+	if err = errors.Join(err, stopOld()); err != nil {
+		return err
+	}
+	err = t.mend(ctx)
+	t.stopClients()
+	return errors.Join(err, stopNew())
+}
+
+// drainTime is what a balancer gives an instance that it sends nobody to any more.
+const drainTime = 500 * time.Millisecond
+
+// deploy starts an instance of a release, whose new generations are bound to a
+// version of the fold, and sends clients there. It gives what stops it.
+func (t *tour) deploy(ctx context.Context, newest string) (stop func() error, err error) {
+	n, err := openNode(ctx, t.cfg, newLogger(t.app.stderr, t.cfg))
+	if err != nil {
+		return nil, err
+	}
+	n.folds[tourFault], n.newestFold = cutFold, newest
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	ready, ended := make(chan Endpoints, 1), make(chan error, 1)
+	go func() { ended <- errors.Join(n.run(running, ready), n.close()) }()
+	select {
+	case at := <-ready:
+		t.url.Store(&at.URL)
+		t.operator = t.client(t.cfg.BootstrapOperatorKey)
+		return func() error { end(); return <-ended }, nil
+	case err := <-ended:
+		end()
+		return nil, fmt.Errorf("start the service: %w", err)
+	}
+}
+
+func (t *tour) client(key string) *client { return t.app.clientFor(*t.url.Load(), key) }
+
+// tell prints what comes next.
+func (t *tour) tell(format string, args ...any) {
+	t.step++
+	fmt.Fprintf(t.app.stdout, "\n%d. %s.\n", t.step, fmt.Sprintf(format, args...))
+}
+
+// do runs a command as its user would, and wants it to end with a code.
+func (t *tour) do(want int, args ...string) error {
+	var shown []string
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " ,") {
+			arg = `"` + arg + `"`
+		}
+		shown = append(shown, arg)
+	}
+	fmt.Fprintf(t.app.stdout, "$ meterplex %s\n", strings.Join(shown, " "))
+	console := *t.app
+	console.env = func(name string) (string, bool) {
+		switch name {
+		case "METERPLEX_URL":
+			return *t.url.Load(), true
+		case "METERPLEX_KEY":
+			return t.cfg.BootstrapOperatorKey, true
+		}
+		return t.app.env(name)
+	}
+	if code := console.run(args); code != want {
+		return fmt.Errorf("meterplex %s ended with %d, not %d", strings.Join(args, " "), code, want)
+	}
+	return nil
+}
+
+// until waits for something that must come about.
+func (t *tour) until(ctx context.Context, what string, done func() (bool, error)) error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("it took more than a minute until " + what)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

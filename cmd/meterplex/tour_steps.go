@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/meterplex/meterplex/projections"
+)
+
+// begin makes a tenant and sets traffic and readers going.
+func (t *tour) begin(ctx context.Context) error {
+	t.tell("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
+	d := &demo{app: t.app, cfg: t.cfg, operator: t.operator}
+	for key, f := range demoFeatures() {
+		if _, err := t.operator.send(ctx, http.MethodPut, pathOf("features", key), nil, f); err != nil {
+			return err
+		}
+	}
+	if _, err := t.operator.send(ctx, http.MethodPut, "/plans/demo", nil, demoPlan()); err != nil {
+		return err
+	}
+	var made struct{ ID, Secret string }
+	if err := t.make(ctx, "/tenants", map[string]string{"name": "Tour Inc.", "class": "small"}, &made); err != nil {
+		return err
+	}
+	t.tenantID, d.tenantID = made.ID, made.ID
+	if err := d.subscribe(ctx); err != nil {
+		return err
+	}
+	scopes := []string{"usage:write", "usage:backfill", "usage:read"}
+	if err := t.make(ctx, pathOf("tenants", t.tenantID, "api-keys"), map[string]any{"name": "tour", "mode": "live", "scopes": scopes}, &made); err != nil {
+		return err
+	}
+	t.tenant = t.client(made.Secret)
+	return nil
+}
+
+func (t *tour) make(ctx context.Context, path string, body, into any) error {
+	raw, err := t.operator.post(ctx, path, "", body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// letTheFaultLive promotes the release's fold without a look at what it changes.
+func (t *tour) letTheFaultLive(ctx context.Context) error {
+	t.tell("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
+	id, err := t.rebuild(ctx, "release with the fault")
+	if err != nil {
+		return err
+	}
+	if err := t.do(exitYes, "projections", "promote", id, "--reason", "nobody looked", "--yes"); err != nil {
+		return err
+	}
+	t.traffic(ctx)
+	t.read(ctx)
+	err = t.until(ctx, "usage was counted", func() (bool, error) { return t.readers.cut.Load() > 20, t.readers.failed() })
+	if err != nil {
+		return err
+	}
+	return t.figures()
+}
+
+func (t *tour) figures() error {
+	return t.do(exitYes, "usage", "aggregates", "--tenant-id", t.tenantID)
+}
+
+// rebuild starts one, and waits until it is READY.
+func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error) {
+	if err := t.do(exitYes, "projections", "rebuild", projections.ProjectionUsage, "--reason", reason); err != nil {
+		return "", err
+	}
+	var page struct{ Data []struct{ ID, State string } }
+	raw, err := t.operator.get(ctx, "/rebuilds", url.Values{"limit": {"1"}})
+	if err == nil {
+		err = json.Unmarshal(raw, &page)
+	}
+	if err != nil || len(page.Data) != 1 || page.Data[0].State != "READY" {
+		return "", fmt.Errorf("the rebuild is not READY: %s: %w", raw, err)
+	}
+	return page.Data[0].ID, nil
+}
+
+// mend rebuilds by the fold without the fault, and goes to and fro.
+func (t *tour) mend(ctx context.Context) error {
+	t.tell("The figures are folded anew from the log, beside the live ones, which go on serving")
+	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(tourCut))
+	if err != nil {
+		return err
+	}
+	t.tell("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
+	if err := t.do(exitNo, "projections", "diff", id, "--exit-code"); err != nil {
+		return err
+	}
+	if err := t.exactly(ctx, id); err != nil {
+		return err
+	}
+	for _, s := range []struct{ what, verb, reason string }{
+		{"It is promoted: one row flips, and readers see the mended figures", "promote", "the cut is mended"},
+		{"It is taken back: readers see what they saw before", "rollback", "a second look first"},
+		{"And it is promoted again", "promote", "looked twice"},
+	} {
+		t.tell("%s", s.what)
+		if err := t.do(exitYes, "projections", s.verb, id, "--reason", s.reason, "--yes"); err != nil {
+			return err
+		}
+		if err := t.figures(); err != nil {
+			return err
+		}
+		time.Sleep(300 * time.Millisecond) // for the readers to look
+	}
+	return t.conclude(ctx)
+}
+
+// exactly compares the difference with what the fault must have made of it.
+func (t *tour) exactly(ctx context.Context, id string) error {
+	raw, err := t.operator.get(ctx, pathOf("rebuilds", id, "diff"), nil)
+	if err != nil {
+		return err
+	}
+	var diff struct {
+		Data []struct{ Live, Rebuilt, Delta, EventCount int64 }
+	}
+	if err := json.Unmarshal(raw, &diff); err != nil {
+		return fmt.Errorf("read the difference: %w", err)
+	}
+	events := int64(0)
+	for _, d := range diff.Data {
+		events += d.EventCount
+		if d.Live != d.EventCount*tourCut || d.Rebuilt != d.EventCount*tourAmount || d.Delta != d.Rebuilt-d.Live {
+			return fmt.Errorf("the difference is not the fault: %+v", d)
+		}
+	}
+	if len(diff.Data) != 3 || events == 0 {
+		return fmt.Errorf("the difference has %d figures of %d events, and should have those of three months", len(diff.Data), events)
+	}
+	fmt.Fprintf(t.app.stdout, "Each of %d events is %d more: the difference is the fault, and nothing else.\n", events, tourAmount-tourCut)
+	return nil
+}
+
+func (t *tour) conclude(ctx context.Context) error {
+	t.tell("The log proves the figures: they are folded once more and compared")
+	if err := t.do(exitYes, "verify"); err != nil {
+		return err
+	}
+	if err := t.readers.failed(); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.app.stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the fault's, %d the mended ones). %d events were sent meanwhile.\n",
+		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
+	if t.readers.cut.Load() == 0 || t.readers.whole.Load() == 0 {
+		return fmt.Errorf("no reader saw both of them at their times")
+	}
+	return nil
+}

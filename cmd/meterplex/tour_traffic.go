@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// traffic sends usage until ctx ends.
+func (t *tour) traffic(ctx context.Context) {
+	t.working.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			batch := make([]map[string]any, 30)
+			for i := range batch {
+				batch[i] = map[string]any{
+					"eventId": "tour-" + strconv.Itoa(n) + "-" + strconv.Itoa(i), "feature": tourFeature, "amount": tourAmount,
+					"timestamp": t.app.now().AddDate(0, 0, -31*(i%3)),
+				}
+			}
+			if _, err := t.client(t.tenant.key).post(ctx, "/usage/events", "", map[string]any{"events": batch}); err == nil {
+				t.sent.Add(int64(len(batch)))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+}
+
+// tourReaders ask for figures without a pause.
+type tourReaders struct {
+	count, cut, whole atomic.Int64
+	wrong             atomic.Pointer[error]
+}
+
+func (r *tourReaders) failed() error {
+	if err := r.wrong.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// read lets four readers ask until ctx ends or one of them sees what it must not.
+func (t *tour) read(ctx context.Context) {
+	for range 4 {
+		t.working.Go(func() {
+			for ctx.Err() == nil && t.readers.failed() == nil {
+				c := t.client(t.tenant.key)
+				c.retryFor = 0
+				raw, err := c.get(ctx, "/usage/aggregates", url.Values{"feature": {tourFeature}})
+				if err == nil {
+					err = t.readers.look(raw)
+				}
+				if err != nil && ctx.Err() == nil {
+					t.readers.wrong.CompareAndSwap(nil, &err)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+}
+
+var errMixture = errors.New("a read saw figures of two generations")
+
+// look tells from each figure which fold it is of: all must be of the same.
+func (r *tourReaders) look(raw json.RawMessage) error {
+	var page struct {
+		Data []struct{ Amount, EventCount int64 }
+	}
+	if err := json.Unmarshal(raw, &page); err != nil {
+		return fmt.Errorf("read figures: %w", err)
+	}
+	cut, whole := 0, 0
+	for _, f := range page.Data {
+		switch f.Amount {
+		case f.EventCount * tourCut:
+			cut++
+		case f.EventCount * tourAmount:
+			whole++
+		default:
+			return fmt.Errorf("a figure is of no fold: %+v", f)
+		}
+	}
+	if cut > 0 && whole > 0 {
+		return fmt.Errorf("%w: %s", errMixture, raw)
+	}
+	r.count.Add(1)
+	if cut > 0 {
+		r.cut.Add(1)
+	} else if whole > 0 {
+		r.whole.Add(1)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// projected lists the consumers that keep generations of rows.
+func (n *node) projected() (all []projections.Consumer) {
+	for _, role := range n.consumers() {
+		if role.consumer.Projection != "" {
+			all = append(all, role.consumer)
+		}
+	}
+	return all
+}
+
+// rebuilds decides on rebuilds.
+func (n *node) rebuilds() *commands.Rebuilds {
+	c := &commands.Rebuilds{Store: n.log, Now: time.Now, NewID: newID}
+	for _, p := range n.projected() {
+		c.Projections = append(c.Projections, commands.Projection{
+			Name: p.Projection, Consumer: p.Name, Newest: p.Versions[len(p.Versions)-1], ByPeriod: p.Projection == projections.ProjectionUsage,
+		})
+	}
+	return c
+}
+
+// rebuilder does the rebuilds.
+func (n *node) rebuilder() *projections.Rebuilder {
+	return &projections.Rebuilder{
+		Pool: n.pool, Log: n.log, Consumers: n.projected(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
+		Verify: n.compare,
+		Chunk:  n.cfg.RebuildChunk, Keep: n.cfg.RollbackKeep,
+	}
+}
+
+// compare ends a verify with what it found.
+func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
+	reads := n.reads()
+	differs, sample, err := reads.Drift(ctx, r)
+	if err != nil {
+		return err
+	}
+	if differs > 0 {
+		n.logger.Error("a projection is not as the log says", "projection", r.Projection, "keys", differs, "rebuild", r.ID, "repaired", r.Repair)
+	}
+	if err := reads.SaveReport(ctx, r.ID, sample); err != nil {
+		return err
+	}
+	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
+}
+
+func (n *node) reads() *projections.Reads {
+	return &projections.Reads{Pool: n.pool, Replica: n.replica, Now: time.Now, Folds: n.folds, Keep: n.cfg.RollbackKeep}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// usageCommandsPerPartition bounds the messages of one partition in a batch: each
+// may hold a thousand events.
+const usageCommandsPerPartition = 500
+
+// startUsageCommands takes usage that comes as messages: the second way in, beside
+// HTTP.
+func (n *node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
+	told, err := http.CountVerdicts(n.registry)
+	if err != nil {
+		return fmt.Errorf("register the metrics of usage.commands: %w", err)
+	}
+	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	g.Go(func() error { return seen.Run(ctx) })
+	take := &commands.UsageCommands{
+		Ingest: &commands.IngestUsage{
+			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,
+		},
+		Tenants: &postgres.Catalogue{Pool: n.pool}, Told: told,
+		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
+	}
+	sub, err := n.subscriber(&projections.Consumer{
+		Name: events.GroupUsageCommands, Topic: events.TopicUsageCommands, MaxPerPartition: usageCommandsPerPartition,
+	})
+	if err != nil {
+		return err
+	}
+	router, err := watermill.NewRouter(n.logger, nil)
+	if err != nil {
+		return err
+	}
+	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub, take.Process)
+	g.Go(func() error { return runRouter(ctx, router, sub) })
+	return nil
+}

@@ -1,0 +1,78 @@
+package commands
+
+import (
+	"context"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// maxDiscardReason bounds, in characters, why a dead letter is discarded.
+const maxDiscardReason = 500
+
+// Discarded is a dead letter that was discarded. Position is of the fact in the log.
+type Discarded struct {
+	ID       uuid.UUID       `json:"id"`
+	Status   string          `json:"status"`
+	Position events.Position `json:"position"`
+}
+
+// Discard closes a tenant's dead letter for good: what failed stays uncounted for
+// ever, also in every rebuild.
+func (d *DeadLetters) Discard(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (Discarded, error) {
+	if refusal := reasonFault(reason); refusal != nil {
+		return Discarded{}, refusal
+	}
+	return changeOne(ctx, d.Store, tenant, by, once, func(tx Tx) (Discarded, error) {
+		letter, err := deadLetter(tx, id, tenant)
+		if err != nil {
+			return Discarded{}, err
+		}
+		if refusal := discardable(letter); refusal != nil {
+			return Discarded{}, refusal
+		}
+		p, err := d.discard(letter, by, uuid.Nil, reason)
+		if err != nil {
+			return Discarded{}, err
+		}
+		position, err := tx.Append(p)
+		return Discarded{id, events.StatusDiscarded, position}, err
+	})
+}
+
+func reasonFault(reason string) *domain.Error {
+	if strings.TrimSpace(reason) == "" || utf8.RuneCountInString(reason) > maxDiscardReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
+		return refuse("reason_invalid", "/reason", "reason must be 1 to %d characters of text without control characters: it says why, in the log", maxDiscardReason)
+	}
+	return nil
+}
+
+func discardable(l *DeadLetter) *domain.Error {
+	const code = "dead_letter_not_discardable"
+	switch l.Status {
+	case events.StatusFailed:
+		return nil
+	case events.StatusRetrying:
+		return refuse(code, "", "the dead letter is RETRYING: what is on its way may still be counted; wait for how it ends")
+	case events.StatusResolved:
+		return refuse(code, "", "the dead letter is RESOLVED: there is nothing left to discard")
+	default:
+		return refuse(code, "", "the dead letter is %s already", l.Status)
+	}
+}
+
+// discard makes the fact. What was parked is rejected from there on; what was
+// rejected, or never accepted, stays what it is.
+func (d *DeadLetters) discard(l *DeadLetter, by Caller, cause uuid.UUID, reason string) (events.Pending, error) {
+	p, err := d.say(l, by, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
+		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})
+	if l.Parked {
+		p.Counts = events.Counts{Parked: -1, Rejected: 1}
+	}
+	return p, err
+}

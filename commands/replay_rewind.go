@@ -1,0 +1,259 @@
+package commands
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Where a rewind goes, but for a time (RFC 3339).
+const (
+	RewindToConsumers = "consumers" // the relay: to what our own consumers still need
+	RewindToStart     = "start"
+	rewindToPositions = "positions"
+)
+
+// Rewind asks the relay, or a consumer, to go back: To one of the constants above or
+// a time, or to Positions, which are the first that is published or read again in
+// each of their partitions.
+type Rewind struct {
+	Consumer  string // "": the relay
+	To        string
+	Positions []events.Position
+	Reason    string
+}
+
+// Rewind moves the relay's cursors back, so that the topics are filled again from
+// the log, or lets a consumer's group go back. Never forward: what was not published,
+// or read, would be passed over.
+func (c *Replays) Rewind(ctx context.Context, by Caller, once Once, in Rewind) (Replay, error) {
+	if refusal := reasonRefusal(in.Reason); refusal != nil {
+		return Replay{}, refusal
+	}
+	at, refusal := in.check()
+	if refusal != nil {
+		return Replay{}, refusal
+	}
+	if in.Consumer != "" {
+		return c.rewindConsumer(ctx, by, once, in, at)
+	}
+	return c.rewindRelay(ctx, by, once, in, at)
+}
+
+// check settles where it goes; at is the time where it is one.
+func (in *Rewind) check() (at time.Time, refusal *domain.Error) {
+	if in.Consumer != "" && consumedTopic(in.Consumer) == 0 {
+		return at, refuse("consumer_not_found", "/consumer", "no consumer %.64q reads a topic", in.Consumer)
+	}
+	if len(in.Positions) > 0 {
+		if in.To != "" {
+			return at, refuse("to_invalid", "/to", "a rewind goes to a place or to positions, not to both")
+		}
+		in.To = rewindToPositions
+		return at, checkPositions(in.Positions)
+	}
+	if in.To == "" && in.Consumer == "" {
+		in.To = RewindToConsumers
+	}
+	if in.To == RewindToStart || in.To == RewindToConsumers && in.Consumer == "" {
+		return at, nil
+	}
+	at, fault := domain.ParseTime(in.To)
+	if fault != nil {
+		return at, refuse("to_invalid", "/to", "to is consumers (the relay's only), start, or a time such as 2026-05-01T00:00:00Z; else give positions")
+	}
+	return at, nil
+}
+
+func checkPositions(positions []events.Position) *domain.Error {
+	var seen [events.Partitions]bool
+	for _, p := range positions {
+		if p.Number < 1 || seen[p.Partition] {
+			return refuse("positions_invalid", "/positions", "positions begin at 1, and each partition has one at most")
+		}
+		seen[p.Partition] = true
+	}
+	return nil
+}
+
+// consumedTopic is the topic that a group of ours reads; 0 where none does.
+func consumedTopic(group string) events.Topic {
+	for _, t := range events.Topics() {
+		if t.Consumer == group {
+			return t.Topic
+		}
+	}
+	return 0
+}
+
+func (c *Replays) rewindRelay(ctx context.Context, by Caller, once Once, in Rewind, at time.Time) (Replay, error) {
+	r := c.begin(events.ReplayRelay, in.Reason)
+	r.Target, r.State, r.EndedAt = in.To, ReplayDone, &r.CreatedAt
+	return c.change(ctx, by, once, true, func(tx ReplayTx) (Replay, error) {
+		steps, err := in.relaySteps(tx, at)
+		if err != nil {
+			return r, err
+		}
+		for _, s := range steps {
+			r.Units = append(r.Units, ReplayUnit{Partition: s.Partition, First: s.To + 1, Cursor: s.To, UpTo: s.From})
+		}
+		r.Remaining = remaining(r.Units)
+		if err := tx.RewindRelay(steps); err != nil {
+			return r, err
+		}
+		if err := tx.StartReplay(r); err != nil {
+			return r, err
+		}
+		said := events.Rewind{ReplayID: r.ID, Kind: r.Kind, Steps: steps, Reason: r.Reason}
+		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.Rewound, said)
+		return r, err
+	})
+}
+
+// relaySteps says how far back the relay goes in each partition where it does.
+func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, error) {
+	cursors, err := tx.RelayCursors()
+	if err != nil {
+		return nil, err
+	}
+	to := [events.Partitions]int64{}
+	switch {
+	case in.To == RewindToConsumers:
+		for p := range cursors {
+			to[p] = cursors[p].Needed
+		}
+	case in.To == rewindToPositions:
+		for p := range cursors {
+			to[p] = cursors[p].Position
+		}
+		for _, p := range in.Positions {
+			if p.Number-1 > cursors[p.Partition].Position {
+				return nil, refuse("rewind_forward", "/positions", "%s is ahead of the relay, which stands at %d: what lies between would not be published", p, cursors[p.Partition].Position)
+			}
+			to[p.Partition] = p.Number - 1
+		}
+	default: // the start is before all times, wherever the log begins
+		if to, err = tx.Before(at); err != nil {
+			return nil, err
+		}
+	}
+	steps := []events.ReplayStep{}
+	for p, c := range cursors {
+		if to[p] < c.Position {
+			steps = append(steps, events.ReplayStep{Partition: int16(p), From: c.Position, To: to[p]})
+		}
+	}
+	return steps, nil
+}
+
+// rewindConsumer asks the consumer's instances to go back. They leave their group,
+// move its offsets, which nobody can while it has members, and come back.
+func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in Rewind, at time.Time) (Replay, error) {
+	r := c.begin(events.ReplayConsumer, in.Reason)
+	r.Consumer, r.Topic, r.Target = in.Consumer, consumedTopic(in.Consumer).Name(), in.To
+	return c.change(ctx, by, once, false, func(tx ReplayTx) (Replay, error) {
+		var err error
+		if r.Units, err = in.consumerUnits(tx, at); err != nil {
+			return r, err
+		}
+		if err := tx.StartReplay(r); err != nil {
+			return r, err
+		}
+		said := events.Replay{Kind: r.Kind, Consumer: r.Consumer, To: r.Target, Positions: in.Positions, Reason: r.Reason}
+		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.ReplayRequested, said)
+		return r, err
+	})
+}
+
+// consumerUnits says from when on each partition is read again. A record is published
+// after its event was recorded: the time of a position is before all that follow it.
+func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error) {
+	if in.To == rewindToPositions {
+		if consumedTopic(in.Consumer).Outside() {
+			return nil, refuse("positions_invalid", "/positions", "what %s reads has no positions in the log; give a time, or start", in.Consumer)
+		}
+		var units []ReplayUnit
+		for _, p := range in.Positions {
+			recorded, ok, err := tx.RecordedAt(p)
+			if err != nil || !ok {
+				return nil, orRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
+			}
+			units = append(units, ReplayUnit{Partition: p.Partition, First: recorded.UnixMilli()})
+		}
+		slices.SortFunc(units, func(a, b ReplayUnit) int { return int(a.Partition - b.Partition) })
+		return units, nil
+	}
+	first := int64(StartOfTopic)
+	if in.To != RewindToStart {
+		first = max(at.UnixMilli(), 0)
+	}
+	units := make([]ReplayUnit, events.Partitions)
+	for p := range units {
+		units[p] = ReplayUnit{Partition: int16(p), First: first}
+	}
+	return units, nil
+}
+
+// EndRewind records that a consumer went back, or that it could not. It does nothing
+// where another instance was faster.
+func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.ReplayStep, failure string) error {
+	if failure != "" {
+		return c.Fail(ctx, r.ID, r.Topic, 0, failure)
+	}
+	units := slices.Clone(r.Units)
+	for i := range units {
+		for _, s := range steps {
+			if s.Partition == units[i].Partition {
+				units[i].Cursor, units[i].UpTo = s.To, s.From
+			}
+		}
+	}
+	if steps == nil {
+		steps = []events.ReplayStep{}
+	}
+	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: steps, Reason: r.Reason})
+}
+
+// Fail ends a replay that cannot be done.
+func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error {
+	return c.end(ctx, id, ReplayFailed, failure, nil, events.ReplayDone, events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure})
+}
+
+func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
+	by := Caller{TenantID: events.Platform}
+	_, err := c.change(ctx, by, Once{}, false, func(tx ReplayTx) (Replay, error) {
+		return Replay{}, c.endIn(tx, by, id, state, failure, units, subject, said)
+	})
+	return err
+}
+
+func (c *Replays) endIn(tx ReplayTx, by Caller, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
+	now := c.now()
+	if ended, err := tx.EndReplay(id, state, failure, now, units); err != nil || !ended {
+		return err
+	}
+	_, err := appendAs(tx, c.NewID(), now, events.Actor{Type: "service", ID: "meterplex-relay"}, by, Once{}, events.Platform, subject, said)
+	return err
+}
+
+// EndRanges ends the ranges of which all is published.
+func (c *Replays) EndRanges(ctx context.Context) error {
+	by := Caller{TenantID: events.Platform}
+	_, err := c.change(ctx, by, Once{}, false, func(tx ReplayTx) (Replay, error) {
+		ranges, err := tx.PublishedRanges()
+		for i := 0; i < len(ranges) && err == nil; i++ {
+			r, records := &ranges[i], int64(0)
+			for _, u := range r.Units {
+				records += u.Records
+			}
+			err = c.endIn(tx, by, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic, Records: records})
+		}
+		return Replay{}, err
+	})
+	return err
+}

@@ -1,0 +1,203 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// ledger is a log that keeps what it is given, by key.
+type ledger struct {
+	mu   sync.Mutex
+	kept map[string]events.Pending
+	err  error
+}
+
+func (l *ledger) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return nil, l.err
+	}
+	places := make([]Placement, len(batch))
+	for i := range batch {
+		p := &batch[i].Pending
+		places[i].Status = Appended
+		if batch[i].ProbeOnly {
+			p, places[i].Status = batch[i].Refusal, Refused
+		}
+		l.kept[tenant.String()+" "+p.DedupeKey] = *p
+	}
+	return places, nil
+}
+
+func (l *ledger) refused(t *testing.T) (list []events.RefusedUsage) {
+	t.Helper()
+	for _, p := range l.kept {
+		if p.Subject == events.UsageRefused {
+			var r events.RefusedUsage
+			if err := json.Unmarshal(p.Payload, &r); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// directory is a catalogue with tenants only.
+type directory struct {
+	CatalogueReader
+	tenants map[uuid.UUID]string // status
+	err     error
+}
+
+func (d *directory) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error) {
+	status, ok := d.tenants[id]
+	if !ok || d.err != nil {
+		return nil, d.err
+	}
+	return &domain.Tenant{ID: id, Status: status}, nil
+}
+
+var (
+	alice = uuid.MustParse("01900000-0000-7000-8000-00000000000a")
+	barry = uuid.MustParse("01900000-0000-7000-8000-00000000000b")
+)
+
+func desk() (*UsageCommands, *ledger, *directory) {
+	l := &ledger{kept: map[string]events.Pending{}}
+	d := &directory{tenants: map[uuid.UUID]string{alice: domain.TenantActive, barry: domain.TenantSuspended}}
+	s := &script{cached: active(), fresh: active()}
+	return &UsageCommands{
+		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: uuid.New},
+		Tenants: d,
+	}, l, d
+}
+
+func record(tenant, value string, offset int64, header ...string) events.Record {
+	r := events.Record{Topic: events.TopicUsageCommands, Partition: 3, Offset: offset, Key: []byte(tenant), Value: []byte(value)}
+	for n := 0; n+1 < len(header); n += 2 {
+		r.Headers = append(r.Headers, events.Header{Key: header[n], Value: []byte(header[n+1])})
+	}
+	return r
+}
+
+const oneCall = `{"eventId":"e1","feature":"api_calls","amount":5,"timestamp":"2026-05-04T12:00:00Z"}`
+
+// What a message may hold, and what its refusals say.
+func TestMessagesOfUsage(t *testing.T) {
+	batch := `{"events":[` + oneCall + `,{"eventId":"e2","feature":"api_calls","amount":0,"timestamp":"2026-05-04T12:00:00Z"}]}`
+	for name, c := range map[string]struct {
+		record  events.Record
+		tenant  uuid.UUID
+		taken   int
+		refused events.RefusedUsage
+	}{
+		"one event":  {record(alice.String(), oneCall, 7), alice, 1, events.RefusedUsage{}},
+		"by header":  {record("anything", oneCall, 7, "mp-tenant", alice.String()), alice, 1, events.RefusedUsage{}},
+		"a batch":    {record(alice.String(), batch, 7), alice, 1, events.RefusedUsage{Code: "amount_invalid", Pointer: "/events/1/amount", EventID: "e2", Index: 1}},
+		"one of one": {record(alice.String(), strings.Replace(oneCall, "5", "5.0", 1), 7), alice, 0, events.RefusedUsage{Code: "amount_invalid", Pointer: "/amount", EventID: "e1"}},
+		"policy": {record(alice.String(), strings.Replace(oneCall, "api_calls", "other", 1), 7), alice, 0,
+			events.RefusedUsage{Code: "feature_not_found", Pointer: "/feature", EventID: "e1", Feature: "other"}},
+		"suspended":      {record(barry.String(), oneCall, 7), barry, 0, events.RefusedUsage{Code: "tenant_suspended", EventID: "e1", Feature: "api_calls"}},
+		"nobody":         {record("nobody", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "nobody"}},
+		"braces":         {record("{"+alice.String()+"}", oneCall, 7), events.Platform, 0, events.RefusedUsage{Code: "tenant_not_found", Index: -1, Tenant: "{" + alice.String() + "}"}},
+		"no JSON":        {record(alice.String(), "{", 7), alice, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
+		"out of its box": {record(alice.String(), `{}],"events":[{}`, 7), alice, 0, events.RefusedUsage{Code: "malformed_json", Index: -1}},
+		"empty":          {record(alice.String(), `{"events":[]}`, 7), alice, 0, events.RefusedUsage{Code: "batch_empty", Pointer: "/events", Index: -1}},
+		"huge":           {record(alice.String(), `"`+strings.Repeat("x", maxMessage)+`"`, 7), alice, 0, events.RefusedUsage{Code: "body_too_large", Index: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			commands, log, _ := desk()
+			if err := commands.Process(t.Context(), []events.Record{c.record}); err != nil {
+				t.Fatal(err)
+			}
+			refusals := log.refused(t)
+			if taken := len(log.kept) - len(refusals); taken != c.taken || (len(refusals) > 0) != (c.refused.Code != "") {
+				t.Fatalf("%d taken, refused %+v", taken, refusals)
+			}
+			for key := range log.kept {
+				if !strings.HasPrefix(key, c.tenant.String()) {
+					t.Errorf("%s is another tenant's", key)
+				}
+			}
+			if len(refusals) == 0 {
+				return
+			}
+			got := refusals[0]
+			if got.MessageID != "usage.commands/3/7" || got.KafkaPartition != 3 || got.KafkaOffset != 7 || got.Bytes != len(c.record.Value) || got.Reason == "" {
+				t.Errorf("%+v", got)
+			}
+			want := c.refused
+			if got.Code != want.Code || got.Pointer != want.Pointer || got.EventID != want.EventID || got.Feature != want.Feature || got.Index != want.Index || got.Tenant != want.Tenant {
+				t.Errorf("refused %+v, want %+v", got, want)
+			}
+			if len(got.Payload) > maxRefusedCopy {
+				t.Errorf("a payload of %d bytes was copied", len(got.Payload))
+			}
+		})
+	}
+}
+
+// A message is told by its producer's id, else by its place; in both cases by its
+// content, too: offsets begin anew when a broker lost its data.
+func TestMessagesAreToldApart(t *testing.T) {
+	commands, log, _ := desk()
+	bad := func(n string) string { return `{"events":[{"eventId":"` + n + `"}]}` }
+	for _, r := range []events.Record{
+		record(alice.String(), bad("a"), 7), record(alice.String(), bad("a"), 7), // delivered twice
+		record(alice.String(), bad("b"), 7), // the offset came anew
+		record(alice.String(), bad("a"), 8), // the same said again
+		record(alice.String(), bad("c"), 9, HeaderMessageID, "m1"), record(alice.String(), bad("c"), 10, HeaderMessageID, "m1"),
+		record(alice.String(), bad("c"), 11, "ce_id", "1", "ce_source", "/s"), record(alice.String(), bad("c"), 12, "ce_id", "1", "ce_source", "/t"),
+		record(alice.String(), bad("c"), 13, HeaderMessageID, strings.Repeat("long", 100)),
+		record(alice.String(), bad("c"), 14, HeaderMessageID, "\x00\xff"),
+		record(alice.String(), bad("d"), -1), record(alice.String(), bad("d"), -1),
+	} {
+		if err := commands.Process(t.Context(), []events.Record{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(log.kept); n != 9 {
+		t.Errorf("%d messages were told apart, want 9", n)
+	}
+	for key := range log.kept {
+		if len(key) > 400 || strings.ContainsRune(key, 0) || !utf8.ValidString(key) {
+			t.Errorf("the key %q cannot be kept", key)
+		}
+	}
+}
+
+// A store or a catalogue that is away is no message's fault: all of it comes again.
+func TestOutagesRefuseNothing(t *testing.T) {
+	commands, log, catalogue := desk()
+	batch := []events.Record{record(alice.String(), oneCall, 1), record("nobody", oneCall, 2), record(barry.String(), "{", 3)}
+	log.err = ErrUnavailable
+	if err := commands.Process(t.Context(), batch); !errors.Is(err, ErrUnavailable) || len(log.kept) > 0 {
+		t.Errorf("the store is away: %v, %d kept", err, len(log.kept))
+	}
+	log.err, catalogue.err = nil, errors.New("the catalogue is away")
+	if err := commands.Process(t.Context(), batch[:1]); err == nil || len(log.kept) > 0 {
+		t.Errorf("the catalogue is away: %v, %d kept", err, len(log.kept))
+	}
+	catalogue.err = nil
+	commands.Backlog = func() (int64, int64) { return 11, 10 }
+	if err := commands.Process(t.Context(), batch); !errors.Is(err, ErrUnavailable) || len(log.kept) > 0 {
+		t.Errorf("too much waits: %v, %d kept", err, len(log.kept))
+	}
+	commands.Backlog = nil
+	if err := commands.Process(t.Context(), batch); err != nil || len(log.kept) != 3 {
+		t.Errorf("all is there again: %v, %d kept", err, len(log.kept))
+	}
+}

@@ -1,0 +1,195 @@
+package commands
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Headers by which a producer names its message; without them its place does.
+const (
+	HeaderMessageID = "mp-message-id"
+	headerCloudID   = "ce_id"
+	headerCloudFrom = "ce_source"
+	headerTrace     = "traceparent"
+)
+
+const (
+	// maxMessage is what a request's body may have, too.
+	maxMessage = 4 << 20
+	// maxMessageID bounds what becomes a part of a key of the log.
+	maxMessageID = 200
+	// maxRefusedCopy is the largest payload that is copied into a refusal.
+	maxRefusedCopy = 16 << 10
+)
+
+// message is a record of usage.commands.
+type message struct {
+	*events.Record
+	tenant string // as it names one
+	named  string // the same, where that is no tenant
+	id     string
+	sum    [32]byte // of the value
+	trace  uuid.UUID
+	single bool // one event, no {"events":[…]}
+	items  []domain.BatchItem
+	parts  []json.RawMessage // the elements, once a refusal has asked for them
+}
+
+func newMessage(r *events.Record) *message {
+	m := &message{Record: r, sum: sha256.Sum256(r.Value), id: messageID(r)}
+	m.tenant = string(r.Header(events.HeaderTenant))
+	if m.tenant == "" {
+		m.tenant = string(r.Key)
+	}
+	m.named = printable(m.tenant)
+	m.trace = traceOf(string(r.Header(headerTrace)))
+	return m
+}
+
+// messageID is what a message is called: by its producer, else by its place. Two
+// messages of one name are told apart by their content.
+func messageID(r *events.Record) string {
+	id := string(r.Header(HeaderMessageID))
+	if id == "" {
+		if id = string(r.Header(headerCloudID)); id != "" {
+			id = string(r.Header(headerCloudFrom)) + "#" + id
+		}
+	}
+	if id == "" && r.Offset >= 0 {
+		id = r.Topic.Name() + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+	}
+	if len(id) > maxMessageID || id != printable(id) {
+		sum := sha256.Sum256([]byte(id))
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return id
+}
+
+// printable keeps what can stand in a key and in a log line.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	return s[:min(len(s), maxMessageID)]
+}
+
+func traceOf(parent string) uuid.UUID {
+	if parts := strings.Split(parent, "-"); len(parts) == 4 {
+		if trace, err := uuid.Parse(parts[1]); err == nil {
+			return trace
+		}
+	}
+	return uuid.Nil
+}
+
+// refuse makes the message one whose whole is refused.
+func (m *message) refuse(why *domain.Error) {
+	m.items = []domain.BatchItem{{Index: wholeMessage, Err: why}}
+}
+
+// wholeMessage is the index of a refusal that is not about one event.
+const wholeMessage = -1
+
+// decode reads the value as the body of POST /usage/events, or as one event.
+// Whatever it holds, it is decided: a message that fails holds up no other.
+func (m *message) decode() {
+	defer func() {
+		if p := recover(); p != nil {
+			m.refuse(refuse("message_unreadable", "", "reading the message failed: %.200v", p))
+		}
+	}()
+	items, err := m.decodeValue()
+	if err != nil {
+		m.refuse(err)
+		return
+	}
+	for i := range items {
+		if e := items[i].Event; e != nil && e.TraceParent == "" {
+			e.TraceParent = string(m.Header(headerTrace))
+		}
+	}
+	m.items = items
+}
+
+func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
+	if len(m.Value) > maxMessage {
+		return nil, refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
+	}
+	if fault := domain.StrictJSON(m.Value); fault != nil && fault.Code != "" {
+		// Lone surrogates are the one event's fault, where there is a batch.
+		if items, err := domain.DecodeBatch(m.Value); err == nil {
+			return items, nil
+		}
+		return nil, fault
+	}
+	body := m.Value
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) == nil {
+		if _, batch := members["events"]; !batch {
+			m.single = true
+			body = append(append([]byte(`{"events":[`), body...), "]}"...)
+		}
+	}
+	items, err := domain.DecodeBatch(body)
+	if err == nil {
+		return items, nil
+	}
+	fault, ok := err.(*domain.Error)
+	if !ok {
+		return nil, refuse("message_unreadable", "", "%.200v", err)
+	}
+	return nil, fault
+}
+
+// refusal is the payload that records why an item was not taken.
+func (e *entry) refusal(why *domain.Error) json.RawMessage {
+	r := events.RefusedUsage{
+		Code: why.Code, Reason: why.Message, Pointer: why.Pointer, EventID: e.item.EventID, MessageID: e.id, Index: e.item.Index,
+		Topic: events.TopicUsageCommands.Name(), KafkaPartition: e.Partition, KafkaOffset: e.Offset, Tenant: e.named,
+		Bytes: len(e.Value), Payload: e.copied(),
+	}
+	if e.single {
+		r.Pointer = strings.TrimPrefix(r.Pointer, "/events/0")
+	}
+	if e.item.Event != nil {
+		r.Feature = e.item.Event.Feature
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("commands: a refusal of texts, numbers and checked JSON cannot be written: %v", err))
+	}
+	return body
+}
+
+// copied is what was refused, where the log and whoever reads it can take it.
+func (e *entry) copied() json.RawMessage {
+	raw := json.RawMessage(e.Value)
+	if e.item.Index != wholeMessage && !e.single {
+		if e.parts == nil {
+			var body struct{ Events []json.RawMessage }
+			_ = json.Unmarshal(e.Value, &body) // it was read before
+			e.parts = body.Events
+		}
+		if e.item.Index >= len(e.parts) {
+			return nil
+		}
+		raw = e.parts[e.item.Index]
+	}
+	if len(raw) > maxRefusedCopy || domain.StrictJSON(raw) != nil || bytes.Contains(raw, []byte(`\u0000`)) {
+		return nil
+	}
+	return raw
+}

@@ -1,0 +1,106 @@
+package domain
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// States of a rebuild.
+const (
+	RebuildFolding    = "FOLDING"     // the log up to where the live generation stood is folded
+	RebuildCatchingUp = "CATCHING_UP" // what came meanwhile is folded
+	RebuildReady      = "READY"       // fed together with the live one: at equal positions from here on
+	RebuildPromoted   = "PROMOTED"    // what readers see
+	RebuildRolledBack = "ROLLED_BACK" // readers see what they saw before; it is kept and fed
+	RebuildAbandoned  = "ABANDONED"   // dropped
+	RebuildFailed     = "FAILED"      // an event could not be folded
+)
+
+// Rebuild is a new generation of a projection beside the live one. TenantID and
+// PeriodKey are its scope, Nil and "" for all.
+type Rebuild struct {
+	ID          uuid.UUID
+	Projection  string
+	Consumer    string // that feeds it
+	Generation  int
+	FoldVersion string
+	Purpose     string // rebuild or verify
+	Repair      bool   // of a verify: promoted where the live rows differ
+	TenantID    uuid.UUID
+	PeriodKey   string
+	Reason      string
+	State       string
+	Failure     string
+	Workers     int
+	Flip        int    // of its last promotion, 0 for none
+	Differs     *int64 // of a verify: keys that were not as the log says
+	CreatedAt   time.Time
+	ReadyAt     *time.Time
+	EndedAt     *time.Time
+}
+
+// Open reports whether the rebuild is still under way or waits for a decision: then
+// no other of an overlapping scope may begin.
+func (r *Rebuild) Open() bool {
+	return r.State == RebuildFolding || r.State == RebuildCatchingUp || r.State == RebuildReady
+}
+
+// Overlaps reports whether two rebuilds have a figure in common.
+func (r *Rebuild) Overlaps(o *Rebuild) bool {
+	tenants := r.TenantID == uuid.Nil || o.TenantID == uuid.Nil || r.TenantID == o.TenantID
+	periods := r.PeriodKey == "" || o.PeriodKey == "" || r.PeriodKey == o.PeriodKey
+	return r.Projection == o.Projection && tenants && periods
+}
+
+// Promotable says why the rebuild cannot be promoted, nil where it can.
+func (r *Rebuild) Promotable() *Error {
+	if r.Purpose == events.PurposeVerify {
+		return notReady(r, "it is a verify, which is compared and dropped; start a rebuild")
+	}
+	switch r.State {
+	case RebuildReady, RebuildRolledBack:
+		return nil
+	case RebuildFolding, RebuildCatchingUp:
+		return notReady(r, "it is still "+r.State+"; wait until it is READY")
+	case RebuildPromoted:
+		return &Error{Code: "rebuild_promoted", Message: "The rebuild is what readers see already"}
+	}
+	return notReady(r, "it is "+r.State+"; start another one")
+}
+
+// Comparable says why the rebuild has no difference to show, nil where it has.
+func (r *Rebuild) Comparable() *Error {
+	switch r.State {
+	case RebuildReady, RebuildPromoted, RebuildRolledBack:
+		return nil
+	case RebuildFolding, RebuildCatchingUp:
+		return notReady(r, "it is still "+r.State+"; wait until it is READY")
+	}
+	return notReady(r, "it is "+r.State+"; start another one")
+}
+
+func notReady(r *Rebuild, why string) *Error {
+	return &Error{Code: "rebuild_not_ready", Message: "The rebuild is not ready: " + why}
+}
+
+// Abandonable says why the rebuild cannot be abandoned, nil where it can.
+func (r *Rebuild) Abandonable() *Error {
+	switch r.State {
+	case RebuildAbandoned:
+		return &Error{Code: "rebuild_abandoned", Message: "The rebuild is abandoned already"}
+	case RebuildPromoted:
+		return &Error{Code: "rebuild_promoted", Message: "The rebuild is what readers see; roll it back first"}
+	}
+	return nil
+}
+
+// Revocable says why the rebuild cannot be rolled back, nil where it can.
+func (r *Rebuild) Revocable() *Error {
+	if r.State != RebuildPromoted {
+		return &Error{Code: "rebuild_not_promoted", Message: "The rebuild is " + r.State + "; only what is promoted can be rolled back"}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *service) bulkDeadLetterOperations(t *site) {
+	const path = prefix + "/dead-letters"
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/groups", id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
+		description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without what it quotes, counts or names by an id.",
+		problems:    []int{nethttp.StatusNotFound}}, s.listDeadLetterGroups)
+	serve(t, operation{method: nethttp.MethodPost, path: path + "/bulk", id: "bulkDeadLetters", tag: "Dead letters", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+		summary: "Retry or discard many dead letters",
+		description: "202 with what was asked for, each dead letter decided as if it was alone; 200 for a dry run, which says what would be. " +
+			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. At most 10,000 are taken at a time.",
+		problems: []int{nethttp.StatusNotFound, nethttp.StatusUnprocessableEntity}}, s.bulkDeadLetters)
+}
+
+func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetterGroup], error) {
+	ask, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
+	if err != nil {
+		return nil, err
+	}
+	ask.Limit = in.Limit
+	l := in.list("dead letter groups")
+	if _, ask.After, err = l.open(in.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.DeadLetterGroups(ctx, ask)
+	return &listed[projections.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
+}
+
+// bulkFilter is DeadLetterFilters in a body, and ids.
+type bulkFilter struct {
+	Status      string   `json:"status,omitempty" enum:"FAILED,RETRYING,RESOLVED,DISCARDED"`
+	Stage       string   `json:"stage,omitempty" enum:"INGESTION,PUBLISHING,VALIDATION,AGGREGATION"`
+	TenantID    string   `json:"tenantId,omitempty" format:"uuid"`
+	Reason      string   `json:"reason,omitempty" minLength:"1" maxLength:"100" doc:"The code of the failure."`
+	Fingerprint string   `json:"fingerprint,omitempty" minLength:"32" maxLength:"32"`
+	Feature     string   `json:"feature,omitempty" minLength:"1" maxLength:"64"`
+	Consumer    string   `json:"consumer,omitempty" minLength:"1" maxLength:"100"`
+	Topic       string   `json:"topic,omitempty" minLength:"1" maxLength:"100"`
+	IDs         []string `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"Dead letters by their ids; those that do not exist are not matched."`
+	From        string   `json:"from,omitempty" format:"date-time" doc:"First failed from this time on."`
+	To          string   `json:"to,omitempty" format:"date-time" doc:"First failed before this time."`
+}
+
+type bulkRequest struct {
+	Idempotent
+	Body struct {
+		Action string     `json:"action" enum:"retry,discard"`
+		Filter bulkFilter `json:"filter" doc:"All members that are there must match; at least one must be there."`
+		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log. A discard needs one."`
+		DryRun bool       `json:"dryRun,omitempty" doc:"Say what would be done, and do nothing."`
+	} `nameHint:"DeadLetterBulk"`
+}
+
+type bulkAnswer struct {
+	Status int
+	Body   struct {
+		DryRun    bool                   `json:"dryRun"`
+		BulkID    *uuid.UUID             `json:"bulkId,omitempty" format:"uuid" doc:"The event that each dead letter's own names as its cause; not of a dry run."`
+		Matched   int                    `json:"matched"`
+		Eligible  *int                   `json:"eligible,omitempty" doc:"Of a dry run: those that would be retried or discarded."`
+		Requested *int                   `json:"requested,omitempty" doc:"Those that were asked to be retried, or are discarded."`
+		Refused   []commands.BulkRefusal `json:"refused" nullable:"false" doc:"Those that are left alone, by why."`
+		Sample    []uuid.UUID            `json:"sample,omitempty" nullable:"false" doc:"Of a dry run: some of the eligible ones, at most 20."`
+	} `nameHint:"DeadLetterBulkResult"`
+}
+
+func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := s.bulkFilter(ctx, &in.Body.Filter)
+	if err != nil {
+		return nil, err
+	}
+	ask := commands.BulkAsk{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
+	done, err := s.Letters.Bulk(ctx, exchangeOf(ctx).caller, once, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+		return s.findDeadLetters(ctx, filter)
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := &bulkAnswer{Status: nethttp.StatusAccepted}
+	b := &answer.Body
+	b.DryRun, b.Matched, b.Refused = ask.DryRun, done.Matched, done.Refused
+	if ask.DryRun {
+		answer.Status = nethttp.StatusOK
+		b.Eligible, b.Sample = &done.Done, done.Sample
+	} else {
+		b.BulkID, b.Requested = &done.BulkID, &done.Done
+	}
+	return answer, nil
+}
+
+func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLetterFilter, error) {
+	filter := events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
+		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
+	if in.TenantID != "" {
+		tenant, err := s.knownTenant(ctx, in.TenantID)
+		if err != nil {
+			return filter, err
+		}
+		filter.TenantID = &tenant.ID
+	}
+	for _, text := range in.IDs {
+		id, err := idOf(text, "not_found")
+		if err != nil {
+			return filter, newProblem("ids_invalid", "ids must be ids of dead letters, as lists show them").at("/filter/ids")
+		}
+		filter.IDs = append(filter.IDs, id)
+	}
+	var err error
+	filter.From, filter.To, err = Between{in.From, in.To}.read()
+	return filter, err
+}
+
+func (s *service) findDeadLetters(ctx context.Context, f events.DeadLetterFilter) ([]commands.DeadLetterRef, error) {
+	found, err := s.Reads.FindDeadLetters(ctx, projections.DeadLetterQuery{
+		Status: f.Status, Stage: f.Stage, Reason: f.Reason, Fingerprint: f.Fingerprint, Feature: f.Feature, Consumer: f.Consumer,
+		Topic: f.Topic, TenantID: f.TenantID, IDs: f.IDs, From: f.From, To: f.To,
+	}, commands.MaxBulk+1)
+	refs := make([]commands.DeadLetterRef, len(found))
+	for i := range found {
+		refs[i] = commands.DeadLetterRef(found[i])
+	}
+	return refs, err
+}

@@ -1,0 +1,215 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+const eventTag = "Event log"
+
+func (s *service) eventOperations(t *site) {
+	const path, one = prefix + "/events", prefix + "/events/{event}"
+	gone := []int{nethttp.StatusNotFound}
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listEvents", tag: eventTag, summary: "List events of the log",
+		description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a bounded part of the log: " +
+			"it may hold fewer events than asked for, even none, and still have a nextCursor. What is recorded meanwhile shifts no page.", problems: gone}, s.listEvents)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getEvent", tag: eventTag, summary: "Read one event",
+		description: "By its eventId or its position.", problems: gone}, s.getEvent)
+	serve(t, operation{method: nethttp.MethodGet, path: one + "/lineage", id: "getLineage", tag: eventTag, summary: "Read what caused an event, and what it caused",
+		description: "A graph by causationId: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
+	streams := &logStreams{service: s}
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/export", id: "exportEvents", tag: eventTag, summary: "Export events",
+		description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",
+		problems:    gone}, describeExport, streams.export)
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/stream", id: "streamEvents", tag: eventTag, summary: "Follow the log",
+		description: "Server-sent events: each one's data is an envelope, its id the place after it. Whoever reconnects with the last id (Last-Event-ID) misses nothing and gets nothing twice.",
+		problems:    gone}, describeEventStream, streams.tail)
+	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/usage/aggregates/explain", id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
+		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
+		problems:    gone}, s.explain)
+}
+
+// EventsWanted is the part of a query that chooses events of the log.
+type EventsWanted struct {
+	TenantID      string `query:"tenantId" doc:"One tenant's events; platform for those that belong to none. A tenant's key names its tenant already." example:"platform"`
+	Subject       string `query:"subject" doc:"A subject, or the first words of some." example:"meterplex.usage."`
+	Stream        string `query:"stream" doc:"The events of one aggregate: usage/<eventId> (of a tenant), dead-letter/<id>, tenant/<id>, api-key/<id>, subscription/<id>, feature/<key>, plan/<key>, rebuild/<id>." example:"usage/evt_1"`
+	CorrelationID string `query:"correlationId" doc:"A trace: its id in hex, or the correlationId of an event."`
+	From          string `query:"from" format:"date-time" doc:"Recorded at this time or later."`
+	To            string `query:"to" format:"date-time" doc:"Recorded before this time."`
+	After         string `query:"after" doc:"After this position, in the order of partitions and positions; or several, joined by commas: after each in its partition." example:"17-4711"`
+}
+
+// wanted reads what is asked for, and by whose eyes.
+func (s *service) wanted(ctx context.Context, in *EventsWanted) (v projections.Viewer, f projections.EventFilter, after projections.Frontier, err error) {
+	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
+		return v, f, after, err
+	}
+	if f.From, f.To, err = (Between{in.From, in.To}).read(); err != nil {
+		return v, f, after, err
+	}
+	if in.Subject != "" {
+		if f.Subjects, err = projections.SubjectsOf(in.Subject); err != nil {
+			return v, f, after, err
+		}
+	}
+	if in.Stream != "" {
+		if f.Stream, err = projections.ParseStream(in.Stream); err != nil {
+			return v, f, after, err
+		}
+		if f.Stream.NeedsTenant() && f.TenantID == nil {
+			return v, f, after, newProblem("parameter_missing", "An eventId is a tenant's own: name the tenant by tenantId")
+		}
+	}
+	if in.CorrelationID != "" {
+		if f.CorrelationID, err = uuid.Parse(in.CorrelationID); err != nil || strings.ContainsAny(in.CorrelationID, "{:}") {
+			return v, f, after, newProblem("parameter_invalid", "correlationId is the id of a trace, 32 digits in hex")
+		}
+	}
+	if in.After != "" {
+		after, err = placeIn(in.After, f.TenantID)
+	}
+	return v, f, after, err
+}
+
+// placeIn reads a place in the log, which for a tenant has to be in its own.
+func placeIn(text string, tenant *uuid.UUID) (projections.Frontier, error) {
+	if p, err := events.ParsePosition(text); err == nil && tenant != nil && p.Partition != events.PartitionOf(*tenant) {
+		return projections.Frontier{}, &domain.Error{Code: "position_invalid", Message: "after is not a position of this tenant's log"}
+	}
+	return projections.ParseFrontier(text)
+}
+
+// logOf finds whose log is read, nil for everybody's, and by whose eyes.
+func (s *service) logOf(ctx context.Context, named string) (projections.Viewer, *uuid.UUID, error) {
+	isOperator := exchangeOf(ctx).tenant == nil
+	if isOperator && named == "" {
+		return projections.Viewer{Operator: true}, nil, nil
+	}
+	if isOperator && named == events.TenantText(events.Platform) {
+		return projections.Viewer{Operator: true}, ptr(events.Platform), nil
+	}
+	viewer, tenant, err := s.subject(ctx, named)
+	return viewer, &tenant, err
+}
+
+type eventsRequest struct {
+	EventsWanted
+	Paging
+}
+
+func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[loggedEvent], error) {
+	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted)
+	if err != nil {
+		return nil, err
+	}
+	l := list{"events", whose(filter.TenantID), in.Subject, in.Stream, in.CorrelationID, in.From, in.To, in.After}
+	_, place, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if place != "" {
+		passed, err := projections.ParseFrontier(place)
+		if err != nil {
+			return nil, cursorInvalid()
+		}
+		after = after.Join(passed)
+	}
+	found, err := s.Reads.Events(ctx, viewer, projections.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
+	if err != nil {
+		return nil, err
+	}
+	p := page[loggedEvent]{Data: make([]loggedEvent, 0, len(found.Data))}
+	for _, e := range found.Data {
+		p.Data = append(p.Data, loggedEvent{e})
+	}
+	if found.Next != nil {
+		p.NextCursor = l.next(0, found.Next.String())
+	}
+	return &listed[loggedEvent]{p}, nil
+}
+
+func whose(tenant *uuid.UUID) string {
+	if tenant == nil {
+		return ""
+	}
+	return tenant.String()
+}
+
+// eventRequest names an event; the tenant, where an operator names it, makes it
+// quicker to find.
+type eventRequest struct {
+	TenantID string `query:"tenantId" doc:"Operator keys may name the tenant here: the event is found sooner, and only if it is the tenant's."`
+	Event    string `path:"event" doc:"An eventId, or a position." example:"17-4711"`
+}
+
+func (s *service) eventOf(ctx context.Context, in *eventRequest) (v projections.Viewer, ref projections.EventRef, tenant *uuid.UUID, err error) {
+	if v, tenant, err = s.logOf(ctx, in.TenantID); err == nil {
+		ref, err = projections.ParseEventRef(in.Event)
+	}
+	return v, ref, tenant, err
+}
+
+type eventAnswer struct{ Body loggedEvent }
+
+func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer, error) {
+	viewer, ref, tenant, err := s.eventOf(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Event(ctx, viewer, ref, tenant)
+	return &eventAnswer{loggedEvent{found}}, err
+}
+
+type lineageAnswer struct{ Body projections.Lineage }
+
+func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer, error) {
+	viewer, ref, tenant, err := s.eventOf(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Lineage(ctx, viewer, projections.LineageQuery{Ref: ref, TenantID: tenant})
+	return &lineageAnswer{found}, err
+}
+
+// loggedEvent is an event as it is on the wire.
+type loggedEvent struct{ events.Envelope }
+
+// MarshalJSON writes the envelope as consumers get it.
+func (e loggedEvent) MarshalJSON() ([]byte, error) { return events.AppendWire(nil, &e.Envelope) }
+
+// Schema implements huma.SchemaProvider.
+func (loggedEvent) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[Envelope](), true, "")
+}
+
+// Envelope documents what events.AppendWire writes.
+type Envelope struct {
+	EventID        uuid.UUID       `json:"eventId" doc:"A UUIDv7."`
+	EventType      string          `json:"eventType" example:"meterplex.usage.event.recorded"`
+	EventVersion   int             `json:"eventVersion"`
+	SchemaURI      string          `json:"schemaUri" doc:"The schema of the payload, with its SHA-256."`
+	TenantID       string          `json:"tenantId" doc:"platform where it belongs to no tenant."`
+	Partition      int16           `json:"partition"`
+	Position       events.Position `json:"position"`
+	Epoch          int32           `json:"epoch"`
+	CorrelationID  *uuid.UUID      `json:"correlationId" nullable:"true" doc:"The trace."`
+	CausationID    *uuid.UUID      `json:"causationId" nullable:"true" doc:"The event that caused it."`
+	Actor          events.Actor    `json:"actor"`
+	OccurredAt     time.Time       `json:"occurredAt"`
+	RecordedAt     time.Time       `json:"recordedAt"`
+	ProducedBy     events.Producer `json:"producedBy"`
+	IdempotencyKey string          `json:"idempotencyKey"`
+	Payload        map[string]any  `json:"payload"`
+	Metadata       events.Metadata `json:"metadata"`
+}

@@ -1,0 +1,123 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// KnownAt asks for figures as they were known at a moment.
+type KnownAt struct {
+	AsOfPosition string `query:"asOfPosition" doc:"As known when everything recorded up to this position had been counted, and nothing recorded later." example:"17-4711"`
+	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
+}
+
+// read gives the moment, nil where none is asked for. Waiting for it takes the place
+// of minPosition.
+func (k KnownAt) read(fresh Freshness) (*projections.AsOf, projections.Wait, error) {
+	if k.AsOfPosition == "" && k.AsOf == "" {
+		wait, err := fresh.wait()
+		return nil, wait, err
+	}
+	wait := projections.Wait{For: preferredWait(fresh.Prefer)}
+	if k.AsOfPosition != "" && k.AsOf != "" || fresh.MinPosition != "" {
+		return nil, wait, newProblem("parameter_invalid", "asOfPosition, asOf and minPosition are different questions; ask one of them")
+	}
+	if k.AsOfPosition == "" {
+		at, err := timeParameter("asOf", k.AsOf)
+		if err != nil {
+			return nil, wait, err
+		}
+		return &projections.AsOf{Time: *at}, wait, nil
+	}
+	position, err := events.ParsePosition(k.AsOfPosition)
+	if err != nil {
+		return nil, wait, &domain.Error{Code: "position_invalid", Message: "asOfPosition: " + err.Error()}
+	}
+	return &projections.AsOf{Position: &position}, wait, nil
+}
+
+type explainRequest struct {
+	OfTenant
+	Paging
+	Freshness
+	KnownAt
+	Feature        string `query:"feature" required:"true"`
+	PeriodKey      string `query:"periodKey" required:"true" doc:"2026-05, 2026 or lifetime." example:"2026-05"`
+	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"Of one subscription; of all together without it."`
+	Include        string `query:"include" enum:"rejected" doc:"rejected: list what is not in the figure, too, with why. On the first page."`
+}
+
+type explainAnswer struct {
+	Body struct {
+		Total      json.Number                  `json:"total" doc:"The figure."`
+		EventCount int64                        `json:"eventCount"`
+		Adds       bool                         `json:"adds" doc:"All events together add up to exactly the figure."`
+		AsOf       events.Position              `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
+		Data       []projections.ExplainedUsage `json:"data" nullable:"false"`
+		NextCursor *string                      `json:"nextCursor" doc:"null on the last page."`
+		Rejected   []projections.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"What is not in the figure; only where it was asked for."`
+		More       bool                         `json:"rejectedMore,omitempty" doc:"There is more of it than is listed."`
+	} `nameHint:"Explanation"`
+}
+
+func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnswer, error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := in.ask(tenant)
+	if err != nil {
+		return nil, err
+	}
+	l := list{"explain", tenant.String(), in.Feature, in.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
+	if _, ask.After, err = l.open(in.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Explain(ctx, viewer, ask)
+	answer := &explainAnswer{}
+	b := &answer.Body
+	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
+	figures := listedFrom(l, found.Data, found.Next)
+	b.Data, b.NextCursor = figures.Data, figures.NextCursor
+	return answer, err
+}
+
+func (in *explainRequest) ask(tenant uuid.UUID) (projections.ExplainQuery, error) {
+	ask := projections.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.PeriodKey, Rejected: in.Include != "", Limit: in.Limit}
+	if in.Feature == "" || in.PeriodKey == "" {
+		return ask, newProblem("parameter_missing", "A figure is named by feature and periodKey")
+	}
+	if !isPeriod(in.PeriodKey) {
+		return ask, newProblem("parameter_invalid", "periodKey must be a month (2026-05), a year (2026) or lifetime")
+	}
+	if in.SubscriptionID != "" {
+		id, err := uuid.Parse(in.SubscriptionID)
+		if err != nil || id.String() != in.SubscriptionID {
+			return ask, newProblem("parameter_invalid", "subscriptionId is no UUID")
+		}
+		ask.SubscriptionID = id
+	}
+	var err error
+	ask.AsOf, ask.Wait, err = in.KnownAt.read(in.Freshness)
+	return ask, err
+}
+
+// isPeriod tells what can be the key of a period.
+func isPeriod(key string) bool {
+	_, _, ok := domain.PeriodBounds(key)
+	return ok || key == domain.PeriodLifetime
+}
+
+// aggregatesAt answers with figures as they were known.
+func (s *service) aggregatesAt(ctx context.Context, viewer projections.Viewer, ask projections.AggregateQuery, at *projections.AsOf) (projections.Aggregates, error) {
+	if at == nil {
+		return s.Reads.Aggregates(ctx, viewer, ask)
+	}
+	return s.Reads.AggregatesAsOf(ctx, viewer, ask, *at)
+}

@@ -1,0 +1,270 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	nethttp "net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Bounds of what reads the log for as long as it likes.
+const (
+	maxStreams = 64                     // at the same time, of one instance
+	tailEvery  = 100 * time.Millisecond // how late at most an event is seen
+	checkEvery = time.Second            // how long a revoked key goes on
+)
+
+const mediaNDJSON = "application/x-ndjson"
+
+// logStreams are the answers that go on: each is read page by page, and between two
+// pages holds nothing but its connection.
+type logStreams struct {
+	*service
+	open counter
+}
+
+// logStream is one of them. Its context ends with the connection, not with the time
+// that other requests may take.
+type logStream struct {
+	*service
+	ctx     context.Context
+	x       *exchange
+	w       nethttp.ResponseWriter
+	control *nethttp.ResponseController
+	checked time.Time
+	spoke   time.Time
+	buffer  []byte
+}
+
+// begin gives the stream, and what ends it; a problem where there are too many.
+func (s *logStreams) begin(w nethttp.ResponseWriter, r *nethttp.Request) (*logStream, func(), error) {
+	if !s.open.enter(maxStreams) {
+		return nil, nil, newProblem("overloaded", "Too many streams of the log are open; come again later")
+	}
+	x := exchangeOf(r.Context())
+	ctx, cancel := context.WithCancel(context.WithValue(x.from.Context(), exchangeKey{}, x))
+	go func() {
+		select {
+		case <-s.leaving:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: nethttp.NewResponseController(w), checked: time.Now(), spoke: time.Now()}
+	return l, func() { cancel(); s.open.leave() }, nil
+}
+
+// start writes the head of the answer. From here on it cannot become a problem.
+func (l *logStream) start(media string) {
+	l.w.Header().Set("Content-Type", media)
+	l.w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	l.w.WriteHeader(nethttp.StatusOK)
+}
+
+// flush sends what is in the buffer; an error means that nobody takes it.
+func (l *logStream) flush() error {
+	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
+	if _, err := l.w.Write(l.buffer); err != nil {
+		return err
+	}
+	l.buffer, l.spoke = l.buffer[:0], time.Now()
+	return l.control.Flush()
+}
+
+// alive reports whether the stream may go on: its key may have been revoked.
+func (l *logStream) alive() bool {
+	if time.Since(l.checked) >= checkEvery {
+		l.checked = time.Now()
+		if l.authenticate(l.x.from.WithContext(l.ctx), l.x, l.x.route) != nil {
+			return false
+		}
+	}
+	return l.ctx.Err() == nil
+}
+
+// appendLine appends the envelope in one line.
+func (l *logStream) appendLine(e *events.Envelope) error {
+	line, err := events.AppendWire(l.buffer, e)
+	if err != nil {
+		return err
+	}
+	if raw := line[len(l.buffer):]; bytes.IndexByte(raw, '\n') >= 0 { // payloads are written without, but nothing forbids it
+		copy(raw, bytes.ReplaceAll(raw, []byte{'\n'}, []byte{' '})) // between tokens: within a string it is escaped
+	}
+	l.buffer = append(line, '\n')
+	return nil
+}
+
+// export answers with the log as it is, once.
+func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error {
+	in, more := wantedOf(r)
+	if more.Get("format") == "parquet" {
+		return newProblem("format_not_supported", "Parquet is not written yet; ndjson, the default, is")
+	}
+	viewer, filter, after, err := s.wanted(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	walk, err := s.Reads.Walk(r.Context(), viewer, filter, after)
+	if err != nil {
+		return err
+	}
+	l, end, err := s.begin(w, r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	l.start(mediaNDJSON)
+	if r.Method == nethttp.MethodHead {
+		return nil
+	}
+	for !walk.Done() {
+		if !l.alive() || l.exportPage(walk) != nil {
+			panic(nethttp.ErrAbortHandler) // the client sees that it does not have all
+		}
+	}
+	return nil
+}
+
+func (l *logStream) exportPage(walk *projections.EventWalk) error {
+	list, err := walk.Next(l.ctx)
+	for i := range list {
+		if err == nil {
+			err = l.appendLine(&list[i])
+		}
+	}
+	if err == nil {
+		err = l.flush()
+	}
+	if err != nil && l.ctx.Err() == nil {
+		l.log.WarnContext(l.ctx, "an export broke off", "request", l.x.id, "error", err)
+	}
+	return err
+}
+
+// tail answers with what is recorded, as long as the client listens.
+func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
+	in, more := wantedOf(r)
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		in.After = last // a browser repeats the first URL when it comes again
+		more.Del("last")
+	}
+	viewer, filter, after, err := s.wanted(r.Context(), in)
+	if err != nil {
+		return err
+	}
+	var start projections.TailStart
+	if in.After != "" {
+		start.After = &after
+	}
+	start.Last, _ = strconv.Atoi(more.Get("last"))
+	switch {
+	case start.After != nil && start.Last > 0:
+		return newProblem("parameter_invalid", "after and last both say where to begin; give one of them")
+	case start.After != nil && filter.TenantID == nil && !strings.Contains(in.After, ","):
+		return newProblem("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
+	}
+	tail, err := s.Reads.Tail(r.Context(), viewer, filter, start)
+	if err != nil {
+		return err
+	}
+	l, end, err := s.begin(w, r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	l.start(mediaEvents)
+	if r.Method != nethttp.MethodHead {
+		l.follow(tail, more.Get("follow") != "false")
+	}
+	return nil
+}
+
+// follow gives what there is, and where it is to, what comes.
+func (l *logStream) follow(tail *projections.EventTail, on bool) {
+	l.buffer = append(l.buffer, "retry: 1000\n\n"...)
+	if l.flush() != nil {
+		return
+	}
+	tick := time.NewTicker(tailEvery)
+	defer tick.Stop()
+	for l.alive() {
+		list, err := tail.Next(l.ctx)
+		if err != nil || l.sendPage(tail, list) != nil || len(list) == 0 && !on {
+			return // whoever comes again goes on where this ended
+		}
+		if len(list) > 0 {
+			continue
+		}
+		select {
+		case <-l.ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// sendPage sends events, or where there were none for long, a sign of life, which
+// moves the place past what was not asked for.
+func (l *logStream) sendPage(tail *projections.EventTail, list []events.Envelope) error {
+	for i := range list {
+		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
+		if err := l.appendLine(&list[i]); err != nil {
+			return err
+		}
+		l.buffer = append(l.buffer, '\n')
+	}
+	if len(list) == 0 && time.Since(l.spoke) >= streamHeartbeat {
+		l.buffer = append(l.buffer, ": alive\nid: "+tail.Place()+"\n\n"...)
+	}
+	if len(l.buffer) == 0 {
+		return nil
+	}
+	return l.flush()
+}
+
+// wantedOf reads the query, which the guard has checked.
+func wantedOf(r *nethttp.Request) (*EventsWanted, url.Values) {
+	q := r.URL.Query()
+	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"), CorrelationID: q.Get("correlationId"),
+		From: q.Get("from"), To: q.Get("to"), After: q.Get("after")}, q
+}
+
+func describeExport(op *huma.Operation, types schemas) {
+	op.Parameters = append(wantedParams(true), &huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"}, Default: "ndjson"},
+		Description: "parquet is not written yet."})
+	op.Responses["200"] = &huma.Response{Description: "Each line is an envelope. An answer that breaks off does not have all.",
+		Content: map[string]*huma.MediaType{mediaNDJSON: {Schema: types.of(loggedEvent{})}}}
+}
+
+func describeEventStream(op *huma.Operation, types schemas) {
+	op.Parameters = append(wantedParams(false),
+		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0)}, Description: "Begin with so many of the newest."},
+		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends now."},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
+	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
+		Content: map[string]*huma.MediaType{mediaEvents: {Schema: types.of(loggedEvent{})}}}
+}
+
+// wantedParams describes EventsWanted where reflection does not.
+func wantedParams(bounded bool) []*huma.Param {
+	param := func(name, doc string) *huma.Param {
+		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	list := []*huma.Param{
+		param("tenantId", "One tenant's events; platform for those that belong to none."), param("subject", "A subject, or the first words of some."),
+		param("stream", "The events of one aggregate, as kind/id."), param("correlationId", "A trace."),
+		param("from", "Recorded at this time or later."), param("after", "After this position; or several, joined by commas: after each in its partition."),
+	}
+	if bounded {
+		list = append(list, param("to", "Recorded before this time."))
+	}
+	return list
+}

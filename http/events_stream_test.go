@@ -1,0 +1,266 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	nethttp "net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// listener reads a stream of server-sent events.
+type listener struct {
+	testing.TB
+	body io.ReadCloser
+	scan *bufio.Reader
+	last string // id
+}
+
+// listen opens a stream of the log. It fails the test where that is refused.
+func (w *world) listen(ctx context.Context, key, query, lastID string) *listener {
+	w.Helper()
+	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/stream"+query, nil)
+	w.must(err)
+	request.Header.Set("Authorization", "Bearer "+key)
+	if lastID != "" {
+		request.Header.Set("Last-Event-ID", lastID)
+	}
+	response, err := w.client.Do(request)
+	w.must(err)
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
+		body, _ := io.ReadAll(response.Body)
+		w.Fatalf("%s: %d %s", query, response.StatusCode, body)
+	}
+	return &listener{TB: w.TB, body: response.Body, scan: bufio.NewReader(response.Body), last: lastID}
+}
+
+// next gives the data of the next event; false where the stream has ended.
+func (l *listener) next() (data string, ok bool) {
+	id := l.last
+	for {
+		line, err := l.scan.ReadString('\n')
+		if err != nil {
+			return "", false
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch field {
+		case "id":
+			id = value
+		case "data":
+			data = value
+		case "":
+			if l.last = id; data != "" {
+				return data, true
+			}
+		}
+	}
+}
+
+// A client that loses its connection again and again, while others record, has
+// everything once when it goes on with its last id.
+func TestStreamsMissAndRepeatNothing(t *testing.T) {
+	w, a, b, auditor := told(t)
+	for name, c := range map[string]struct {
+		key, query string
+		filter     func([]string) []string
+	}{
+		"own": {a.key, "", func(l []string) []string { return l }},
+		"all": {auditor, "", func(l []string) []string { return l }},
+		"few": {auditor, "?subject=meterplex.usage.event.recorded.v1&tenantId=" + b.id, func(l []string) []string {
+			return having(having(l, `"tenantId":"`+b.id), `"eventType":"meterplex.usage.event.recorded"`)
+		}},
+	} {
+		known := w.wires(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := w.listen(ctx, c.key, c.query, "")
+		w.ingest(a, batch(event(name+"first", nil)))
+		w.ingest(b, batch(event(name+"first", nil)))
+		data, ok := first.next()
+		got, last := []string{data}, first.last
+		cancel()
+		first.body.Close()
+		if !ok {
+			t.Fatalf("%s: the stream ended", name)
+		}
+		var recording sync.WaitGroup
+		recording.Go(func() {
+			for i := range 20 {
+				w.ingest(a, batch(event(fmt.Sprint(name, i), nil), event(fmt.Sprint(name, "s", i), map[string]any{"feature": "storage"})))
+				w.ingest(b, batch(event(fmt.Sprint(name, i), nil)))
+			}
+		})
+		for range 10 { // of 20 that are recorded at least
+			ctx, cancel := context.WithCancel(t.Context())
+			l := w.listen(ctx, c.key, c.query, last)
+			for range 1 + rand.N(2) {
+				data, ok := l.next()
+				if !ok {
+					t.Fatalf("%s: the stream ended", name)
+				}
+				got, last = append(got, data), l.last
+			}
+			cancel()
+			l.body.Close()
+		}
+		recording.Wait()
+		rest := w.listen(t.Context(), c.key, with(c.query, "follow=false"), last)
+		for data, ok := rest.next(); ok; data, ok = rest.next() {
+			got = append(got, data)
+		}
+		rest.body.Close()
+		want := slices.DeleteFunc(w.wires(nil), func(line string) bool { return slices.Contains(known, line) })
+		if want = c.filter(want); name == "own" {
+			want = having(want, a.id)
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: %d events instead of %d", name, len(got), len(want))
+		}
+	}
+}
+
+func TestStreamsBeginWithTheLast(t *testing.T) {
+	w, a, _, _ := told(t)
+	own := w.wires(a)
+	l := w.listen(t.Context(), a.key, "?last=3&follow=false", "")
+	for _, want := range own[len(own)-3:] {
+		if got, ok := l.next(); !ok || got != want {
+			t.Errorf("%v %s instead of %s", ok, got, want)
+		}
+	}
+	if got, ok := l.next(); ok {
+		t.Errorf("and then %s", got)
+	}
+	l.body.Close()
+}
+
+// served is the world's server once more, with other times, and its end.
+func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context) error) {
+	w.Helper()
+	handler, err := w.server().Handler()
+	w.must(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	server := http.NewServer("", handler)
+	change(server)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	w.addr, w.url = listener.Addr().String(), "http://"+listener.Addr().String()
+	w.Cleanup(func() { w.client.CloseIdleConnections(); _ = server.Close(); <-done })
+	return server.Shutdown
+}
+
+// A stream outlives the times that bound other requests, and ends with the server.
+func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
+	w, a, _, auditor := told(t)
+	stop := w.served(func(s *nethttp.Server) { s.WriteTimeout = 200 * time.Millisecond })
+	l, other := w.listen(t.Context(), a.key, "", ""), w.listen(t.Context(), auditor, "?last=1", "")
+	defer other.body.Close()
+	for i := range 4 {
+		time.Sleep(150 * time.Millisecond)
+		w.ingest(a, batch(event(fmt.Sprint("slow", i), nil)))
+		if data, ok := l.next(); !ok || !strings.Contains(data, fmt.Sprint("slow", i)) {
+			t.Fatalf("%d: %v %s", i, ok, data)
+		}
+	}
+	began := time.Now()
+	if err := stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, ok := l.next(); ok {
+		t.Error("the stream goes on")
+	}
+	l.body.Close()
+	t.Logf("the server ended within %s", time.Since(began))
+}
+
+// A key that is revoked is not told more than a moment longer.
+func TestP9_AStreamEndsWithItsKey(t *testing.T) {
+	w, a, _, _ := told(t)
+	key, id := w.key(a.id, nil, "events:read")
+	l := w.listen(t.Context(), key, "", "")
+	defer l.body.Close()
+	w.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + a.id + "/api-keys/" + id, key: bootstrap})
+	for _, ok := l.next(); ok; _, ok = l.next() { // the revocation itself may be the last
+	}
+}
+
+// Whoever leaves is let go at once: nothing of the stream is left behind.
+func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
+	w, a, _, auditor := told(t)
+	for range 3 * 64 { // three times as many as may be open
+		for _, path := range []string{"stream", "export"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/"+path, nil)
+			w.must(err)
+			request.Header.Set("Authorization", "Bearer "+auditor)
+			for { // one before may still be on its way out
+				response, err := w.client.Do(request)
+				w.must(err)
+				if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+				response.Body.Close()
+				if response.StatusCode == 200 {
+					break
+				}
+				t.Fatal(response.StatusCode)
+			}
+		}
+	}
+	w.ingest(a, batch(event("still there", nil)))
+	var busy int
+	for busy = 1; busy > 0; time.Sleep(10 * time.Millisecond) {
+		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`).Scan(&busy))
+	}
+}
+
+// A client that takes nothing holds no transaction, and no more than a page.
+func TestSlowClientsHoldNothing(t *testing.T) {
+	w, a, _, auditor := told(t)
+	for i := range 30 {
+		var some []any
+		for n := range 200 {
+			some = append(some, event(fmt.Sprint("many", i, "-", n), map[string]any{"metadata": map[string]any{"pad": strings.Repeat("x", 3000)}}))
+		}
+		w.ingest(a, batch(some...))
+	}
+	conn, err := net.Dial("tcp", w.addr)
+	w.must(err)
+	defer conn.Close()
+	w.must(conn.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(conn, "GET /api/v1/events/export HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", auditor)
+	w.must(err)
+	var head [15]byte
+	_, err = io.ReadFull(conn, head[:])
+	w.must(err)
+	if string(head[:]) != "HTTP/1.1 200 OK" {
+		t.Fatalf("%s", head)
+	}
+	quiet := 0
+	for quiet < 20 { // nothing is done for it once its connection is full
+		time.Sleep(10 * time.Millisecond)
+		var open int
+		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+			AND application_name = 'test' AND (state LIKE 'idle in transaction%' OR state = 'active')`).Scan(&open))
+		if quiet++; open > 0 {
+			quiet = 0
+		}
+	}
+	var line struct{ EventID string }
+	all := w.do(call{method: "GET", path: "/api/v1/events/export", key: auditor})
+	if n := len(lines(all)); n < 6000 || json.Unmarshal([]byte(lines(all)[n-1]), &line) != nil {
+		t.Errorf("another one gets %d lines", n)
+	}
+}

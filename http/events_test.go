@@ -1,0 +1,268 @@
+package http_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	nethttp "net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// wires is a party's log, or all of it where it is nil, as it is on the wire.
+func (w *world) wires(p *party) (lines []string) {
+	w.Helper()
+	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
+		for partition := range int16(events.Partitions) {
+			list, err := w.log.ReadTx(w.Context(), tx, partition, 0, 1<<62, 0, 1<<20)
+			if err != nil {
+				return err
+			}
+			for i := range list {
+				if p == nil || list[i].TenantID.String() == p.id {
+					line, err := events.AppendWire(nil, &list[i])
+					w.must(err)
+					lines = append(lines, string(line))
+				}
+			}
+		}
+		return nil
+	}))
+	return lines
+}
+
+// pages reads a list to its end, as it was written.
+func (w *world) pages(key, path string) (all []string) {
+	w.Helper()
+	for cursor := ""; ; {
+		a := w.do(call{method: "GET", path: path + cursor, key: key})
+		var page struct {
+			Data       []json.RawMessage
+			NextCursor *string
+		}
+		if err := json.Unmarshal(a.body, &page); err != nil || a.status != 200 {
+			w.Fatalf("%s: %d %s", path, a.status, a.body)
+		}
+		for _, d := range page.Data {
+			all = append(all, string(d))
+		}
+		if page.NextCursor == nil {
+			return all
+		}
+		cursor = "&cursor=" + url.QueryEscape(*page.NextCursor)
+	}
+}
+
+// told is a world with two parties to whom something happened.
+func told(t *testing.T) (w *world, a, b *party, auditor string) {
+	w = newWorld(t)
+	w.catalogue()
+	a, b = w.party("A"), w.party("B")
+	for i := range 5 {
+		w.ingest(a, batch(event(fmt.Sprint("e", i), nil), event(fmt.Sprint("s", i), map[string]any{"feature": "storage"})))
+		w.ingest(b, batch(event(fmt.Sprint("e", i), nil)))
+	}
+	w.ingest(a, batch(event("e0", map[string]any{"amount": 7})))
+	w.letter(a)
+	auditor, _ = w.key("", nil, "audit")
+	return w, a, b, auditor
+}
+
+func TestTheLogIsListedAsItIsOnTheWire(t *testing.T) {
+	w, a, b, auditor := told(t)
+	all, own := w.wires(nil), w.wires(a)
+	for _, c := range []struct {
+		name, key, path string
+		want            []string
+	}{
+		{"own", a.key, "/api/v1/events?limit=3", own},
+		{"all", auditor, "/api/v1/events?limit=7", all},
+		{"named", auditor, "/api/v1/events?limit=1000&tenantId=" + a.id, own},
+		{"the platform's", auditor, "/api/v1/events?limit=2&tenantId=platform", having(all, `"tenantId":"platform"`)},
+		{"subject", a.key, "/api/v1/events?limit=2&subject=meterplex.usage.event.recorded.v1", having(own, `"eventType":"meterplex.usage.event.recorded"`)},
+		{"subjects", auditor, "/api/v1/events?limit=5&subject=meterplex.catalogue.", having(all, `"eventType":"meterplex.catalogue.`)},
+		{"stream", a.key, "/api/v1/events?limit=1&stream=usage/e0", having(own, `"eventId":"e0"`)},
+		{"stream of a feature", auditor, "/api/v1/events?limit=9&stream=feature/api_calls", having(all, `"lookupKey":"api_calls"`)},
+		{"stream of another", b.key, "/api/v1/events?limit=9&stream=tenant/" + a.id, nil},
+		{"before the beginning", a.key, "/api/v1/events?limit=9&to=2020-01-01T00:00:00Z", nil},
+		{"from the beginning", a.key, "/api/v1/events?limit=9&from=2020-01-01T00:00:00Z", own},
+	} {
+		if got := w.pages(c.key, c.path); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d events instead of %d: %.300s", c.name, len(got), len(c.want), got)
+		}
+	}
+	var third struct{ Position, CorrelationID string }
+	w.must(json.Unmarshal([]byte(own[2]), &third))
+	if got := w.pages(a.key, "/api/v1/events?limit=4&after="+third.Position); !slices.Equal(got, own[3:]) {
+		t.Errorf("after %s: %.300s", third.Position, got)
+	}
+	if got := w.pages(a.key, "/api/v1/events?limit=4&correlationId="+strings.ReplaceAll(third.CorrelationID, "-", "")); !slices.Equal(got, having(own, third.CorrelationID)) || len(got) == 0 {
+		t.Errorf("of the trace %s: %.300s", third.CorrelationID, got)
+	}
+}
+
+func having(lines []string, part string) (some []string) {
+	for _, line := range lines {
+		if strings.Contains(line, part) {
+			some = append(some, line)
+		}
+	}
+	return some
+}
+
+func TestOneEventAndItsLineage(t *testing.T) {
+	w, a, b, auditor := told(t)
+	for _, line := range w.wires(a) {
+		var e struct{ EventID, Position string }
+		w.must(json.Unmarshal([]byte(line), &e))
+		for _, path := range []string{e.EventID, e.Position, e.EventID + "?tenantId=" + a.id} {
+			for _, key := range []string{a.key, auditor} {
+				if got := w.do(call{method: "GET", path: "/api/v1/events/" + path, key: key}); got.status != 200 || strings.TrimSpace(string(got.body)) != line {
+					t.Errorf("%s: %d %s instead of %s", path, got.status, got.body, line)
+				}
+			}
+			w.refused(w.do(call{method: "GET", path: "/api/v1/events/" + e.Position, key: b.key}), 404, "not_found")
+		}
+	}
+	rejected := having(w.wires(a), `"eventType":"meterplex.usage.event.rejected"`)[0]
+	var e struct{ EventID, CausationID string }
+	w.must(json.Unmarshal([]byte(rejected), &e))
+	got := w.want(200, call{method: "GET", path: "/api/v1/events/" + e.CausationID + "/lineage", key: a.key})
+	nodes, edges := got["nodes"].([]any), got["edges"].([]any)
+	if got["root"] != e.CausationID || len(nodes) != 2 || len(edges) != 1 || nodes[1].(map[string]any)["summary"] != "event rejected rejected-of-A feature_not_found" {
+		t.Errorf("%v", got)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/events/" + e.CausationID + "/lineage", key: b.key}), 404, "not_found")
+}
+
+// P12: figures as known, and what they are made of, over HTTP.
+func TestP12_FiguresThenAndWhatTheyAreMadeOf(t *testing.T) {
+	w, a, _, auditor := told(t)
+	figures := func(query string) map[string]any {
+		return w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=storage&tenantId=" + a.id + query, key: auditor})
+	}
+	before := figures("")
+	time := now()
+	w.ingest(a, batch(event("late", map[string]any{"feature": "storage", "amount": 100})))
+	w.fold()
+	after := figures("")
+	if fmt.Sprint(before["data"]) == fmt.Sprint(after["data"]) {
+		t.Fatalf("nothing was counted: %v", after)
+	}
+	for _, at := range []string{"&asOfPosition=" + before["asOfPosition"].(string), "&asOf=" + url.QueryEscape(time)} {
+		if got := figures(at); fmt.Sprint(got["data"]) != fmt.Sprint(before["data"]) {
+			t.Errorf("%s: %v instead of %v", at, got, before)
+		}
+	}
+	explain := "/api/v1/usage/aggregates/explain?include=rejected&feature=storage&periodKey=lifetime&subscriptionId=" + a.subscription
+	got := w.want(200, call{method: "GET", path: explain, key: a.key})
+	if got["total"] != json.Number("105") || got["adds"] != true || len(got["data"].([]any)) != 6 || len(got["rejected"].([]any)) != 0 || got["nextCursor"] != nil {
+		t.Errorf("%v", got)
+	}
+	then := w.want(200, call{method: "GET", path: explain + "&limit=2&asOfPosition=" + before["asOfPosition"].(string), key: a.key})
+	if then["total"] != json.Number("5") || then["adds"] != true || len(then["data"].([]any)) != 2 || then["nextCursor"] == nil {
+		t.Errorf("%v", then)
+	}
+	gone := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates/explain?include=rejected&feature=gone&periodKey=lifetime", key: a.key})
+	if got := gone["rejected"].([]any); len(got) != 1 || got[0].(map[string]any)["code"] != "feature_not_found" || gone["total"] != json.Number("0") {
+		t.Errorf("%v", gone)
+	}
+}
+
+func TestBadQuestionsAboutTheLog(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	elsewhere := (events.PartitionOf(uuid.MustParse(a.id)) + 1) % events.Partitions
+	log, figures, explain := "/api/v1/events", "/api/v1/usage/aggregates", "/api/v1/usage/aggregates/explain?feature=a&periodKey=2026"
+	for path, code := range map[string]string{
+		log + "?subject=usage": "subject_unknown", log + "?subject=meterplex.usage.event.recorded.v9": "subject_unknown", log + "?subject=METERPLEX.": "subject_unknown",
+		log + "?stream=usage": "stream_invalid", log + "?stream=invoice/1": "stream_invalid", log + "?stream=tenant/1": "stream_invalid",
+		log + "?correlationId=1": "parameter_invalid", log + "?correlationId=%7B" + a.id + "%7D": "parameter_invalid",
+		log + "?from=yesterday": "parameter_invalid", log + "?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z": "parameter_invalid",
+		log + "?after=17": "position_invalid", log + fmt.Sprintf("?after=%d-1", elsewhere): "position_invalid", log + "?after=1-1,1-2": "position_invalid",
+		log + "?cursor=e30": "cursor_invalid", log + "?order=desc": "unknown_parameter", log + "?limit=0": "parameter_invalid",
+		log + "/export?format=parquet": "format_not_supported", log + "/export?format=csv": "parameter_invalid", log + "/export?limit=5": "unknown_parameter",
+		log + "/stream?to=2026-05-01T00:00:00Z": "unknown_parameter", log + "/stream?last=0": "parameter_invalid", log + "/stream?follow=1": "parameter_invalid",
+		log + "/stream?after=0-0,1-1&last=5": "parameter_invalid", log + "/stream?subject=x": "subject_unknown",
+		figures + "?asOfPosition=17": "position_invalid", figures + fmt.Sprintf("?asOfPosition=%d-1", elsewhere): "position_invalid",
+		figures + fmt.Sprintf("?asOfPosition=%d-999999", events.PartitionOf(uuid.MustParse(a.id))): "position_invalid",
+		figures + "?asOf=2199-01-01T00:00:00Z":                                                     "position_invalid", figures + "?asOf=2026": "parameter_invalid",
+		figures + "?asOf=2026-05-01T00:00:00Z&asOfPosition=1-1": "parameter_invalid", figures + "?asOf=2026-05-01T00:00:00Z&minPosition=1-1": "parameter_invalid",
+		"/api/v1/usage/aggregates/explain": "parameter_missing", "/api/v1/usage/aggregates/explain?feature=a": "parameter_missing",
+		explain + "-13": "parameter_invalid", explain + "&subscriptionId=1": "parameter_invalid", explain + "&include=all": "parameter_invalid", explain + "&cursor=x": "cursor_invalid",
+	} {
+		w.refused(w.do(call{method: "GET", path: path, key: a.key}), 400, code)
+	}
+	w.refused(w.do(call{method: "GET", path: log + "?stream=usage/e", key: bootstrap}), 400, "parameter_missing")
+	w.refused(w.do(call{method: "GET", path: log + "/stream?after=3-1", key: bootstrap}), 400, "position_invalid")
+	w.refused(w.do(call{method: "GET", path: log + "/stream", key: a.key, header: map[string]string{"Last-Event-ID": "x"}}), 400, "position_invalid")
+	for _, id := range []string{"x", "17", "32-1", "17-0", "17-999", newID().String(), uuid.NewString(), "urn:uuid:" + a.id, strings.ToUpper(newID().String()), "stream%00"} {
+		status, code := 404, "not_found"
+		if strings.Contains(id, "%") {
+			status, code = 400, "path_invalid"
+		}
+		w.refused(w.do(call{method: "GET", path: log + "/" + id, key: bootstrap}), status, code)
+	}
+}
+
+// Cursors of the log belong to their question, and to their caller.
+func TestP9_CursorsOfTheLogBelongToTheirList(t *testing.T) {
+	w, a, b, _ := told(t)
+	next := "&cursor=" + w.want(200, call{method: "GET", path: "/api/v1/events?limit=1", key: a.key})["nextCursor"].(string)
+	for key, path := range map[string]string{a.key: "/api/v1/events?limit=1&subject=meterplex.", b.key: "/api/v1/events?limit=1", bootstrap: "/api/v1/events?limit=1"} {
+		w.refused(w.do(call{method: "GET", path: path + next, key: key}), 400, "cursor_invalid")
+	}
+	if got := w.want(200, call{method: "GET", path: "/api/v1/events?limit=1" + next, key: a.key}); len(got["data"].([]any)) != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// lines is an export's answer.
+func lines(a answer) []string {
+	return strings.FieldsFunc(string(a.body), func(r rune) bool { return r == '\n' })
+}
+
+func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
+	w, a, _, auditor := told(t)
+	for _, c := range []struct {
+		key, path string
+		want      []string
+	}{{a.key, "", w.wires(a)}, {auditor, "", w.wires(nil)}, {auditor, "?subject=meterplex.usage.&tenantId=" + a.id, having(w.wires(a), `"eventType":"meterplex.usage.`)}} {
+		got := w.do(call{method: "GET", path: "/api/v1/events/export" + c.path, key: c.key})
+		if got.status != 200 || got.header.Get("Content-Type") != "application/x-ndjson" || !slices.Equal(lines(got), c.want) || !bytes.HasSuffix(got.body, []byte("}\n")) {
+			t.Errorf("%q: %d %v, %d lines instead of %d", c.path, got.status, got.header, len(lines(got)), len(c.want))
+		}
+		for n, line := range c.want { // broken off after each line
+			var e struct{ Position events.Position }
+			w.must(json.Unmarshal([]byte(line), &e))
+			rest := w.do(call{method: "GET", path: "/api/v1/events/export" + with(c.path, "after="+e.Position.String()), key: c.key})
+			if !slices.Equal(lines(rest), c.want[n+1:]) {
+				t.Errorf("%q after line %d: %d lines instead of %d", c.path, n, len(lines(rest)), len(c.want)-n-1)
+			}
+		}
+	}
+	// A place in every partition goes on with all that was recorded since.
+	var place projections.Frontier
+	for _, line := range w.wires(nil) {
+		var e struct{ Position events.Position }
+		w.must(json.Unmarshal([]byte(line), &e))
+		place[e.Position.Partition] = e.Position.Number
+	}
+	w.ingest(a, batch(event("since", nil)))
+	rest := w.do(call{method: "GET", path: "/api/v1/events/export?after=" + place.String(), key: auditor})
+	if got := lines(rest); len(got) != 1 || !strings.Contains(got[0], `"eventId":"since"`) {
+		t.Errorf("since the last export: %s", got)
+	}
+	if head := w.do(call{method: nethttp.MethodHead, path: "/api/v1/events/export", key: a.key}); head.status != 200 || len(head.body) > 0 {
+		t.Errorf("HEAD: %d %s", head.status, head.body)
+	}
+}

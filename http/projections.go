@@ -1,0 +1,195 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *service) projectionOperations(t *site) {
+	const path, one = prefix + "/projections", prefix + "/projections/{name}"
+	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listProjections", tag: "Projections", summary: "List projections",
+		description: "What readers see of each, how new that is, and which generations are kept."}, s.listProjections)
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/rebuilds", id: "startRebuild", tag: "Projections", status: nethttp.StatusAccepted,
+		summary:     "Rebuild a projection",
+		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers see nothing of it until it is promoted.",
+		problems:    []int{gone, busy, other}}, s.startRebuild)
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/verify", id: "verifyProjection", tag: "Projections", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+		summary: "Compare a projection with the log",
+		description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
+			"200 with the outcome where Prefer: wait=N was long enough, else 202; the rebuild tells the outcome, too.",
+		problems: []int{gone, busy, other}}, s.verifyProjection)
+}
+
+type projectionsAnswer struct {
+	Body struct {
+		Data       []projections.ProjectionStatus `json:"data" nullable:"false"`
+		NextCursor *string                        `json:"nextCursor" doc:"Always null: there is one page."`
+	} `nameHint:"Projections"`
+}
+
+func (s *service) listProjections(ctx context.Context, _ *struct{}) (*projectionsAnswer, error) {
+	found, err := s.Reads.Projections(ctx)
+	answer := &projectionsAnswer{}
+	answer.Body.Data = found
+	return answer, err
+}
+
+// ProjectionPath names a projection.
+type ProjectionPath struct {
+	Name string `path:"name" example:"usage_aggregates"`
+}
+
+// RebuildScope is the part of a body that says what of a projection is meant.
+type RebuildScope struct {
+	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
+	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
+	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Half as many as the instance has processors without it: readers have the rest."`
+}
+
+func (b *RebuildScope) command(projection, reason string) (commands.StartRebuild, error) {
+	c := commands.StartRebuild{Projection: projection, PeriodKey: b.PeriodKey, Workers: b.Workers, Reason: reason}
+	if b.TenantID == "" {
+		return c, nil
+	}
+	var err error
+	c.TenantID, err = idOf(b.TenantID, "tenant_not_found")
+	return c, err
+}
+
+type startRebuildRequest struct {
+	ProjectionPath
+	Idempotent
+	Body struct {
+		RebuildScope
+		Reason string `json:"reason" doc:"Kept in the log."`
+	} `nameHint:"NewRebuild"`
+}
+
+type rebuildAccepted struct {
+	Location string `header:"Location"`
+	Body     projections.RebuildStatus
+}
+
+func rebuildLocation(id uuid.UUID) string { return prefix + "/rebuilds/" + id.String() }
+
+func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*rebuildAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := in.Body.command(in.Name, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).caller, once, ask)
+	if err != nil {
+		return nil, err
+	}
+	return s.accepted(ctx, r.ID)
+}
+
+// accepted answers with a rebuild as it is now.
+func (s *service) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
+	found, err := s.Reads.Rebuild(ctx, id)
+	return &rebuildAccepted{rebuildLocation(id), found}, err
+}
+
+type verifyRequest struct {
+	ProjectionPath
+	Idempotent
+	Prefer string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for the outcome (RFC 7240)." example:"wait=10"`
+	Body   *struct {
+		RebuildScope
+		Reason string `json:"reason,omitempty" doc:"Kept in the log; required with repair."`
+		Repair bool   `json:"repair,omitempty" doc:"Replace the live rows where they differ."`
+	} `nameHint:"NewVerify"`
+}
+
+type verifyAnswer struct {
+	Status   int
+	Location string `header:"Location"`
+	Applied  string `header:"Preference-Applied"`
+	Body     struct {
+		RebuildID uuid.UUID             `json:"rebuildId" format:"uuid"`
+		State     string                `json:"state"`
+		Differs   *int64                `json:"differs" nullable:"true" doc:"Keys whose live rows are not as the log says; null until it is known."`
+		Drift     []projections.DiffRow `json:"drift" nullable:"false" doc:"The first thousand of them."`
+		Repaired  bool                  `json:"repaired"`
+		Failure   *string               `json:"failure" nullable:"true"`
+	} `nameHint:"Verified"`
+}
+
+// verifyReason stands for the reason of a verify that changes nothing.
+const verifyReason = "verify"
+
+func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ask := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
+	if b := in.Body; b != nil {
+		if ask, err = b.command(in.Name, b.Reason); err != nil {
+			return nil, err
+		}
+		if ask.Repair = b.Repair; ask.Reason == "" && !b.Repair {
+			ask.Reason = verifyReason
+		}
+	}
+	ask.Verify = true
+	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).caller, once, ask)
+	if err != nil {
+		return nil, err
+	}
+	wait := preferredWait(in.Prefer)
+	found, err := s.outcome(ctx, r.ID, wait)
+	if err != nil {
+		return nil, err
+	}
+	answer := &verifyAnswer{Status: nethttp.StatusAccepted, Location: rebuildLocation(r.ID)}
+	if wait > 0 {
+		answer.Applied = "wait=" + strconv.Itoa(int(wait/time.Second))
+	}
+	if verified(&found) {
+		answer.Status = nethttp.StatusOK
+	}
+	b := &answer.Body
+	b.RebuildID, b.State, b.Differs, b.Failure = found.ID, found.State, found.Differs, found.Failure
+	b.Repaired = found.State == domain.RebuildPromoted
+	if b.Drift = found.Drift; b.Drift == nil {
+		b.Drift = []projections.DiffRow{}
+	}
+	return answer, nil
+}
+
+// verified reports whether a verify has come to its end.
+func verified(r *projections.RebuildStatus) bool {
+	return r.State != domain.RebuildFolding && r.State != domain.RebuildCatchingUp && r.State != domain.RebuildReady
+}
+
+// outcomePoll is how often a verify is looked at while its end is waited for.
+const outcomePoll = 50 * time.Millisecond
+
+func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (projections.RebuildStatus, error) {
+	for end := time.Now().Add(wait); ; {
+		found, err := s.Reads.Rebuild(ctx, id)
+		left := time.Until(end)
+		if err != nil || verified(&found) || left <= 0 {
+			return found, err
+		}
+		select {
+		case <-ctx.Done():
+			return found, ctx.Err()
+		case <-time.After(min(outcomePoll, left)):
+		}
+	}
+}

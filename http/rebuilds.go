@@ -1,0 +1,107 @@
+package http
+
+import (
+	"context"
+	nethttp "net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *service) rebuildOperations(t *site) {
+	const path, one = prefix + "/rebuilds", prefix + "/rebuilds/{rebuildId}"
+	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
+	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
+		description: "Newest first, without the units of their work."}, s.listRebuilds)
+	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
+		description: "With its progress in exact positions of the log, and of a verify what it found.", problems: []int{gone}}, s.getRebuild)
+	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/events", id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
+		description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` when it is folded or has ended.",
+		problems:    []int{gone}}, describeRebuildEvents, s.watchRebuild)
+	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", id: "diffRebuild", tag: "Projections", summary: "Read what a rebuild changes",
+		description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless `all=true`. " +
+			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is one answer.",
+		problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
+	serve(t, operation{method: nethttp.MethodGet, path: one + "/diff/events", id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
+		description: "Folds the tenant's verdicts by both generations' folds. What no event explains is rows that are not what their own fold makes of the log.",
+		problems:    []int{gone, busy}}, s.diffEvents)
+	for _, step := range []struct {
+		name, id, summary, description string
+		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
+	}{
+		{"promote", "promoteRebuild", "Let readers see a rebuild", "One flip: no read is blocked, none sees a mixture.", s.promoteRebuild},
+		{"abandon", "abandonRebuild", "Drop a rebuild", "", s.abandonRebuild},
+		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "While that is kept: `canRollBackUntil` tells.", s.rollBackRebuild},
+	} {
+		serve(t, operation{method: nethttp.MethodPost, path: one + "/" + step.name, id: step.id, tag: "Projections", status: nethttp.StatusAccepted,
+			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)
+	}
+}
+
+// RebuildPath names a rebuild.
+type RebuildPath struct {
+	RebuildID string `path:"rebuildId" format:"uuid"`
+}
+
+func (p *RebuildPath) id() (uuid.UUID, error) { return idOf(p.RebuildID, "rebuild_not_found") }
+
+func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*listed[projections.RebuildStatus], error) {
+	l := list{"rebuilds"}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Rebuilds(ctx, in.Limit, after)
+	return &listed[projections.RebuildStatus]{listedFrom(l, found.Data, found.Next)}, err
+}
+
+type rebuildAnswer struct{ Body projections.RebuildStatus }
+
+func (s *service) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*rebuildAnswer, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Rebuild(ctx, id)
+	return &rebuildAnswer{found}, err
+}
+
+type decisionRequest struct {
+	RebuildPath
+	Idempotent
+	Body struct {
+		Reason string `json:"reason" doc:"Kept in the log."`
+	} `nameHint:"RebuildDecision"`
+}
+
+func (s *service) promoteRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
+	return s.decided(ctx, in, s.Rebuilds.Promote)
+}
+
+func (s *service) abandonRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
+	return s.decided(ctx, in, s.Rebuilds.Abandon)
+}
+
+func (s *service) rollBackRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
+	return s.decided(ctx, in, s.Rebuilds.RollBack)
+}
+
+type decision func(ctx context.Context, by commands.Caller, once commands.Once, id uuid.UUID, reason string) (domain.Rebuild, error)
+
+func (s *service) decided(ctx context.Context, in *decisionRequest, decide decision) (*rebuildAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := decide(ctx, exchangeOf(ctx).caller, once, id, in.Body.Reason); err != nil {
+		return nil, err
+	}
+	return s.accepted(ctx, id)
+}

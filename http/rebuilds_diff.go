@@ -1,0 +1,330 @@
+package http
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	nethttp "net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// diffBody is a page of a difference as it is answered.
+type diffBody struct {
+	RebuildID    uuid.UUID                 `json:"rebuildId" format:"uuid"`
+	Projection   string                    `json:"projection"`
+	Generation   int                       `json:"generation"`
+	FoldVersion  string                    `json:"foldVersion"`
+	Data         []projections.DiffRow     `json:"data" nullable:"false"`
+	NextCursor   *string                   `json:"nextCursor" doc:"null on the last page."`
+	AsOf         []events.Position         `json:"asOfPositions" nullable:"false" doc:"Where both generations stand, in each partition of the scope."`
+	Totals       *projections.DiffTotals   `json:"totals" doc:"Of all pages; null where it was not asked for."`
+	Conservation *projections.Conservation `json:"conservation" doc:"Where every verdict of the scope is; null for one feature, and for what counts nothing."`
+}
+
+const mediaCSV = "text/csv; charset=utf-8"
+
+func describeDiff(op *huma.Operation, types schemas) {
+	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+	truth := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}} }
+	op.Parameters = []*huma.Param{
+		rebuildParam(),
+		{Name: "all", In: "query", Schema: truth(), Description: "Keys that are equal, too."},
+		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
+		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
+		{Name: "feature", In: "query", Schema: text()},
+		{Name: "periodKey", In: "query", Schema: text()},
+		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}},
+		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: defaultPage}},
+		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the page before; opaque."},
+	}
+	op.Responses["200"] = &huma.Response{
+		Description: "What the rebuild changes.",
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(diffBody{})}, "text/csv": {Schema: text()}},
+	}
+}
+
+const defaultPage = 100
+
+// diffAsked reads what is asked of a difference; the list is what its cursor belongs to.
+func diffAsked(r *nethttp.Request) (q projections.DiffQuery, l list, query url.Values, err error) {
+	if q.RebuildID, err = idOf(pathValue(r, "rebuildId"), "rebuild_not_found"); err != nil {
+		return q, nil, nil, err
+	}
+	query, _ = url.ParseQuery(r.URL.RawQuery) // the guard has read it before
+	if text := query.Get("tenantId"); text != "" {
+		if q.TenantID, err = idOf(text, "tenant_not_found"); err != nil {
+			return q, nil, nil, err
+		}
+	}
+	q.Feature, q.PeriodKey, q.All = query.Get("feature"), query.Get("periodKey"), query.Get("all") == "true"
+	q.Limit = defaultPage
+	if text := query.Get("limit"); text != "" {
+		q.Limit, _ = strconv.Atoi(text)
+	}
+	l = list{"diff", q.RebuildID.String(), query.Get("tenantId"), q.Feature, q.PeriodKey, strconv.FormatBool(q.All)}
+	_, q.After, err = l.open(query.Get("cursor"))
+	q.Totals = query.Get("totals") == "true" || query.Get("totals") == "" && q.After == ""
+	return q, l, query, err
+}
+
+func (s *service) diffRebuild(w nethttp.ResponseWriter, r *nethttp.Request) error {
+	q, l, query, err := diffAsked(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Vary", "Accept")
+	if wantsCSV(query.Get("format"), r.Header["Accept"]) {
+		if query.Has("limit") || query.Has("cursor") || query.Has("totals") {
+			return newProblem("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor and totals")
+		}
+		return s.diffCSV(w, r, q)
+	}
+	d, err := s.Reads.Diff(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	page := listedFrom(l, d.Data, d.Next)
+	body, err := json.Marshal(diffBody{d.Rebuild.ID, d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
+		page.Data, page.NextCursor, d.AsOf, d.Totals, d.Conservation})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", mediaJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body)
+	return nil
+}
+
+// wantsCSV tells whether CSV is asked for: by the parameter, else by what is accepted.
+func wantsCSV(format string, accept []string) bool {
+	if format != "" {
+		return format == "csv"
+	}
+	for _, value := range accept {
+		for media := range strings.SplitSeq(value, ",") {
+			media, _, _ = strings.Cut(media, ";")
+			if strings.EqualFold(strings.TrimSpace(media), "text/csv") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// csvTime bounds a whole answer in CSV, which holds a snapshot open.
+const csvTime = 10 * time.Minute
+
+// csvFlush is how many rows are brought on their way at once.
+const csvFlush = 500
+
+// diffCSV streams every row of a difference. What goes wrong after the first row
+// cuts the answer off, so that nobody takes a part for the whole.
+func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projections.DiffQuery) error {
+	ctx, cancel := context.WithTimeout(exchangeOf(r.Context()).from.Context(), csvTime)
+	defer cancel()
+	found, err := s.Reads.Rebuild(ctx, q.RebuildID)
+	if err != nil {
+		return err
+	}
+	out := &diffWriter{w: w, control: nethttp.NewResponseController(w), csv: csv.NewWriter(w), columns: diffColumns(found.Projection)}
+	err = s.Reads.EachDiff(ctx, q, out.row)
+	if err == nil {
+		err = out.close()
+	}
+	if err != nil && out.begun {
+		s.log.WarnContext(ctx, "a difference was cut off", "rebuild", q.RebuildID, "error", err)
+		panic(nethttp.ErrAbortHandler)
+	}
+	return err
+}
+
+func diffColumns(projection string) []string {
+	switch projection {
+	case projections.ProjectionEntitlements:
+		return []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"}
+	case projections.ProjectionDeadLetters:
+		return []string{"id", "tenantId", "feature", "live", "rebuilt"}
+	}
+	return []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount"}
+}
+
+// diffWriter writes rows as CSV, the header before the first.
+type diffWriter struct {
+	w       nethttp.ResponseWriter
+	control *nethttp.ResponseController
+	csv     *csv.Writer
+	columns []string
+	begun   bool
+	rows    int
+}
+
+func (d *diffWriter) begin() error {
+	if d.begun {
+		return nil
+	}
+	d.begun = true
+	d.w.Header().Set("Content-Type", mediaCSV)
+	return d.csv.Write(d.columns)
+}
+
+func (d *diffWriter) row(row projections.DiffRow) error {
+	if err := d.begin(); err != nil {
+		return err
+	}
+	cells := make([]string, len(d.columns))
+	for i, name := range d.columns {
+		cells[i] = diffCell(&row, name)
+	}
+	if err := d.csv.Write(cells); err != nil {
+		return err
+	}
+	if d.rows++; d.rows%csvFlush != 0 {
+		return nil
+	}
+	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // where there are no deadlines, the context ends it
+	d.csv.Flush()
+	return d.csv.Error()
+}
+
+func (d *diffWriter) close() error {
+	if err := d.begin(); err != nil {
+		return err
+	}
+	d.csv.Flush()
+	return d.csv.Error()
+}
+
+// diffCell is a member of a row; "" is null.
+func diffCell(row *projections.DiffRow, name string) string {
+	count := func(n *int64) string {
+		if n == nil {
+			return ""
+		}
+		return strconv.FormatInt(*n, 10)
+	}
+	raw := func(v json.RawMessage) string {
+		if string(v) == "null" {
+			return ""
+		}
+		return string(v)
+	}
+	id := func(v *uuid.UUID) string {
+		if v == nil {
+			return ""
+		}
+		return v.String()
+	}
+	switch name {
+	case "id":
+		return id(row.ID)
+	case "tenantId":
+		return row.TenantID.String()
+	case "feature":
+		return row.Feature
+	case "periodKey":
+		if row.PeriodKey == nil {
+			return ""
+		}
+		return *row.PeriodKey
+	case "subscriptionId":
+		return id(row.SubscriptionID)
+	case "live":
+		return raw(row.Live)
+	case "rebuilt":
+		return raw(row.Rebuilt)
+	case "eventCount":
+		return count(row.EventCount)
+	case "liveEventCount":
+		return count(row.LiveEventCount)
+	}
+	if row.Delta == nil {
+		return ""
+	}
+	return row.Delta.String()
+}
+
+type diffEventsRequest struct {
+	RebuildPath
+	Paging
+	TenantID       string `query:"tenantId" required:"true" format:"uuid"`
+	Feature        string `query:"feature" required:"true"`
+	PeriodKey      string `query:"periodKey" required:"true" example:"2026-05"`
+	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"All of the key's without it."`
+}
+
+type diffEventsAnswer struct {
+	Body struct {
+		Data         []projections.DiffEvent `json:"data" nullable:"false"`
+		NextCursor   *string                 `json:"nextCursor" doc:"null on the last page."`
+		AsOf         events.Position         `json:"asOfPosition"`
+		LiveFold     string                  `json:"liveFold" doc:"The version that the live generation is folded by."`
+		RebuiltFold  string                  `json:"rebuiltFold"`
+		EventsFolded int64                   `json:"eventsFolded" doc:"Verdicts of the tenant that were folded to tell."`
+		Delta        *json.Number            `json:"delta" nullable:"true" doc:"Of the rows; this and what follows on the first page."`
+		Explained    *json.Number            `json:"explained" nullable:"true" doc:"What the events come to."`
+		Unexplained  *json.Number            `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 where rows are not what their own fold makes of the log."`
+		LiveDrift    *json.Number            `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
+		RebuiltDrift *json.Number            `json:"rebuiltDrift" nullable:"true"`
+		Note         string                  `json:"note,omitempty"`
+	} `nameHint:"DiffEvents"`
+}
+
+// driftNote goes with a difference that no event explains.
+const driftNote = "The rows have drifted from what their own fold makes of the log: liveDrift and rebuiltDrift say which. meterplex projections verify tells how far it goes."
+
+func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
+	q, err := in.query()
+	if err != nil {
+		return nil, err
+	}
+	l := list{"diff events", in.RebuildID, in.TenantID, in.Feature, in.PeriodKey, in.SubscriptionID}
+	if _, q.After, err = l.open(in.Cursor); err != nil {
+		return nil, err
+	}
+	d, err := s.Reads.DiffEvents(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	page := listedFrom(l, d.Data, d.Next)
+	answer := &diffEventsAnswer{}
+	b := &answer.Body
+	b.Data, b.NextCursor, b.AsOf = page.Data, page.NextCursor, d.AsOf
+	b.LiveFold, b.RebuiltFold, b.EventsFolded = d.LiveFold, d.RebuiltFold, d.EventsCompare
+	b.Delta, b.Explained, b.Unexplained, b.LiveDrift, b.RebuiltDrift = d.Delta, d.Explained, d.Unexplained, d.LiveDrift, d.RebuiltDrift
+	if d.Unexplained != nil && *d.Unexplained != "0" {
+		b.Note = driftNote
+	}
+	return answer, nil
+}
+
+func (in *diffEventsRequest) query() (q projections.DiffEventsQuery, err error) {
+	q = projections.DiffEventsQuery{Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit}
+	if in.TenantID == "" || in.Feature == "" || in.PeriodKey == "" {
+		return q, newProblem("parameter_missing", "Name the key by tenantId, feature and periodKey")
+	}
+	if q.RebuildID, err = in.id(); err != nil {
+		return q, err
+	}
+	var wrong *domain.Error
+	if q.TenantID, err = idOf(in.TenantID, "tenant_not_found"); err != nil {
+		return q, err
+	}
+	if in.SubscriptionID != "" {
+		q.SubscriptionID, err = idOf(in.SubscriptionID, "parameter_invalid")
+	}
+	if errors.As(err, &wrong) && wrong.Code == "parameter_invalid" {
+		return q, newProblem("parameter_invalid", "subscriptionId is no id")
+	}
+	return q, err
+}

@@ -1,0 +1,384 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	nethttp "net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// twice is a fold with a planted difference: storage counts twice.
+const twice = projections.ProjectionUsage + "/twice"
+
+func foldTwice(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+	key, d, err := projections.FoldUsage(e)
+	if key.Feature == "storage" {
+		d.Amount *= 2
+	}
+	return key, d, err
+}
+
+func twoFolds() map[string]projections.UsageFold {
+	return map[string]projections.UsageFold{projections.UsageAggregatesV1: projections.FoldUsage, twice: foldTwice}
+}
+
+func (w *world) rebuilds(newest string) *commands.Rebuilds {
+	return &commands.Rebuilds{Store: w.log, Now: time.Now, NewID: newID, Projections: []commands.Projection{
+		{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: newest, ByPeriod: true},
+		{Name: projections.ProjectionEntitlements, Consumer: events.GroupEntitlements, Newest: projections.EntitlementReadsV1},
+		{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Newest: projections.DeadLetterEventsV1},
+	}}
+}
+
+// byTwice lets rebuilds of usage be by the fold with the planted difference.
+func byTwice(s *http.Server) {
+	s.Rebuilds.Projections[0].Newest = twice
+	s.Reads.Folds = twoFolds()
+}
+
+// rebuilding runs the workers until the test ends.
+func (w *world) rebuilding() (stop func()) {
+	w.Helper()
+	reads := &projections.Reads{Pool: w.pool, Now: time.Now, Folds: twoFolds()}
+	decide := w.rebuilds(projections.UsageAggregatesV1)
+	b := &projections.Rebuilder{
+		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
+		Consumers: []projections.Consumer{
+			projections.AggregatorConsumer(newID, twoFolds(), twice), projections.DeadLetterConsumer(), projections.EntitlementConsumer()},
+		Verify: func(ctx context.Context, r domain.Rebuild) error {
+			differs, sample, err := reads.Drift(ctx, r)
+			if err == nil {
+				err = reads.SaveReport(ctx, r.ID, sample)
+			}
+			if err != nil {
+				return err
+			}
+			return decide.FinishVerify(ctx, r.ID, differs)
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+// rebuilt is the id of a rebuild that is READY.
+func (w *world) rebuilt(projection string, more map[string]any) string {
+	w.Helper()
+	defer w.rebuilding()()
+	body := map[string]any{"reason": "test"}
+	for k, v := range more {
+		body[k] = v
+	}
+	made := w.do(call{"POST", "/api/v1/projections/" + projection + "/rebuilds", bootstrap, nil, body})
+	var r struct{ ID, State string }
+	w.must(json.Unmarshal(made.body, &r))
+	if made.status != 202 || made.header.Get("Location") != "/api/v1/rebuilds/"+r.ID || r.State == "" {
+		w.Fatalf("%d %v %s", made.status, made.header, made.body)
+	}
+	w.reaches(r.ID, "READY")
+	return r.ID
+}
+
+func (w *world) reaches(id, state string) map[string]any {
+	w.Helper()
+	for {
+		got := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + id, key: bootstrap})
+		if got["state"] == state {
+			return got
+		}
+		if got["state"] == "FAILED" {
+			w.Fatalf("%v", got)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (w *world) get(path string) map[string]any {
+	w.Helper()
+	return w.want(200, call{method: "GET", path: "/api/v1" + path, key: bootstrap})
+}
+
+func (w *world) decide(id, step string) map[string]any {
+	w.Helper()
+	return w.want(202, call{"POST", "/api/v1/rebuilds/" + id + "/" + step, bootstrap, nil, `{"reason":"test"}`})
+}
+
+// figure is a tenant's total of storage, as readers see it.
+func (w *world) figure(p *party) string {
+	w.Helper()
+	data := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=storage", key: p.key})["data"].([]any)
+	return data[0].(map[string]any)["amount"].(json.Number).String()
+}
+
+func newRebuildWorld(t *testing.T) (*world, *party, *party) {
+	w := newWorld(t, byTwice)
+	w.catalogue()
+	a, b := w.party("A"), w.party("B")
+	for i, p := range []*party{a, b, a} {
+		w.ingest(p, batch(event(fmt.Sprint("s", i), map[string]any{"feature": "storage", "amount": 10 + i}), event(fmt.Sprint("c", i), nil)))
+	}
+	w.fold()
+	return w, a, b
+}
+
+func TestARebuildFromItsStartToItsRollback(t *testing.T) {
+	w, a, b := newRebuildWorld(t)
+	id := w.rebuilt("usage_aggregates", nil)
+	w.refused(w.do(call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"again"}`}), 409, "rebuild_in_progress")
+	d := w.get("/rebuilds/" + id + "/diff")
+	rows, totals, kept := d["data"].([]any), d["totals"].(map[string]any), d["conservation"].(map[string]any)
+	if len(rows) != 2 || totals["live"].(json.Number) != "36" || totals["rebuilt"].(json.Number) != "69" || totals["delta"].(json.Number) != "33" ||
+		totals["keys"].(json.Number) != "4" || kept["holds"] != true || kept["counted"].(json.Number) != "6" || len(d["asOfPositions"].([]any)) != 32 {
+		t.Errorf("%v", d)
+	}
+	all := w.get("/rebuilds/" + id + "/diff?all=true&tenantId=" + b.id)
+	if len(all["data"].([]any)) != 2 {
+		t.Errorf("%v", all)
+	}
+	e := w.get("/rebuilds/" + id + "/diff/events?feature=storage&periodKey=lifetime&limit=1&tenantId=" + a.id)
+	first := e["data"].([]any)[0].(map[string]any)
+	if first["eventId"] != "s0" || first["delta"].(json.Number) != "10" || e["explained"].(json.Number) != "22" || e["unexplained"].(json.Number) != "0" || e["nextCursor"] == nil || e["note"] != nil {
+		t.Errorf("%v", e)
+	}
+	next := w.get("/rebuilds/" + id + "/diff/events?feature=storage&periodKey=lifetime&limit=1&tenantId=" + a.id + "&cursor=" + e["nextCursor"].(string))
+	if next["data"].([]any)[0].(map[string]any)["eventId"] != "s2" || next["nextCursor"] != nil {
+		t.Errorf("%v", next)
+	}
+	if w.figure(a) != "22" {
+		t.Error("readers see a rebuild that nobody promoted")
+	}
+	if got := w.decide(id, "promote"); got["state"] != "PROMOTED" || got["canRollBackUntil"] == nil || w.figure(a) != "44" || w.figure(b) != "22" {
+		t.Errorf("promoted: %v, %s", got, w.figure(a))
+	}
+	w.refused(w.do(call{"POST", "/api/v1/rebuilds/" + id + "/promote", bootstrap, nil, `{"reason":"again"}`}), 409, "rebuild_promoted")
+	w.refused(w.do(call{"POST", "/api/v1/rebuilds/" + id + "/abandon", bootstrap, nil, `{"reason":"no"}`}), 409, "rebuild_promoted")
+	if got := w.decide(id, "rollback"); got["state"] != "ROLLED_BACK" || w.figure(a) != "22" {
+		t.Errorf("rolled back: %v", got)
+	}
+	w.refused(w.do(call{"POST", "/api/v1/rebuilds/" + id + "/rollback", bootstrap, nil, `{"reason":"again"}`}), 409, "rebuild_not_promoted")
+	if got := w.decide(id, "promote"); got["state"] != "PROMOTED" || w.figure(a) != "44" {
+		t.Errorf("promoted again: %v", got)
+	}
+	all = w.get("/projections")
+	usage := all["data"].([]any)[2].(map[string]any)
+	if usage["foldVersion"] != twice || usage["generation"].(json.Number) != "2" || usage["lagEvents"].(json.Number) != "0" || usage["lastRebuild"].(map[string]any)["id"] != id {
+		t.Errorf("%v", usage)
+	}
+	w.decide(id, "rollback")
+	w.decide(id, "abandon")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff", key: bootstrap}), 409, "rebuild_not_ready")
+}
+
+// TestIdempotencyKeyStartsOneRebuild retries a start whose answer was lost.
+func TestIdempotencyKeyStartsOneRebuild(t *testing.T) {
+	w, a, _ := newRebuildWorld(t)
+	start := call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, map[string]string{"Idempotency-Key": "k1"},
+		`{"reason":"r","tenantId":"` + a.id + `","periodKey":"lifetime","workers":2}`}
+	first, second := w.want(202, start), w.want(202, start)
+	if first["id"] != second["id"] || first["tenantId"] != a.id || first["periodKey"] != "lifetime" || first["workers"].(json.Number) != "2" {
+		t.Errorf("%v\n%v", first, second)
+	}
+	if got := w.get("/rebuilds")["data"].([]any); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + first["id"].(string) + "/diff", key: bootstrap}), 409, "rebuild_not_ready")
+	w.refused(w.do(call{"POST", "/api/v1/rebuilds/" + first["id"].(string) + "/promote", bootstrap, nil, `{"reason":"r"}`}), 409, "rebuild_not_ready")
+}
+
+func TestDifferenceAsCSVIsWhole(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	id := w.rebuilt("usage_aggregates", nil)
+	for _, c := range []call{
+		{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff?all=true", key: bootstrap, header: map[string]string{"Accept": "text/csv"}},
+		{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff?all=true&format=csv", key: bootstrap},
+	} {
+		a := w.do(c)
+		rows, err := csv.NewReader(strings.NewReader(string(a.body))).ReadAll()
+		if err != nil || a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/csv") || len(rows) != 5 || rows[0][0] != "tenantId" || len(rows[1]) != 9 {
+			t.Errorf("%v %d %v %s", err, a.status, a.header, a.body)
+		}
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff?format=csv&limit=5", key: bootstrap}), 400, "parameter_invalid")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + newID().String() + "/diff?format=csv", key: bootstrap}), 404, "rebuild_not_found")
+}
+
+func TestP5_VerifyFindsDriftAndRepairsIt(t *testing.T) {
+	w, a, _ := newRebuildWorld(t)
+	wait := map[string]string{"Prefer": "wait=30"}
+	verify := call{"POST", "/api/v1/projections/entitlement_reads/verify", bootstrap, wait, nil}
+	defer w.rebuilding()()
+	clean := w.want(200, verify)
+	if clean["differs"].(json.Number) != "0" || clean["repaired"] != false || clean["state"] != "ABANDONED" {
+		t.Errorf("clean: %v", clean)
+	}
+	_, err := w.pool.Exec(t.Context(), `UPDATE entitlement_usage SET used = used + 5 WHERE tenant_id = $1 AND feature = 'storage'`, a.id)
+	w.must(err)
+	found := w.want(200, verify)
+	drift := found["drift"].([]any)
+	if found["differs"].(json.Number) != "1" || len(drift) != 1 || drift[0].(map[string]any)["delta"].(json.Number) != "-5" {
+		t.Errorf("drifted: %v", found)
+	}
+	kept := w.get("/rebuilds/" + found["rebuildId"].(string))
+	if len(kept["drift"].([]any)) != 1 || kept["differs"].(json.Number) != "1" {
+		t.Errorf("kept: %v", kept)
+	}
+	verify.body = `{"repair":true}`
+	w.refused(w.do(verify), 400, "reason_required")
+	verify.body = `{"repair":true,"reason":"drift"}`
+	if got := w.want(200, verify); got["repaired"] != true || got["state"] != "PROMOTED" {
+		t.Errorf("repaired: %v", got)
+	}
+	verify.body = nil
+	if got := w.want(200, verify); got["differs"].(json.Number) != "0" {
+		t.Errorf("after the repair: %v", got)
+	}
+	verify.header = nil
+	later := w.do(verify)
+	if later.status != 202 || !strings.HasPrefix(later.header.Get("Location"), "/api/v1/rebuilds/") {
+		t.Errorf("%d %v %s", later.status, later.header, later.body)
+	}
+}
+
+// TestProgressIsStreamed watches a rebuild from before it is worked on to its end.
+func TestProgressIsStreamed(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
+	if a := w.do(call{method: "HEAD", path: "/api/v1/rebuilds/" + id + "/events", key: bootstrap}); a.status != 200 {
+		t.Errorf("HEAD: %d", a.status)
+	}
+	request, err := nethttp.NewRequestWithContext(t.Context(), "GET", w.url+"/api/v1/rebuilds/"+id+"/events", nil)
+	w.must(err)
+	request.Header.Set("Authorization", "Bearer "+bootstrap)
+	response, err := w.client.Do(request)
+	w.must(err)
+	defer response.Body.Close()
+	if response.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%v", response.Header)
+	}
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	name, seen, last := "", []string{}, struct {
+		State    string
+		Progress struct{ EventsDone, EventsTotal int64 }
+	}{}
+	var stop func()
+	for lines.Scan() {
+		line := lines.Text()
+		if after, ok := strings.CutPrefix(line, "event: "); ok {
+			name = after
+		}
+		if after, ok := strings.CutPrefix(line, "data: "); ok {
+			w.must(json.Unmarshal([]byte(after), &last))
+			if seen = append(seen, name+" "+last.State); len(seen) == 1 {
+				stop = w.rebuilding()
+				defer stop()
+			}
+		}
+	}
+	if len(seen) < 3 || seen[0] != "progress FOLDING" && seen[0] != "progress CATCHING_UP" || seen[len(seen)-1] != "done READY" || last.Progress.EventsDone != last.Progress.EventsTotal || last.Progress.EventsTotal == 0 {
+		t.Errorf("%v %+v", seen, last)
+	}
+}
+
+// TestStreamsEndWithTheServer shuts a server down while somebody watches.
+func TestStreamsEndWithTheServer(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
+	s := w.server()
+	handler, err := s.Handler()
+	w.must(err)
+	server := http.NewServer("127.0.0.1:0", handler)
+	listener, err := net.Listen("tcp", server.Addr)
+	w.must(err)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	defer func() { <-served }()
+	address := listener.Addr().String()
+	request, err := nethttp.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/api/v1/rebuilds/"+id+"/events", nil)
+	w.must(err)
+	request.Header.Set("Authorization", "Bearer "+bootstrap)
+	response, err := w.client.Do(request)
+	w.must(err)
+	defer response.Body.Close()
+	if err := server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := bufio.NewReader(response.Body).ReadString(0); err == nil || err.Error() != "EOF" {
+		t.Error(err)
+	}
+}
+
+// badRebuilds are requests that must be refused.
+func badRebuilds(id string) []badInput {
+	start, one := "/api/v1/projections/usage_aggregates/rebuilds", "/api/v1/rebuilds/"+id
+	post := func(path, body string) call { return call{"POST", path, bootstrap, nil, body} }
+	get := func(path string) call { return call{method: "GET", path: path, key: bootstrap} }
+	nobody := "/api/v1/rebuilds/" + uuid.Must(uuid.NewV7()).String()
+	key := "tenantId=" + uuid.NewString() + "&feature=storage&periodKey=2026-05"
+	return []badInput{
+		{"no such projection", post("/api/v1/projections/nothing/rebuilds", `{"reason":"r"}`), 404, "projection_not_found"},
+		{"verify of none", post("/api/v1/projections/nothing/verify", `{}`), 404, "projection_not_found"},
+		{"without a reason", post(start, `{}`), 400, "member_missing"},
+		{"an empty reason", post(start, `{"reason":" "}`), 400, "reason_required"},
+		{"a long reason", post(start, `{"reason":"`+strings.Repeat("r", 501)+`"}`), 400, "reason_invalid"},
+		{"a period that is none", post(start, `{"reason":"r","periodKey":"2026-13"}`), 400, "period_key_invalid"},
+		{"a period of what has none", post("/api/v1/projections/entitlement_reads/rebuilds", `{"reason":"r","periodKey":"2026-05"}`), 400, "scope_invalid"},
+		{"too many workers", post(start, `{"reason":"r","workers":33}`), 400, "workers_invalid"},
+		{"no workers", post(start, `{"reason":"r","workers":0}`), 400, "workers_invalid"},
+		{"a tenant that is none", post(start, `{"reason":"r","tenantId":"x"}`), 404, "tenant_not_found"},
+		{"nobody's tenant", post(start, `{"reason":"r","tenantId":"`+uuid.NewString()+`"}`), 404, "tenant_not_found"},
+		{"misspelt", post(start, `{"reason":"r","tenantID":"x"}`), 400, "unknown_member"},
+		{"promote without a reason", post(one+"/promote", `{}`), 400, "member_missing"},
+		{"promote nothing", post(nobody+"/promote", `{"reason":"r"}`), 404, "rebuild_not_found"},
+		{"abandon nothing", post(nobody+"/abandon", `{"reason":"r"}`), 404, "rebuild_not_found"},
+		{"roll back nothing", post(nobody+"/rollback", `{"reason":"r"}`), 404, "rebuild_not_found"},
+		{"read nothing", get(nobody), 404, "rebuild_not_found"},
+		{"read no id", get("/api/v1/rebuilds/x"), 404, "rebuild_not_found"},
+		{"watch nothing", get(nobody + "/events"), 404, "rebuild_not_found"},
+		{"difference of nothing", get(nobody + "/diff"), 404, "rebuild_not_found"},
+		{"events of nothing", get(nobody + "/diff/events?" + key), 404, "rebuild_not_found"},
+		{"all of it", get(one + "/diff?all=yes"), 400, "parameter_invalid"},
+		{"another format", get(one + "/diff?format=xml"), 400, "parameter_invalid"},
+		{"a page too large", get(one + "/diff?limit=1001"), 400, "parameter_invalid"},
+		{"a cursor that is none", get(one + "/diff?cursor=abc"), 400, "cursor_invalid"},
+		{"a misspelt filter", get(one + "/diff?period=2026-05"), 400, "unknown_parameter"},
+		{"a key without a feature", get(one + "/diff/events?tenantId=" + uuid.NewString() + "&periodKey=2026-05"), 400, "parameter_missing"},
+		{"a subscription that is none", get(one + "/diff/events?subscriptionId=x&" + key), 400, "parameter_invalid"},
+		{"rebuilds' cursor", get("/api/v1/rebuilds?cursor=abc"), 400, "cursor_invalid"},
+	}
+}
+
+func TestBadRequestsAboutRebuilds(t *testing.T) {
+	w, _, _ := newRebuildWorld(t)
+	id := w.rebuilt("usage_aggregates", nil)
+	before := w.stored()
+	for _, c := range badRebuilds(id) {
+		t.Run(c.name, func(t *testing.T) {
+			inner := *w
+			inner.TB = t
+			inner.refused(inner.do(c.call), c.status, c.code)
+		})
+	}
+	if after := w.stored(); after != before {
+		t.Errorf("%d events were stored by requests that were refused", after-before)
+	}
+	cursor := w.get("/rebuilds/" + id + "/diff?all=true&limit=1")["nextCursor"].(string)
+	w.refused(w.do(call{method: "GET", path: "/api/v1/rebuilds/" + id + "/diff?limit=1&cursor=" + cursor, key: bootstrap}), 400, "cursor_invalid")
+	w.get("/rebuilds/" + id + "/diff?all=true&limit=1&cursor=" + cursor)
+}

@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// clockMargin is how far the clocks of those who record and those who publish may
+// be apart. Who goes back too far reads a little more that he knows.
+const clockMargin = time.Minute
+
+// Rewind is a watermill.Mover: it commits, for a group without members, the offsets
+// of what was published at or after a time, where that is before what the group has
+// committed. A partition of which the group has committed nothing is read from its
+// start anyway.
+func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
+	group, topic = a.cfg.TopicPrefix+group, a.cfg.TopicPrefix+topic
+	committed, err := a.admin.FetchOffsets(ctx, group)
+	if err == nil {
+		err = committed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the offsets of %s: %w", group, err)
+	}
+	var steps []events.ReplayStep
+	back := kadm.Offsets{}
+	for at, partitions := range byTime(from) {
+		listed, err := a.offsetsAt(ctx, topic, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range partitions {
+			was, known := committed.Lookup(topic, int32(p))
+			to, there := listed.Lookup(topic, int32(p))
+			if !known || !there || was.At < 0 {
+				continue
+			}
+			// Those that stay are committed, too: the broker refuses it while the group
+			// has members, who would go on from where they are.
+			back.AddOffset(topic, int32(p), min(was.At, to.Offset), -1)
+			if to.Offset < was.At {
+				steps = append(steps, events.ReplayStep{Partition: p, From: was.At, To: to.Offset})
+			}
+		}
+	}
+	if len(back) == 0 {
+		return nil, nil
+	}
+	done, err := a.admin.CommitOffsets(ctx, group, back)
+	if err == nil {
+		err = done.Error()
+	}
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.NonEmptyGroup) || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) {
+		return nil, fmt.Errorf("move the offsets of %s: %w", group, watermill.ErrGroupBusy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("move the offsets of %s: %w", group, err)
+	}
+	return steps, nil
+}
+
+func byTime(from map[int16]int64) map[int64][]int16 {
+	groups := map[int64][]int16{}
+	for p, at := range from {
+		groups[at] = append(groups[at], p)
+	}
+	return groups
+}
+
+func (a *Admin) offsetsAt(ctx context.Context, topic string, at int64) (kadm.ListedOffsets, error) {
+	var listed kadm.ListedOffsets
+	var err error
+	if at < 0 {
+		listed, err = a.admin.ListStartOffsets(ctx, topic)
+	} else {
+		listed, err = a.admin.ListOffsetsAfterMilli(ctx, max(at-clockMargin.Milliseconds(), 0), topic)
+	}
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the offsets of %s: %w", topic, err)
+	}
+	return listed, nil
+}

@@ -1,0 +1,206 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// put publishes records, one after the other, to a partition of usage.raw.
+func put(t testing.TB, p *kafka.Publisher, partition int16, values ...string) {
+	t.Helper()
+	var records []events.Record
+	for _, v := range values {
+		records = append(records, events.Record{Topic: events.TopicUsageRaw, Partition: partition, Value: []byte(v)})
+	}
+	if _, err := p.PublishRecords(context.Background(), records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reading subscribes, acknowledges everything and tells it, until stop.
+func reading(t testing.TB, sub message.Subscriber) (values <-chan string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	in, err := sub.Subscribe(ctx, events.TopicUsageRaw.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, done := make(chan string, 10_000), make(chan struct{})
+	go func() {
+		defer close(done)
+		for msg := range in {
+			records, err := kafka.Records(msg)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, r := range records {
+				out <- string(r.Value)
+			}
+			msg.Ack()
+		}
+	}()
+	return out, func() {
+		cancel()
+		<-done
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func next(t testing.TB, values <-chan string, n int) (got []string) {
+	t.Helper()
+	for range n {
+		select {
+		case v := <-values:
+			got = append(got, v)
+		case <-time.After(patience):
+			t.Fatalf("%d of %d records came: %v", len(got), n, got)
+		}
+	}
+	return got
+}
+
+func want(t testing.TB, got []string, wanted ...string) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(wanted) {
+		t.Errorf("%v came, want %v", got, wanted)
+	}
+}
+
+// A group's committed offset lies behind the end of the topic, as after a broker
+// lost its data and kept its offsets: the group begins at the oldest record, and
+// does not wait for the offset to come to be.
+func TestP11_OffsetBeyondTheEndStallsNobody(t *testing.T) {
+	for name, open := range map[string]func(kafka.SubscriberConfig) (message.Subscriber, error){
+		"batches":  func(c kafka.SubscriberConfig) (message.Subscriber, error) { return kafka.NewSubscriber(c) },
+		"low rate": kafka.NewLowRateSubscriber,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			makeTopic(t, cfg, events.TopicUsageRaw)
+			p := newPublisher(t, cfg)
+			defer p.Close()
+			put(t, p, 3, "a", "b", "c")
+			at := kadm.Offsets{}
+			at.AddOffset(cfg.TopicPrefix+"usage.raw", 3, 100_000, -1)
+			if err := client(t).CommitAllOffsets(t.Context(), cfg.TopicPrefix+"g", at); err != nil {
+				t.Fatal(err)
+			}
+			sub, err := open(kafka.SubscriberConfig{Config: cfg, Group: "g"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			values, stop := reading(t, sub)
+			defer stop()
+			want(t, next(t, values, 3), "a", "b", "c")
+			put(t, p, 3, "d")
+			want(t, next(t, values, 1), "d")
+		})
+	}
+}
+
+// due is a rewind that is asked for once.
+type due struct {
+	ask  chan *watermill.Rewind
+	now  *watermill.Rewind
+	done chan []events.ReplayStep
+}
+
+func (d *due) Due(context.Context, string) (*watermill.Rewind, error) {
+	select {
+	case d.now = <-d.ask:
+	default:
+	}
+	return d.now, nil
+}
+
+func (d *due) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, failure string) error {
+	if failure != "" {
+		return errors.New(failure)
+	}
+	d.now = nil
+	d.done <- steps
+	return nil
+}
+
+func all(ms int64) map[int16]int64 {
+	from := map[int16]int64{}
+	for p := range int16(events.Partitions) {
+		from[p] = ms
+	}
+	return from
+}
+
+// A group that reads goes back: to the start, and to a time, which is that of what
+// came since; never forward.
+func TestGroupGoesBackWhileItReads(t *testing.T) {
+	cfg := config(t)
+	admin := makeTopic(t, cfg, events.TopicUsageRaw)
+	p := newPublisher(t, cfg)
+	defer p.Close()
+	put(t, p, 3, "a", "b")
+	put(t, p, 4, "x")
+	rewinds := &due{ask: make(chan *watermill.Rewind, 1), done: make(chan []events.ReplayStep, 1)}
+	values, stop := reading(t, &watermill.Rewindable{
+		Inner: newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}), Group: "g", Rewinds: rewinds, Move: admin.Rewind,
+		Logger: logger(), Every: 20 * time.Millisecond,
+	})
+	defer stop()
+	next(t, values, 3)
+
+	rewinds.ask <- &watermill.Rewind{From: map[int16]int64{3: -1}}
+	if steps := <-rewinds.done; len(steps) != 1 || steps[0] != (events.ReplayStep{Partition: 3, From: 2, To: 0}) {
+		t.Errorf("went back %v", steps)
+	}
+	want(t, next(t, values, 2), "a", "b")
+
+	rewinds.ask <- &watermill.Rewind{From: all(time.Now().Add(time.Hour).UnixMilli())}
+	if steps := <-rewinds.done; len(steps) != 0 {
+		t.Errorf("went forward to a time to come: %v", steps)
+	}
+	put(t, p, 3, "c")
+	want(t, next(t, values, 1), "c")
+
+	rewinds.ask <- &watermill.Rewind{From: all(time.Now().Add(-10 * time.Minute).UnixMilli())}
+	if steps := <-rewinds.done; len(steps) != 2 {
+		t.Errorf("went back %v", steps)
+	}
+	if got := next(t, values, 4); len(got) != 4 {
+		t.Error(got)
+	}
+}
+
+// A group with members is not moved: they would go on from where they are.
+func TestBusyGroupIsNotMoved(t *testing.T) {
+	cfg := config(t)
+	admin := makeTopic(t, cfg, events.TopicUsageRaw)
+	p := newPublisher(t, cfg)
+	defer p.Close()
+	put(t, p, 3, "a", "b")
+	values, stop := reading(t, newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}))
+	next(t, values, 2)
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if _, err = admin.Rewind(t.Context(), "g", "usage.raw", all(-1)); err != nil {
+			break // until the member has committed something there is nothing to move
+		}
+	}
+	if !errors.Is(err, watermill.ErrGroupBusy) {
+		t.Errorf("a group with a member was moved: %v", err)
+	}
+	stop()
+	if steps, err := admin.Rewind(t.Context(), "g", "usage.raw", all(-1)); err != nil || len(steps) != 1 {
+		t.Errorf("the group is empty: %v %v", steps, err)
+	}
+}

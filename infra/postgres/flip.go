@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"fmt"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// What is fed is locked, partition by partition, as consumers lock it: none of them
+// can part from a generation, or dead-letter an event, while a flip decides.
+const (
+	lockFed = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND joined ORDER BY partition, generation FOR UPDATE`
+
+	nextFlip = `SELECT max(greatest(flip, undone_flip)) + 1 FROM projection_pointers WHERE projection = $1`
+	addFlip  = `INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip) VALUES ($1, $2, $3, $4, $5)`
+	undoFlip = `UPDATE projection_pointers SET undone_flip = $3 WHERE projection = $1 AND flip = $2 AND undone_flip IS NULL`
+
+	// A pointer that a later one covers wholly shows nothing.
+	showFlips = `UPDATE projection_pointers p SET live = p.undone_flip IS NULL AND NOT EXISTS (
+  SELECT FROM projection_pointers later
+  WHERE later.projection = p.projection AND later.flip > p.flip AND later.undone_flip IS NULL
+    AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))
+ WHERE p.projection = $1`
+	serveFlips = `UPDATE consumer_checkpoints c SET serving = s.serving
+ FROM (SELECT g.generation, EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS serving
+       FROM projection_generations g WHERE g.projection = $1) s
+ WHERE c.consumer = $2 AND c.generation = s.generation AND c.joined AND c.serving <> s.serving`
+
+	// Generations that cannot be shown: broken, dropped, or not fed in each of their partitions.
+	findUnfed = `SELECT g.generation, coalesce(g.broken, CASE WHEN g.dropped_at IS NULL THEN 'it is not fed in every partition' ELSE 'it was dropped' END)
+ FROM projection_generations g
+ WHERE g.projection = $1 AND (g.generation = $3 OR EXISTS (
+     SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation))
+   AND (g.broken IS NOT NULL OR g.dropped_at IS NOT NULL OR
+        (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $2 AND c.generation = g.generation AND c.joined)
+        < CASE WHEN g.tenant_id = '00000000-0000-0000-0000-000000000000' THEN 32 ELSE 1 END)
+ ORDER BY g.generation LIMIT 1`
+
+	// A fold that moves events into a period or out of it would count them twice, or
+	// not at all, where that period alone is shown.
+	findMoved = `SELECT EXISTS (SELECT FROM usage_aggregates a
+ WHERE a.period_key = $2 AND ($1::uuid = '00000000-0000-0000-0000-000000000000' OR a.tenant_id = $1)
+   AND (a.generation = $3 OR a.generation = (
+     SELECT p.generation FROM projection_pointers p
+     WHERE p.live AND p.projection = 'usage_aggregates' AND p.generation <> $3
+       AND p.tenant_id IN (a.tenant_id, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (a.period_key, '')
+     ORDER BY p.flip DESC LIMIT 1))
+ GROUP BY a.tenant_id
+ HAVING sum(a.applied_count) FILTER (WHERE a.generation = $3) IS DISTINCT FROM sum(a.applied_count) FILTER (WHERE a.generation <> $3))`
+
+	findLaterFlip = `SELECT EXISTS (SELECT FROM projection_pointers p
+ WHERE p.projection = $1 AND p.undone_flip IS NULL AND p.flip > $2
+   AND (p.tenant_id IN ($3, '00000000-0000-0000-0000-000000000000') OR $3 = '00000000-0000-0000-0000-000000000000')
+   AND (p.period_key IN ($4, '') OR $4 = ''))`
+)
+
+// Flip implements commands.RebuildTx.
+func (t *changeTx) Flip(r *domain.Rebuild) (int, error) {
+	if err := t.exec("flip", lockFed, r.Consumer); err != nil {
+		return 0, err
+	}
+	if err := t.refuseUnfed(r, r.Generation, "generation_broken", "the new generation cannot be shown: %s; abandon it and start another rebuild"); err != nil {
+		return 0, err
+	}
+	if err := t.refuseMoved(r); err != nil {
+		return 0, err
+	}
+	flip, err := t.nextFlip(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip); err != nil {
+		return 0, err
+	}
+	return flip, t.show(r)
+}
+
+// Unflip implements commands.RebuildTx.
+func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
+	if err := t.exec("flip", lockFed, r.Consumer); err != nil {
+		return 0, err
+	}
+	var later bool
+	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&later); err != nil {
+		return 0, fmt.Errorf("looking for later flips: %w", err)
+	}
+	if later {
+		return 0, &domain.Error{Code: "rebuild_superseded", Message: "A later rebuild of the same figures was promoted; roll that one back first"}
+	}
+	flip, err := t.nextFlip(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.exec("flip", undoFlip, r.Projection, r.Flip, flip); err != nil {
+		return 0, err
+	}
+	if err := t.show(r); err != nil {
+		return 0, err
+	}
+	return flip, t.refuseUnfed(r, 0, "rollback_expired", "what readers saw before cannot be shown any more: %s; start another rebuild")
+}
+
+func (t *changeTx) refuseMoved(r *domain.Rebuild) error {
+	if r.PeriodKey == "" {
+		return nil
+	}
+	var moved bool
+	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
+		return fmt.Errorf("counting a period's events: %w", err)
+	}
+	if moved {
+		return &domain.Error{Code: "period_not_conserved", Message: "The new fold counts other events in this period than the live one: alone it would count some twice, or not at all. Rebuild all periods"}
+	}
+	return nil
+}
+
+func (t *changeTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
+	if err := t.tx.QueryRow(t.ctx, nextFlip, r.Projection).Scan(&flip); err != nil {
+		return 0, fmt.Errorf("numbering a flip: %w", err)
+	}
+	return flip, nil
+}
+
+func (t *changeTx) show(r *domain.Rebuild) error {
+	if err := t.exec("flip", showFlips, r.Projection); err != nil {
+		return err
+	}
+	return t.exec("flip", serveFlips, r.Projection, r.Consumer)
+}
+
+// refuseUnfed refuses where a generation, or one that readers would see, is not at
+// the position of all others.
+func (t *changeTx) refuseUnfed(r *domain.Rebuild, generation int, code, message string) error {
+	var number int
+	var why string
+	row := t.tx.QueryRow(t.ctx, findUnfed, r.Projection, r.Consumer, generation)
+	found, err := one(&number, "generation", row.Scan(&number, &why))
+	if err != nil || found == nil {
+		return err
+	}
+	return &domain.Error{Code: code, Message: fmt.Sprintf(message, fmt.Sprintf("generation %d: %s", number, why))}
+}

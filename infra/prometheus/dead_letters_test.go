@@ -1,0 +1,95 @@
+package prometheus
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
+// series gathers a metric's values by their labels, in the order of the labels' names.
+func series(t *testing.T, registry *prom.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := ""
+			for _, l := range m.GetLabel() {
+				labels += l.GetValue() + " "
+			}
+			if f.GetName() == name {
+				values[labels] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return values
+}
+
+func TestOpenDeadLettersAreCounted(t *testing.T) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for i, status := range []string{"FAILED", "FAILED", "RETRYING", "RESOLVED", "DISCARDED"} {
+		if _, err := pool.Exec(t.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
+			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+			VALUES (1, $1, 3, $2, 'VALIDATION', $3, 'c', 'r', '', 'f', $4, 't', 0, now(), now())`, uuid.New(), uuid.New(), status, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prom.NewRegistry()
+	m := New(registry)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Watch(ctx, pool, registry) }()
+	for len(series(t, registry, "meterplex_dead_letters")) < 8 {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	got := series(t, registry, "meterplex_dead_letters")
+	if got["VALIDATION FAILED "] != 2 || got["VALIDATION RETRYING "] != 1 || got["AGGREGATION FAILED "] != 0 {
+		t.Error(got)
+	}
+}
+
+func TestDeadLettersOfEachStageAreTold(t *testing.T) {
+	registry := prom.NewRegistry()
+	m := New(registry)
+	applied := []events.Envelope{{Subject: events.UsageRejected}, {Subject: events.UsageRejected}, {Subject: events.UsageConflicted},
+		{Subject: events.UsageRefused}, {Subject: events.DeadLetterClosed}}
+	m.Observe(&projections.Consumer{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter}, projections.Batch{Applied: applied})
+	m.Observe(&projections.Consumer{Name: events.GroupEntitlements}, projections.Batch{Applied: applied})
+	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated},
+		projections.Batch{Applied: make([]events.Envelope, 3), Failed: make([]projections.Failure, 1)})
+	m.Relay().Withheld(events.TopicUsageRaw)
+	got := series(t, registry, "meterplex_events_dlq_total")
+	want := map[string]float64{"VALIDATION usage.raw ": 2, "INGESTION usage.raw ": 1, "INGESTION usage.commands ": 1,
+		"AGGREGATION usage.validated ": 1, "PUBLISHING usage.raw ": 1}
+	for labels, n := range want {
+		if got[labels] != n {
+			t.Errorf("%q is %v: %s", labels, got[labels], fmt.Sprint(got))
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package prometheus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// projectionGauges tell how new projections are, whether they are what the log says,
+// and how far rebuilds are.
+type projectionGauges struct {
+	lagEvents, lagSeconds  *prom.GaugeVec
+	drift, broken          *prom.GaugeVec
+	rebuilds, done, wanted *prom.GaugeVec
+}
+
+func newProjectionGauges() *projectionGauges {
+	gauge := func(name, help string, labels ...string) *prom.GaugeVec {
+		return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_" + name, Help: help}, labels)
+	}
+	return &projectionGauges{
+		lagEvents:  gauge("projection_lag_events", "Positions of the log between what readers see and the last of its source; consumers without a projection by their own name.", "projection"),
+		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that readers do not see yet.", "projection"),
+		drift:      gauge("projection_drift_rows", "Keys whose live rows were not as the log says, by the last verify.", "projection"),
+		broken:     gauge("projection_broken_generations", "Generations that are kept but fed no longer: they cannot be promoted or gone back to.", "projection"),
+		rebuilds:   gauge("rebuilds_open", "Rebuilds under way or waiting for a decision.", "projection", "state"),
+		done:       gauge("rebuild_events_done", "Events folded by rebuilds that are not READY yet.", "projection"),
+		wanted:     gauge("rebuild_events_total", "Events that those have to fold to stand where readers do.", "projection"),
+	}
+}
+
+func (g *projectionGauges) all() []*prom.GaugeVec {
+	return []*prom.GaugeVec{g.lagEvents, g.lagSeconds, g.drift, g.broken, g.rebuilds, g.done, g.wanted}
+}
+
+// Describe implements prom.Collector.
+func (g *projectionGauges) Describe(c chan<- *prom.Desc) {
+	for _, v := range g.all() {
+		v.Describe(c)
+	}
+}
+
+// Collect implements prom.Collector.
+func (g *projectionGauges) Collect(c chan<- prom.Metric) {
+	for _, v := range g.all() {
+		v.Collect(c)
+	}
+}
+
+// All generations that are joined stand at one position; those that are rebuilt do
+// not count. $1 is the topic by consumer, $2 the projection.
+const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), sum(greatest(s.source - c.position, 0))::float8,
+  coalesce(greatest(extract(epoch FROM now() - min(n.recorded_at)), 0), 0)::float8
+ FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
+ JOIN log_heads h USING (partition)
+ CROSS JOIN LATERAL (SELECT ($1::jsonb ->> c.consumer)::int AS topic) t
+ CROSS JOIN LATERAL (SELECT CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic] END AS source) s
+ LEFT JOIN LATERAL (
+  SELECT l.recorded_at FROM event_log_rows l
+  WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic)
+  ORDER BY l.position LIMIT 1) n ON true
+ GROUP BY c.consumer`
+
+// A projection that was never verified has no drift to tell.
+const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,
+  (SELECT r.differs::float8 FROM projection_rebuilds r WHERE r.projection = g.projection AND r.differs IS NOT NULL ORDER BY r.ended_at DESC, r.id DESC LIMIT 1)
+ FROM projection_generations g GROUP BY g.projection`
+
+const openRebuildsSQL = `SELECT r.projection, r.state, count(DISTINCT r.id)::float8,
+  coalesce(sum(least(c.position, l.position)) FILTER (WHERE r.state <> 'READY'), 0)::float8, coalesce(sum(l.position) FILTER (WHERE r.state <> 'READY'), 0)::float8
+ FROM projection_rebuilds r
+ JOIN rebuild_units u ON u.rebuild_id = r.id
+ JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition
+ CROSS JOIN LATERAL (
+  SELECT max(l.position) AS position FROM consumer_checkpoints l WHERE l.consumer = r.consumer AND l.partition = u.partition AND l.joined) l
+ WHERE r.state IN ('FOLDING', 'CATCHING_UP', 'READY')
+ GROUP BY r.projection, r.state`
+
+func (g *projectionGauges) read(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	if err := g.readLag(ctx, pool); err != nil {
+		return fmt.Errorf("reading how far projections are: %w", err)
+	}
+	if err := g.readDrift(ctx, pool); err != nil {
+		return fmt.Errorf("reading what verifies found: %w", err)
+	}
+	if err := g.readRebuilds(ctx, pool); err != nil {
+		return fmt.Errorf("reading how far rebuilds are: %w", err)
+	}
+	return nil
+}
+
+func (g *projectionGauges) readLag(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, lagSQL, topicsOfConsumers(), projectionsOfConsumers())
+	if err != nil {
+		return err
+	}
+	var name string
+	var behind, age float64
+	_, err = pgx.ForEachRow(rows, []any{&name, &behind, &age}, func() error {
+		g.lagEvents.WithLabelValues(name).Set(behind)
+		g.lagSeconds.WithLabelValues(name).Set(age)
+		return nil
+	})
+	return err
+}
+
+func (g *projectionGauges) readDrift(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, driftSQL)
+	if err != nil {
+		return err
+	}
+	var name string
+	var broken float64
+	var drift *float64
+	_, err = pgx.ForEachRow(rows, []any{&name, &broken, &drift}, func() error {
+		g.broken.WithLabelValues(name).Set(broken)
+		if drift != nil {
+			g.drift.WithLabelValues(name).Set(*drift)
+		}
+		return nil
+	})
+	return err
+}
+
+func (g *projectionGauges) readRebuilds(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, openRebuildsSQL)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	g.rebuilds.Reset()
+	g.done.Reset()
+	g.wanted.Reset()
+	var name, state string
+	var open, done, wanted float64
+	_, err = pgx.ForEachRow(rows, []any{&name, &state, &open, &done, &wanted}, func() error {
+		g.rebuilds.WithLabelValues(name, state).Set(open)
+		if wanted > 0 {
+			g.done.WithLabelValues(name).Add(done)
+			g.wanted.WithLabelValues(name).Add(wanted)
+		}
+		return nil
+	})
+	return err
+}
+
+// projectionsOfConsumers names what each consumer keeps rows of.
+func projectionsOfConsumers() map[string]string {
+	return map[string]string{
+		events.GroupAggregator:   projections.ProjectionUsage,
+		events.GroupDeadLetter:   projections.ProjectionDeadLetters,
+		events.GroupEntitlements: projections.ProjectionEntitlements,
+	}
+}

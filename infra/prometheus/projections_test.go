@@ -1,0 +1,72 @@
+package prometheus
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	open, verified := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	for _, sql := range []string{
+		// Partition 3 holds 10 events; the last verdict is the sixth, a minute old.
+		`UPDATE log_heads SET position = 10, topic_positions[2] = 6 WHERE partition = 3`,
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, payload)
+		 SELECT n, 0, now() - interval '1 min', now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, CASE WHEN n = 6 THEN 2 ELSE 1 END, 1, n::text, '{}' FROM generate_series(1, 10) n`,
+		`UPDATE consumer_checkpoints SET position = 2 WHERE consumer = 'meterplex-usage-aggregator' AND partition = 3`,
+		`UPDATE consumer_checkpoints SET position = 10 WHERE consumer = 'meterplex-entitlement-reads' AND partition = 3`,
+		// A rebuild that has folded one of the two that the live generation has.
+		`INSERT INTO projection_generations (projection, generation, fold_version) VALUES ('usage_aggregates', 2, 'v'), ('usage_aggregates', 3, 'v')`,
+		`UPDATE projection_generations SET broken = 'b' WHERE generation = 3`,
+		`INSERT INTO consumer_checkpoints (consumer, generation, partition, position, joined, serving) VALUES ('meterplex-usage-aggregator', 2, 3, 1, false, false)`,
+		`INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, tenant_id, period_key, reason, state, workers, differs, created_at, ended_at) VALUES
+		 ('` + open.String() + `', 'usage_aggregates', 'meterplex-usage-aggregator', 2, 'v', 'rebuild', gen_random_uuid(), '', 'r', 'FOLDING', 1, NULL, now(), NULL),
+		 ('` + verified.String() + `', 'usage_aggregates', 'meterplex-usage-aggregator', 3, 'v', 'verify', gen_random_uuid(), '', 'r', 'ABANDONED', 1, 7, now(), now())`,
+		`INSERT INTO rebuild_units (rebuild_id, partition, target) VALUES ('` + open.String() + `', 3, 2)`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prom.NewRegistry()
+	gauges := newProjectionGauges()
+	registry.MustRegister(gauges)
+	if err := gauges.read(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]map[string]float64{
+		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0},
+		"projection_drift_rows":         {"usage_aggregates ": 7},
+		"projection_broken_generations": {"usage_aggregates ": 1, "entitlement_reads ": 0},
+		"rebuilds_open":                 {"usage_aggregates FOLDING ": 1},
+		"rebuild_events_done":           {"usage_aggregates ": 1},
+		"rebuild_events_total":          {"usage_aggregates ": 2},
+	} {
+		got := series(t, registry, "meterplex_"+name)
+		for labels, n := range want {
+			if v, there := got[labels]; !there || v != n {
+				t.Errorf("%s: %v, want %s%v", name, got, labels, n)
+			}
+		}
+	}
+	age := series(t, registry, "meterplex_projection_lag_seconds")
+	if age["usage_aggregates "] < 59 || age["usage_aggregates "] > 600 || age["entitlement_reads "] != 0 {
+		t.Errorf("age %v", age)
+	}
+	if drift := series(t, registry, "meterplex_projection_drift_rows"); len(drift) != 1 {
+		t.Errorf("drift of what was never verified: %v", drift)
+	}
+}

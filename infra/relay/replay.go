@@ -1,0 +1,216 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// ReplayLog is where a replay reads.
+type ReplayLog interface {
+	// ReadTopic gives the events of one topic in a stretch of a partition, in order.
+	ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error)
+}
+
+// ReplayEnds says what became of replays.
+type ReplayEnds interface {
+	// EndRanges ends the ranges of which all is published.
+	EndRanges(ctx context.Context) error
+	Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error
+}
+
+// Replayer publishes ranges of the log again, beside the relay, which it never
+// keeps waiting. Any number of instances share the work: a partition of a replay is
+// leased, its cursor moves by compare-and-set. What was published and not noted,
+// because a process died between, is published once more: marked, and byte for byte
+// what it was.
+type Replayer struct {
+	Pool      *pgxpool.Pool
+	Log       ReplayLog
+	Ends      ReplayEnds
+	Publisher Publisher
+	Logger    *slog.Logger
+
+	Every    time.Duration // how often it looks for work (1 s)
+	LeaseTTL time.Duration // how long a dead instance's partition waits (30 s)
+	Window   int64         // positions of one chunk (1000)
+}
+
+// Defaults of a Replayer. The lease outlasts the longest call of a publisher.
+const (
+	defaultReplayEvery = time.Second
+	defaultReplayLease = 2 * time.Minute
+	defaultWindow      = 1000
+)
+
+// Run works until ctx ends. Whatever is away is waited for.
+func (r *Replayer) Run(ctx context.Context) error {
+	c := *r
+	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
+	c.Window = int64(orDefault(int(c.Window), defaultWindow))
+	complaints := everySecond{}
+	for sleep(ctx, c.Every) {
+		if err := c.round(ctx); err != nil && ctx.Err() == nil && complaints.due() {
+			c.Logger.WarnContext(ctx, "a replay stands still and is tried again", "error", err)
+		}
+	}
+	return nil
+}
+
+// round publishes what there is to publish, and ends what is published.
+func (r *Replayer) round(ctx context.Context) error {
+	for ctx.Err() == nil {
+		u, err := r.claim(ctx)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			break
+		}
+		if err := r.publish(ctx, u); err != nil {
+			return err
+		}
+	}
+	var done bool
+	if err := r.Pool.QueryRow(ctx, anyPublishedSQL).Scan(&done); err != nil {
+		return fmt.Errorf("looking for replays that are done: %w", err)
+	}
+	if !done || ctx.Err() != nil {
+		return nil
+	}
+	return r.Ends.EndRanges(ctx)
+}
+
+const anyPublishedSQL = `SELECT EXISTS (SELECT FROM replays r WHERE r.state = 'RUNNING' AND r.kind = 'range'
+ AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto))`
+
+// unit is a partition of a replay, leased by this instance.
+type unit struct {
+	replay    uuid.UUID
+	partition int16
+	topic     events.Topic
+	tenant    *uuid.UUID
+	cursor    int64
+	upTo      int64
+	records   int64
+	fence     int64
+}
+
+const claimUnitSQL = `WITH due AS MATERIALIZED (
+ SELECT u.replay_id, u.partition, r.topic, r.tenant_id FROM replay_units u JOIN replays r ON r.id = u.replay_id
+ WHERE r.state = 'RUNNING' AND r.kind = 'range' AND u.cursor < u.upto AND u.lease_until < now()
+ ORDER BY u.replay_id, u.partition LIMIT 1 FOR UPDATE OF u SKIP LOCKED
+) UPDATE replay_units u SET fence = u.fence + 1, lease_until = now() + $1::interval FROM due
+ WHERE u.replay_id = due.replay_id AND u.partition = due.partition
+ RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.records, u.fence`
+
+func (r *Replayer) claim(ctx context.Context) (*unit, error) {
+	var u unit
+	err := r.Pool.QueryRow(ctx, claimUnitSQL, r.LeaseTTL).Scan(&u.replay, &u.partition, &u.topic, &u.tenant, &u.cursor, &u.upTo, &u.records, &u.fence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claiming a part of a replay: %w", err)
+	}
+	return &u, nil
+}
+
+// publish goes through a unit chunk by chunk; no transaction is open meanwhile. An
+// error hands the unit back.
+func (r *Replayer) publish(ctx context.Context, u *unit) error {
+	for u.cursor < u.upTo {
+		end := min(u.cursor+r.Window, u.upTo)
+		sent, err := r.chunk(ctx, u, end)
+		if refused := refusedIn(err); refused != nil {
+			return r.Ends.Fail(ctx, u.replay, u.topic.Name(), u.records, bounded(refused.Error()))
+		}
+		if err != nil {
+			return errors.Join(err, r.handBack(ctx, u))
+		}
+		held, err := r.step(ctx, u, end, sent)
+		if err != nil || !held {
+			return err // whoever has it now publishes the chunk once more
+		}
+		if ctx.Err() != nil {
+			return r.handBack(context.WithoutCancel(ctx), u)
+		}
+	}
+	return nil
+}
+
+// refusedIn is the reason why a record alone can never be published, nil for none.
+func refusedIn(err error) error {
+	var partial *watermill.PublishError
+	if errors.As(err, &partial) {
+		for _, f := range partial.Failed {
+			if f.Permanent {
+				return f.Err
+			}
+		}
+	}
+	return nil
+}
+
+// chunk publishes what lies between the cursor and end, marked as a replay.
+func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, err error) {
+	list, err := r.Log.ReadTopic(ctx, events.Stretch{Partition: u.partition, After: u.cursor, UpTo: end}, u.topic)
+	if err != nil {
+		return 0, err
+	}
+	var records []events.Record
+	for i := range list {
+		if u.tenant != nil && list[i].TenantID != *u.tenant {
+			continue
+		}
+		record, err := events.ToRecord(&list[i])
+		if err != nil {
+			continue // of a subject that this binary does not know: the relay has not published it, either
+		}
+		record.Headers = append(record.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
+		records = append(records, record)
+	}
+	if len(records) == 0 {
+		return 0, nil
+	}
+	if _, err := r.Publisher.PublishRecords(ctx, records); err != nil {
+		return 0, fmt.Errorf("publishing a replay: %w", err)
+	}
+	return int64(len(records)), nil
+}
+
+const stepUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
+ WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1 AND state = 'RUNNING')`
+
+// step moves the cursor; false where the unit is another's by now, or was ended. A
+// step that was made and not answered is found out by the next claim.
+func (r *Replayer) step(ctx context.Context, u *unit, end, sent int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+	defer cancel()
+	tag, err := r.Pool.Exec(ctx, stepUnitSQL, u.replay, u.partition, u.fence, u.cursor, end, sent, r.LeaseTTL)
+	if err != nil {
+		return false, fmt.Errorf("moving a replay's cursor: %w", err)
+	}
+	u.cursor, u.records = end, u.records+sent
+	return tag.RowsAffected() == 1, nil
+}
+
+// handBack lets the next round, of whichever instance, go on at once.
+func (r *Replayer) handBack(ctx context.Context, u *unit) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+	defer cancel()
+	_, err := r.Pool.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`, u.replay, u.partition, u.fence)
+	if err != nil {
+		return fmt.Errorf("handing a part of a replay back: %w", err)
+	}
+	return nil
+}

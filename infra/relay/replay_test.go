@@ -1,0 +1,284 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+func (w *world) replays() *commands.Replays {
+	return &commands.Replays{Store: w.log, Now: time.Now, NewID: newID}
+}
+
+var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
+
+func (w *world) replayer(publisher relay.Publisher) *relay.Replayer {
+	return &relay.Replayer{
+		Pool: w.pool, Log: w.log, Ends: w.replays(), Publisher: publisher, Logger: quiet(),
+		Every: 20 * time.Millisecond, LeaseTTL: time.Second, Window: 50,
+	}
+}
+
+// replaying runs replayers until a replay has ended.
+func (w *world) replaying(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, len(replayers))
+	for _, r := range replayers {
+		go func() { ended <- r.Run(ctx) }()
+	}
+	var now *commands.Replay
+	w.until("the replay ends", func() bool {
+		var err error
+		now, err = w.log.Replay(ctx, id)
+		return err == nil && now.State != commands.ReplayRunning
+	})
+	stop()
+	for range replayers {
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	}
+	return *now
+}
+
+// split takes a topic apart: what the relay published, and what came again, by
+// position and in the order of the offsets.
+func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[events.Position]*kgo.Record, again map[events.Position][]*kgo.Record) {
+	t.Helper()
+	first, again = map[events.Position]*kgo.Record{}, map[events.Position][]*kgo.Record{}
+	for _, k := range records {
+		r := toRecord(topic, k)
+		place, err := events.PlaceOf(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if place.Replay {
+			again[place.Position] = append(again[place.Position], k)
+		} else {
+			first[place.Position] = k
+		}
+	}
+	return first, again
+}
+
+// unmarked is a replayed record without its mark, which must be the last header.
+func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
+	t.Helper()
+	last := len(k.Headers) - 1
+	if k.Headers[last].Key != events.HeaderReplay || string(k.Headers[last].Value) != "1" {
+		t.Fatalf("headers %v", k.Headers)
+	}
+	bare := *k
+	bare.Headers = k.Headers[:last]
+	return &bare
+}
+
+// interrupted is a publisher after whose n-th call the replayer finds its lease gone,
+// as if it had died between publishing and moving its cursor.
+type interrupted struct {
+	relay.Publisher
+	calls, at atomic.Int64
+	die       func()
+}
+
+func (p *interrupted) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
+	done, err := p.Publisher.PublishRecords(ctx, records)
+	if p.calls.Add(1) == p.at.Load() {
+		p.die()
+	}
+	return done, err
+}
+
+// A range comes again for readers outside, byte for byte, while others are added to
+// the log, two instances share the work and one dies between publishing and noting it.
+func TestReplayedRangeIsWhatItWas(t *testing.T) {
+	w := newWorld(t)
+	all := tenants(5)
+	w.appendUsage(200, all...)
+	stop := w.start(patient(w.relay("a")))
+	w.drained()
+	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
+
+	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
+	if err != nil || r.Remaining != before {
+		t.Fatalf("%+v %v", r, err)
+	}
+	w.appendUsage(50, all...)
+	dying := &interrupted{Publisher: w.relay("").Publisher, die: func() {
+		_, _ = w.pool.Exec(context.Background(), `UPDATE replay_units SET fence = fence + 1, lease_until = '-infinity' WHERE cursor < upto AND lease_until > now()`)
+	}}
+	dying.at.Store(4)
+	done := w.replaying(r.ID, w.replayer(dying), w.replayer(w.relay("").Publisher))
+	w.drained()
+	stop()
+	records := int64(0)
+	for _, u := range done.Units {
+		records += u.Records
+	}
+	if done.State != commands.ReplayDone || records != 1000 || done.Remaining != 0 {
+		t.Errorf("%s, %d records: %+v", done.State, records, done)
+	}
+	first, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
+	if len(first) != 1250 || len(again) != 1000 {
+		t.Fatalf("%d published, %d again", len(first), len(again))
+	}
+	twice := 0
+	for at, copies := range again {
+		twice += len(copies) - 1
+		for _, k := range copies {
+			if !same(first[at], unmarked(t, k)) {
+				t.Errorf("%s came again as another", at)
+			}
+		}
+	}
+	if twice == 0 {
+		t.Error("the replayer that died left nothing to be published once more")
+	}
+	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE subject IN ($1, $2)`, int16(events.ReplayRequested), int16(events.ReplayDone)); n != 2 {
+		t.Errorf("%d events tell of the replay", n)
+	}
+}
+
+// One tenant's events, and a stretch of positions, and nothing else.
+func TestReplayOfATenantAndOfPositions(t *testing.T) {
+	w := newWorld(t)
+	all := tenants(40) // more than there are partitions
+	w.appendUsage(20, all...)
+	stop := w.start(patient(w.relay("a")))
+	w.drained()
+	defer stop()
+	_, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	if err == nil {
+		t.Error("a tenant that does not exist was taken")
+	}
+	w.tenant(all[0])
+	one, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.replaying(one.ID, w.replayer(w.relay("").Publisher))
+	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
+	if len(again) != 20 {
+		t.Errorf("%d records of the tenant came again, want 20", len(again))
+	}
+	for at, copies := range again {
+		if key := string(copies[0].Key); key != all[0].String() {
+			t.Errorf("%s is of %s", at, key)
+		}
+	}
+	p := events.PartitionOf(all[1])
+	from, to := events.Position{Partition: p, Number: 5}, events.Position{Partition: p, Number: 9}
+	two, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := len(again)
+	if done := w.replaying(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
+		t.Errorf("%+v", done)
+	}
+	_, again = split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
+	if more := len(again) - was; more < 1 || more > 5 { // some may be the tenant's of before
+		t.Errorf("%d more positions came again", more)
+	}
+}
+
+func (w *world) tenant(id uuid.UUID) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(context.Background(), `INSERT INTO tenants VALUES ($1, 'T', 'small', 'ACTIVE', now())`, id); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The relay is moved back again and again while it relays and others write: nothing
+// is missing, all of it is as it was, and the receipts' places are the newest.
+func TestRelayRewoundUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	all := tenants(6)
+	stops := []func(){w.start(patient(w.relay("a"))), w.start(patient(w.relay("b")))}
+	for round := range 6 {
+		w.appendUsage(40, all...)
+		to := commands.RewindToStart
+		if round%2 == 1 {
+			to = time.Now().Add(-50 * time.Millisecond).UTC().Format(time.RFC3339Nano)
+		}
+		if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.drained()
+	last := w.int(`SELECT count(*) FROM event_log_rows`)
+	if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
+		t.Fatal(err)
+	}
+	w.drained()
+	for _, stop := range stops {
+		stop()
+	}
+	places := map[events.Position]int64{}
+	for _, k := range w.published(events.TopicUsageRaw) {
+		r := toRecord(events.TopicUsageRaw, k)
+		place, err := events.PlaceOf(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places[place.Position] = max(places[place.Position], k.Offset)
+	}
+	for _, e := range w.logged() {
+		if e.Subject != events.UsageRecorded {
+			continue
+		}
+		offset := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, e.Position.Partition, e.Position.Number)
+		if want, there := places[e.Position]; !there || offset != want {
+			t.Errorf("%s lies at %d, the receipt says %d", e.Position, want, offset)
+		}
+	}
+	if n := len(places); n != 6*40*6 || last < int64(n) {
+		t.Errorf("%d events are on the topic", n)
+	}
+}
+
+// A rewind that would leave out what was not published is refused.
+func TestRelayIsNotMovedForward(t *testing.T) {
+	w := newWorld(t)
+	w.appendUsage(10, tenants(1)...)
+	p := events.Position{Partition: w.logged()[0].Position.Partition, Number: 5}
+	_, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{Positions: []events.Position{p}, Reason: "x"})
+	if err == nil || w.int(`SELECT max(position) FROM relay_cursors`) != 0 {
+		t.Errorf("the relay went on to %s: %v", p, err)
+	}
+}
+
+// A record that the broker refuses ends the replay; the relay is not asked.
+func TestReplayThatCannotBePublishedFails(t *testing.T) {
+	w := newWorld(t)
+	w.appendUsage(10, tenants(1)...)
+	stop := w.start(patient(w.relay("a")))
+	w.drained()
+	defer stop()
+	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := w.replaying(r.ID, w.replayer(takesNothing{}))
+	if done.State != commands.ReplayFailed || done.Failure == "" {
+		t.Errorf("%+v", done)
+	}
+}
+
+type takesNothing struct{}
+
+func (takesNothing) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
+	return records, watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("it is not taken")}}, len(records))
+}

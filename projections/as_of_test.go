@@ -1,0 +1,158 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// known is what the live figures were when nothing was under way.
+type known struct {
+	at      events.Position
+	time    time.Time
+	figures []projections.Aggregate
+}
+
+func (d *drama) known() known {
+	d.Helper()
+	page, err := d.reads.Aggregates(context.Background(), tenantEyes(d.tenant), projections.AggregateQuery{TenantID: d.tenant, Limit: 1000})
+	d.must(err)
+	k := known{at: *page.AsOf, figures: page.Data}
+	time.Sleep(2 * time.Microsecond) // times of recording are in microseconds
+	k.time = time.Now()
+	time.Sleep(2 * time.Microsecond)
+	return k
+}
+
+// asOf reads every page of the figures at a moment.
+func (d *drama) asOf(at projections.AsOf, limit int) (all []projections.Aggregate) {
+	d.Helper()
+	q := projections.AggregateQuery{TenantID: d.tenant, Limit: limit}
+	for {
+		page, err := d.reads.AggregatesAsOf(context.Background(), tenantEyes(d.tenant), q, at)
+		d.must(err)
+		all = append(all, page.Data...)
+		if q.After = page.Next; q.After == "" {
+			return all
+		}
+	}
+}
+
+// P12: at each position, whatever happened afterwards, the figures are those that
+// were live when everything recorded up to there had been counted, and at the
+// current one those that are live.
+func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
+	s := newScene(t)
+	s.reads.Now = time.Now
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDrama(s)
+		d.TB = t
+		var before []known
+		for range rapid.IntRange(1, 5).Draw(rt, "rests") {
+			for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+				d.happen(rt)
+			}
+			d.rest()
+			before = append(before, d.known())
+		}
+		for i, k := range before {
+			limit := rapid.IntRange(1, 4).Draw(rt, "limit")
+			if got := d.asOf(projections.AsOf{Position: &k.at}, limit); !equalFigures(got, k.figures) {
+				rt.Fatalf("rest %d, at %s: %+v instead of %+v", i, k.at, got, k.figures)
+			}
+			if got := d.asOf(projections.AsOf{Time: k.time}, limit); !equalFigures(got, k.figures) {
+				rt.Fatalf("rest %d, at %s: %+v instead of %+v", i, k.time, got, k.figures)
+			}
+		}
+		own, _ := d.whole()
+		for range 3 {
+			at := events.Position{Partition: d.partition, Number: rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")}
+			if got, want := d.asOf(projections.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
+				rt.Fatalf("at %s: %v instead of %v", at, amounts(got), want)
+			}
+		}
+	})
+}
+
+// countedUpTo is the definition, by brute force: of each verdict that did not fail,
+// the event that caused it.
+func countedUpTo(log []events.Envelope, at int64) map[string]string {
+	byID, failed := map[uuid.UUID]*events.Envelope{}, map[int64]bool{}
+	for i := range log {
+		byID[log[i].EventID] = &log[i]
+		var f events.Failed
+		if log[i].Subject == events.PublishFailed || log[i].Subject == events.AggregationFailed {
+			_ = json.Unmarshal(log[i].Payload, &f)
+			failed[f.SourcePosition] = true
+		}
+	}
+	sums := map[string]*big.Int{}
+	for i := range log {
+		e := &log[i]
+		cause := e
+		switch e.Subject {
+		case events.UsageValidated:
+			cause = byID[e.CausationID]
+		case events.Reaggregated:
+		default:
+			continue
+		}
+		v, _ := events.VerdictOf(e)
+		key := v.Feature + " " + v.PeriodKey + " " + v.ValidatedSubscriptionID.String()
+		if cause.Position.Number <= at && !failed[e.Position.Number] {
+			if sums[key] == nil {
+				sums[key] = new(big.Int)
+			}
+			sums[key].Add(sums[key], big.NewInt(v.Amount))
+		}
+	}
+	texts := map[string]string{}
+	for key, sum := range sums {
+		texts[key] = sum.String()
+	}
+	return texts
+}
+
+func amounts(figures []projections.Aggregate) map[string]string {
+	texts := map[string]string{}
+	for _, a := range figures {
+		texts[a.Feature+" "+a.PeriodKey+" "+a.SubscriptionID.String()] = a.Amount.String()
+	}
+	return texts
+}
+
+func equalFigures(a, b []projections.Aggregate) bool {
+	return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b)
+}
+
+func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	ask := func(p projections.AsOf) error {
+		return second(s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 10}, p))
+	}
+	refusedAs(t, projections.ErrProjectionBehind, ask(projections.AsOf{Position: &at}))
+	beyond := events.Position{Partition: at.Partition, Number: at.Number + 1}
+	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Position: &beyond}))
+	elsewhere := events.Position{Partition: (at.Partition + 1) % events.Partitions}
+	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Position: &elsewhere}))
+	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Time: s.now.Add(time.Hour)}))
+	for _, cursor := range []string{"x", "1|", "1|2026-05|calls", "-1|2026-05|calls|" + tenant.String()} {
+		_, err := s.reads.AggregatesAsOf(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, After: cursor}, projections.AsOf{Position: &at})
+		refusedAs(t, projections.ErrCursorInvalid, err)
+	}
+	s.settle()
+	s.must(ask(projections.AsOf{Position: &at}))
+}

@@ -1,0 +1,100 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (s *triage) discard(tenant, id uuid.UUID) error {
+	_, err := s.letters.Discard(context.Background(), billing, commands.Once{}, id, tenant, "a test")
+	return err
+}
+
+func (s *triage) retryNow(tenant, id uuid.UUID) error {
+	_, err := s.letters.RequestRetry(context.Background(), billing, commands.Once{}, id, tenant, "a test")
+	return err
+}
+
+func refusedWith(t *testing.T, code string, err error) {
+	t.Helper()
+	if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != code || no.Message == "" {
+		t.Errorf("%v instead of %s", err, code)
+	}
+}
+
+// P3: what was parked and is discarded is rejected, for ever: no retry that was
+// asked for before or after brings it back, and no rebuild does.
+func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
+	s := newTriage(t)
+	tenant := newID()
+	p := events.PartitionOf(tenant)
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 5, may), usage(tenant, "none", "unknown", 1, may))
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+	s.drain(s.validating, broken, s.lettering)
+	if c := s.counts(p); c.Parked != 1 || c.Rejected != 1 {
+		t.Fatalf("%+v", c)
+	}
+	for _, d := range s.failed(tenant) {
+		s.must(s.retryNow(tenant, d.ID)) // asked for, not executed yet
+		s.must(s.discard(tenant, d.ID))
+		refusedWith(t, "dead_letter_not_retryable", s.retryNow(tenant, d.ID))
+		refusedWith(t, "dead_letter_not_discardable", s.discard(tenant, d.ID))
+		refusedWith(t, "dead_letter_not_found", s.discard(newID(), d.ID))
+	}
+	for range 2 {
+		if c := s.counts(p); c.Parked != 0 || c.Rejected != 2 || c.Accepted != 3 {
+			t.Errorf("%+v", c)
+		}
+		s.holds()
+		s.drain(s.executing)
+		s.settle()
+	}
+	if bad, none := s.receipt(tenant, "bad").Status, s.receipt(tenant, "none").Status; bad != projections.UsageRejected || none != projections.UsageRejected {
+		t.Errorf("receipts %s and %s", bad, none)
+	}
+	if len(s.failed(tenant)) != 0 || len(s.letterList(tenant, events.StatusDiscarded)) != 2 {
+		t.Errorf("%+v", s.letterList(tenant, ""))
+	}
+	// By folds that can take what the live one could not.
+	y := newYardOf(s.scene)
+	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	y.during(func() { y.ready(r) }, y.rebuilder(10))
+	if err := y.sameRows(r, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is on its way, or came to an end, is not discarded.
+func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
+	s := newTriage(t)
+	tenant := newID()
+	s.append(usage(tenant, "e", "calls", 1, may))
+	s.settle()
+	id := s.failed(tenant)[0].ID
+	s.must(s.retryNow(tenant, id))
+	s.drain(s.executing)
+	refusedWith(t, "dead_letter_not_discardable", s.discard(tenant, id)) // RETRYING, though the projection says FAILED
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	s.settle()
+	if len(s.failed(tenant)) != 1 {
+		t.Errorf("the subscription came later than the retry: %+v", s.letterList(tenant, ""))
+	}
+	s.must(s.retryNow(tenant, id))
+	s.drain(s.executing, s.validating)
+	refusedWith(t, "dead_letter_not_discardable", s.discard(tenant, id)) // RESOLVED
+	s.settle()
+	s.holds()
+	for _, reason := range []string{"", " ", "a\x00b", string(make([]byte, 501))} {
+		_, err := s.letters.Discard(context.Background(), billing, commands.Once{}, id, tenant, reason)
+		refusedWith(t, "reason_invalid", err)
+	}
+}

@@ -1,0 +1,137 @@
+package projections_test
+
+import (
+	"context"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// explained walks through an explanation and holds it against a figure.
+func (d *drama) explained(rt *rapid.T, a projections.Aggregate, asOf *projections.AsOf, between func()) {
+	q := projections.ExplainQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID, AsOf: asOf,
+		Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
+	sum, count, last := new(big.Int), int64(0), int64(0)
+	for {
+		e, err := d.reads.Explain(context.Background(), tenantEyes(d.tenant), q)
+		d.must(err)
+		if !e.Adds || e.Total != a.Amount || e.EventCount != a.EventCount {
+			rt.Fatalf("of %+v: adds %v, total %s of %d", a, e.Adds, e.Total, e.EventCount)
+		}
+		for _, u := range e.Data {
+			count += u.Count
+			if sum.Add(sum, big.NewInt(u.Amount)); sum.String() != u.RunningTotal.String() || u.VerdictPosition.Number <= last || u.RecordedAt.IsZero() || u.EventID == "" {
+				rt.Fatalf("%+v after %d, sum %s", u, last, sum)
+			}
+			last = u.VerdictPosition.Number
+		}
+		if q.After = e.Next; q.After == "" {
+			break
+		}
+		between()
+	}
+	if sum.String() != a.Amount.String() || count != a.EventCount {
+		rt.Fatalf("the events add up to %s of %d, the figure is %+v", sum, count, a)
+	}
+}
+
+// P12: at every moment, whatever is under way, the events that a live figure is
+// explained with add up to it, also where more is counted between two pages.
+func TestP12_ExplanationsAddUp(t *testing.T) {
+	s := newScene(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDrama(s)
+		for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+			d.happen(rt)
+		}
+		for _, a := range d.known().figures {
+			d.explained(rt, a, nil, func() { d.happen(rt) })
+		}
+		d.rest()
+		k := d.known()
+		for _, a := range k.figures {
+			d.explained(rt, a, &projections.AsOf{Position: &k.at}, func() { d.happen(rt) })
+		}
+	})
+}
+
+// A figure that is not what its events say is told from one that is.
+func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	sub := s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	s.append(usage(tenant, "e", "calls", 5, may))
+	s.settle()
+	q := projections.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", SubscriptionID: sub.ID, Limit: 10}
+	for _, c := range []struct {
+		change string
+		adds   bool
+	}{{`amount = 5`, true}, {`amount = 6`, false}, {`amount = 5, event_count = 2`, false}} {
+		s.must(second(s.pool.Exec(t.Context(), `UPDATE usage_aggregates SET `+c.change)))
+		e, err := s.reads.Explain(t.Context(), operator, q)
+		if err != nil || e.Adds != c.adds || len(e.Data) != 1 {
+			t.Errorf("%s: %+v %v", c.change, e, err)
+		}
+	}
+}
+
+func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
+	s := newScene(t)
+	d := newDrama(s)
+	june := may.AddDate(0, 1, 0)
+	s.append(usage(d.tenant, "good", "panics", 0, may), usage(d.tenant, "unfit", "calls", 1, may.Add(-time.Hour)))
+	s.drain(s.validating, s.aggregating)
+	before := d.known().at
+	at := s.append(usage(d.tenant, "bad", "panics", 1, may), usage(d.tenant, "no", "unknown", 1, may), usage(d.tenant, "later", "unknown", 1, june))
+	d.rest()
+	ask := func(feature string, asOf *events.Position) []projections.LeftOutUsage {
+		q := projections.ExplainQuery{TenantID: d.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10, Rejected: true}
+		if asOf != nil {
+			q.AsOf = &projections.AsOf{Position: asOf}
+		}
+		e, err := s.reads.Explain(t.Context(), tenantEyes(d.tenant), q)
+		s.must(err)
+		if !e.Adds || e.LeftOut == nil || e.LeftOutMore {
+			t.Errorf("%s: %+v", feature, e)
+		}
+		return e.LeftOut
+	}
+	if got := ask("panics", nil); len(got) != 1 || got[0].EventID != "bad" || got[0].Status != projections.UsageDeadLettered || got[0].Code != projections.CodeFoldPanicked || got[0].Position != at[0] {
+		t.Errorf("parked: %+v", got)
+	}
+	if got := ask("unknown", nil); len(got) != 1 || got[0].EventID != "no" || got[0].Status != projections.UsageRejected || got[0].Code != "feature_not_found" || got[0].Reason == "" || got[0].Position != at[1] {
+		t.Errorf("rejected in May: %+v", got)
+	}
+	if got := append(ask("panics", &before), ask("unknown", &before)...); len(got) != 0 {
+		t.Errorf("before it was recorded: %+v", got)
+	}
+	// Once it is counted, it is not left out any more.
+	d.subscribe(d.tenant, may, grant("unknown", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
+	for range 4 {
+		d.retry(func(int) int { return 0 }, 1)
+		d.drain(d.lettering)
+	}
+	s.settle()
+	if got := append(ask("panics", nil), ask("unknown", nil)...); slices.ContainsFunc(got, func(u projections.LeftOutUsage) bool { return u.Position == at[0] || u.Position == at[1] }) {
+		t.Errorf("counted, and left out: %+v", got)
+	}
+	if got := ask("unknown", &at[2]); len(got) != 1 {
+		t.Errorf("as known before the retry: %+v", got)
+	}
+}
+
+func TestExplainRefusesForgedCursors(t *testing.T) {
+	s := newScene(t)
+	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1"} {
+		_, err := s.reads.Explain(t.Context(), operator, projections.ExplainQuery{TenantID: uuid.Nil, Feature: "a", PeriodKey: "2026", After: cursor})
+		refusedAs(t, projections.ErrCursorInvalid, err)
+	}
+}

@@ -1,0 +1,36 @@
+package projections_test
+
+import (
+	"testing"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// A binary without a version that some generation is bound to does not start, and
+// one that runs folds nothing by another.
+func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
+	y := newYard(t)
+	consumers := []projections.Consumer{y.aggregating.Consumer, y.lettering.Consumer, y.entitling.Consumer}
+	y.must(projections.CheckVersions(t.Context(), y.pool, consumers))
+	y.versions(doubled, foldDoubled)
+	tenant := y.tenants(1)[0]
+	y.settle()
+	y.built(commands.StartRebuild{})
+	err := projections.CheckVersions(t.Context(), y.pool, consumers)
+	if err == nil {
+		t.Error("a binary without the version would start")
+	}
+	t.Log(err)
+	old, _ := y.runner(consumers[0])
+	y.append(usage(tenant, "one", "calls", 1, may))
+	y.drain(y.validating)
+	if err := old.Process(t.Context(), y.topic(events.TopicUsageValidated, events.PartitionOf(tenant), 0)); err == nil {
+		t.Error("it folded beside a generation that it cannot feed")
+	}
+	y.drain(y.aggregating)
+	if got := y.amounts(tenant); got != "2026-05:1 " {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,42 @@
+package projections_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// P9: the functions that see more than the role of tenants are no way around it,
+// whichever tenant, or none, is named to them.
+func TestP9_FunctionsOfTheLogTellATenantOfItselfAlone(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	partition := events.PartitionOf(tenant)
+	cause := usage(tenant, "e", "calls", 1, may)
+	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{})
+	effect.CausationID = cause.EventID
+	s.append(cause, effect)
+	for _, ask := range []string{
+		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, false, 9)`,
+		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, true, 9)`,
+		`SELECT count(*) FROM position_of_event('` + cause.EventID.String() + `', $2, ARRAY[$1]::smallint[], now() - interval '1 hour', now(), 9)`,
+		`SELECT count(*) FROM caused_positions($1, $2, 0, 99, ARRAY['` + cause.EventID.String() + `']::uuid[], 9)`,
+	} {
+		for _, eyes := range []string{tenant.String(), tenantIn(partition).String(), ""} {
+			for _, named := range []*uuid.UUID{&tenant, nil} {
+				var rows int
+				s.must(pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+					s.must(second(tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant`)))
+					s.must(second(tx.Exec(t.Context(), `SELECT set_config('meterplex.tenant_id', $1, true)`, eyes)))
+					return tx.QueryRow(t.Context(), ask, partition, named).Scan(&rows)
+				}))
+				if (rows > 0) != (eyes == tenant.String()) {
+					t.Errorf("%s of %v tells %q of %d rows", ask, named, eyes, rows)
+				}
+			}
+		}
+	}
+}

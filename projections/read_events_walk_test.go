@@ -1,0 +1,99 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// A tail gives everything once, from wherever it begins, whoever records meanwhile.
+func TestTailsMissAndRepeatNothing(t *testing.T) {
+	s := newScene(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDrama(s)
+		begin, _ := d.tail(projections.EventFilter{}, projections.TailStart{})
+		place := begin.Place()
+		var got []events.Envelope
+		for range rapid.IntRange(2, 8).Draw(rt, "rounds") {
+			d.happen(rt)
+			after, err := projections.ParseFrontier(place)
+			s.must(err)
+			tail, f := d.tail(projections.EventFilter{}, projections.TailStart{After: &after})
+			if rapid.Bool().Draw(rt, "meanwhile") {
+				d.happen(rt)
+			}
+			f(func(e *events.Envelope) bool { // lost after some events, resumed after the last
+				got, place = append(got, *e), tail.Pass(e)
+				return rapid.IntRange(0, 9).Draw(rt, "lost") > 0
+			})
+		}
+		after, err := projections.ParseFrontier(place)
+		s.must(err)
+		_, f := d.tail(projections.EventFilter{}, projections.TailStart{After: &after})
+		f(func(e *events.Envelope) bool { got = append(got, *e); return true })
+		start, err := projections.ParseFrontier(begin.Place())
+		s.must(err)
+		_, want := d.whole()
+		want = slices.DeleteFunc(want, func(e events.Envelope) bool { return e.Position.Number <= start[d.partition] })
+		got = slices.DeleteFunc(got, func(e events.Envelope) bool { return e.Position.Partition != d.partition })
+		if !slices.Equal(places(got), places(want)) {
+			rt.Fatalf("%v instead of %v", places(got), places(want))
+		}
+	})
+}
+
+// tail begins one, and gives what reads it until there is nothing for now.
+func (d *drama) tail(f projections.EventFilter, start projections.TailStart) (*projections.EventTail, func(take func(*events.Envelope) bool)) {
+	d.Helper()
+	tail, err := d.reads.Tail(context.Background(), operator, f, start)
+	d.must(err)
+	return tail, func(take func(*events.Envelope) bool) {
+		for {
+			list, err := tail.Next(context.Background())
+			d.must(err)
+			for i := range list {
+				if !take(&list[i]) {
+					return
+				}
+			}
+			if len(list) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func TestTailsBeginWithTheLast(t *testing.T) {
+	s := newScene(t)
+	a, b := tenantIn(3), tenantIn(9)
+	var want []string
+	for i := range 10 {
+		want = append(want, s.append(usage([]uuid.UUID{a, b}[i%2], fmt.Sprint(i), "calls", 1, may))[0].String())
+		time.Sleep(2 * time.Microsecond)
+	}
+	s.subscribe(a, may, grant("calls", domain.ResetMonthly))
+	recorded := projections.EventFilter{Subjects: []events.Subject{events.UsageRecorded}}
+	for n, filter := range map[int]projections.EventFilter{3: recorded, 100: recorded} {
+		tail, err := s.reads.Tail(t.Context(), operator, filter, projections.TailStart{Last: n})
+		s.must(err)
+		got, err := tail.Next(t.Context())
+		if err != nil || !slices.Equal(places(got), want[max(0, 10-n):]) {
+			t.Errorf("the last %d: %v %v instead of %v", n, places(got), err, want)
+		}
+	}
+	own := projections.EventFilter{TenantID: &b}
+	tail, err := s.reads.Tail(t.Context(), tenantEyes(b), own, projections.TailStart{Last: 1})
+	s.must(err)
+	if got, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
+		t.Errorf("of a tenant: %v %v", places(got), err)
+	}
+}

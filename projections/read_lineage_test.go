@@ -1,0 +1,126 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// related is the causes and effects of an event by brute force, as edges.
+func related(log []events.Envelope, root uuid.UUID) (nodes, edges []string) {
+	causes := map[uuid.UUID]uuid.UUID{}
+	for i := range log {
+		causes[log[i].EventID] = log[i].CausationID
+	}
+	in := map[uuid.UUID]bool{}
+	for at, ok := root, true; ok; _, ok = causes[at] {
+		in[at], at = true, causes[at]
+	}
+	for i := range log { // causes stand before effects
+		for at := log[i].EventID; at != uuid.Nil; at = causes[at] {
+			if at == root {
+				in[log[i].EventID] = true
+			}
+		}
+	}
+	for i := range log {
+		e := &log[i]
+		if in[e.EventID] {
+			nodes = append(nodes, e.EventID.String())
+			if in[e.CausationID] {
+				edges = append(edges, e.CausationID.String()+" "+e.EventID.String())
+			}
+		}
+	}
+	return nodes, edges
+}
+
+func graphOf(l projections.Lineage) (nodes, edges []string) {
+	for _, n := range l.Nodes {
+		nodes = append(nodes, n.EventID.String())
+	}
+	for _, e := range l.Edges {
+		edges = append(edges, e.From.String()+" "+e.To.String())
+	}
+	slices.Sort(nodes)
+	slices.Sort(edges)
+	return nodes, edges
+}
+
+// P12: of every event, causes and effects are those that a scan of the whole log
+// finds; also where the effects are so late that only their keys tell them.
+func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
+	s := newScene(t)
+	entitling, _ := s.runner(s.entitling.Consumer)
+	entitling.Consumer.Handler = poisoned{entitling.Consumer.Handler} // a read model beside the way fails, too
+	found := map[events.Subject]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDrama(s)
+		d.trouble()
+		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
+			d.happen(rt)
+		}
+		d.rest()
+		s.drain(entitling, s.lettering)
+		own, _ := d.whole()
+		for range 4 {
+			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "of")]
+			if i := slices.IndexFunc(own, func(e events.Envelope) bool { return found[e.Subject] == 0 && e.CausationID != uuid.Nil }); i >= 0 {
+				e = own[i] // of a kind that was not looked at yet
+			}
+			nodes, edges := related(own, e.EventID)
+			slices.Sort(nodes)
+			slices.Sort(edges)
+			for _, span := range []int64{0, 3} {
+				viewer := rapid.SampledFrom([]projections.Viewer{operator, tenantEyes(d.tenant)}).Draw(rt, "viewer")
+				l, err := s.reads.Lineage(context.Background(), viewer, projections.LineageQuery{Ref: projections.EventRef{Position: &e.Position}, TenantID: &d.tenant, Span: span})
+				s.must(err)
+				if gotNodes, gotEdges := graphOf(l); l.Root != e.EventID || l.Truncated || !slices.Equal(gotNodes, nodes) || !slices.Equal(gotEdges, edges) {
+					rt.Fatalf("of %s %s within %d: %v, %v instead of %v, %v", e.Position, e.DedupeKey, span, gotNodes, gotEdges, nodes, edges)
+				}
+			}
+			if len(edges) > 0 {
+				found[e.Subject]++
+			}
+		}
+	})
+	for _, subject := range []events.Subject{events.UsageRecorded, events.UsageValidated, events.UsageRejected, events.UsageRetried, events.Reaggregated,
+		events.PublishFailed, events.AggregationFailed, events.DeadLetterRetried, events.DeadLetterClosed, events.RetryRefused} {
+		if found[subject] == 0 {
+			t.Errorf("no lineage of subject %d was seen: the histories are too dull", subject)
+		}
+	}
+}
+
+// Far away, an effect that no key tells is beyond what a lineage claims.
+func TestLineageSaysHowFarItIsComplete(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	cause := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
+	first := s.append(cause)[0]
+	for i := range 10 {
+		s.append(usage(tenant, fmt.Sprint(i), "calls", 1, may))
+	}
+	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
+	effect.CausationID = cause.EventID
+	last := s.append(effect)[0]
+	for span, want := range map[int64]int{5: 1, 11: 2} {
+		l, err := s.reads.Lineage(t.Context(), operator, projections.LineageQuery{Ref: projections.EventRef{ID: cause.EventID}, Span: span})
+		if err != nil || len(l.Nodes) != want || l.CompleteUpTo.Number != first.Number+span {
+			t.Errorf("within %d: %+v %v", span, l, err)
+		}
+	}
+	l, err := s.reads.Lineage(t.Context(), operator, projections.LineageQuery{Ref: projections.EventRef{ID: effect.EventID}})
+	if err != nil || len(l.Nodes) != 2 || l.CompleteUpTo != last || l.Nodes[0].Subject != "meterplex.catalogue.tenant.changed.v1" || l.Nodes[0].Summary != "tenant changed" {
+		t.Errorf("%+v %v", l, err)
+	}
+	_, err = s.reads.Lineage(t.Context(), tenantEyes(newID()), projections.LineageQuery{Ref: projections.EventRef{Position: &first}})
+	refusedAs(t, projections.ErrNotFound, err)
+}

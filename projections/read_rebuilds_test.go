@@ -1,0 +1,99 @@
+package projections_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+func (y *yard) status(r domain.Rebuild) projections.RebuildStatus {
+	y.Helper()
+	s, err := y.reads.Rebuild(y.Context(), r.ID)
+	y.must(err)
+	return s
+}
+
+// TestProgressIsOfExactPositions moves units by hand.
+func TestProgressIsOfExactPositions(t *testing.T) {
+	y := newYard(t)
+	tenant := tenantIn(5)
+	y.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	for i := range 50 {
+		y.append(usage(tenant, string(rune('A'+i)), "calls", 1, may))
+	}
+	y.settle()
+	exec := func(sql string, args ...any) { y.must(second(y.pool.Exec(t.Context(), sql, args...))) }
+	exec(`INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)
+	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant})
+	target := y.checkpoint(events.GroupAggregator, 5)
+	s := y.status(r)
+	if p := s.Progress; s.State != domain.RebuildFolding || p.EventsDone != 0 || p.EventsTotal != target || p.EtaSeconds != nil || !p.Converges || len(p.Units) != 1 || p.Units[0].Target != target {
+		t.Errorf("begun: %+v %+v", s, p)
+	}
+	exec(`UPDATE projection_rebuilds SET created_at = now() - interval '10 s'`)
+	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation = 2`, target/2, events.GroupAggregator)
+	s = y.status(r)
+	if p := s.Progress; s.State != domain.RebuildFolding || p.EventsDone != target/2 || p.EventsTotal != target || p.EtaSeconds == nil ||
+		*p.EtaSeconds < 9.9 || *p.EtaSeconds > 12 || p.EventsPerSecond > float64(target)/20+1 {
+		t.Errorf("half: %+v %+v", s, p)
+	}
+	// All that was there is folded, and a little more came meanwhile.
+	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation = 2`, target, events.GroupAggregator)
+	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation = 1 AND partition = 5`, target+10, events.GroupAggregator)
+	s = y.status(r)
+	if p := s.Progress; s.State != domain.RebuildCatchingUp || p.EventsDone != target || p.EventsTotal != target+10 || !p.Converges || p.EtaSeconds == nil {
+		t.Errorf("catching up: %+v %+v", s, p)
+	}
+	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation = 1 AND partition = 5`, 3*target, events.GroupAggregator)
+	if p := y.status(r).Progress; p.Converges || p.EtaSeconds != nil || p.Note == "" {
+		t.Errorf("more comes in than is folded: %+v", p)
+	}
+	exec(`UPDATE consumer_checkpoints SET position = $1 WHERE consumer = $2 AND generation IN (1, 2) AND partition = 5`, target, events.GroupAggregator)
+	y.during(func() { y.ready(r) }, y.rebuilder(1000))
+	s = y.status(r)
+	if p := s.Progress; s.State != domain.RebuildReady || p.EventsDone != p.EventsTotal || *p.EtaSeconds != 0 || !p.Units[0].Joined || s.ReadyAt == nil || s.CanRollBackUntil != nil {
+		t.Errorf("ready: %+v %+v", s, p)
+	}
+}
+
+func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
+	y := newYard(t)
+	y.fill(y.tenants(2), 0, 30)
+	y.settle()
+	first := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	_, err := y.rebuilds.Promote(t.Context(), operatorKey, commands.Once{}, first.ID, "r")
+	y.must(err)
+	if s := y.status(first); s.State != domain.RebuildPromoted || *s.Flip != 2 || s.CanRollBackUntil == nil || time.Until(*s.CanRollBackUntil) < 23*time.Hour {
+		t.Errorf("promoted: %+v", s)
+	}
+	second := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
+	page, err := y.reads.Rebuilds(t.Context(), 1, "")
+	if err != nil || len(page.Data) != 1 || page.Data[0].ID != second.ID || page.Next == "" || *page.Data[0].PeriodKey != "2026-05" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = y.reads.Rebuilds(t.Context(), 1, page.Next); err != nil || len(page.Data) != 1 || page.Data[0].ID != first.ID || page.Next != "" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	y.append(usage(tenantIn(1), "late", "calls", 1, may), usage(tenantIn(1), "later", "calls", 1, may))
+	all, err := y.reads.Projections(t.Context())
+	y.must(err)
+	letters, entitlements, figures := all[0], all[1], all[2]
+	if figures.Generation != 2 || figures.FoldVersion != projections.UsageAggregatesV1 || figures.LastRebuild.ID != second.ID || figures.LagEvents != 0 || figures.Checkpoint == 0 ||
+		len(figures.Generations) != 3 || figures.Generations[0].State != projections.GenerationKept || figures.Generations[1].State != projections.GenerationLive ||
+		figures.Generations[2].State != projections.GenerationRebuilding || *figures.Generations[2].PeriodKey != "2026-05" || len(figures.Scoped) != 0 {
+		t.Errorf("usage: %+v", figures)
+	}
+	if entitlements.LagEvents < 2 || entitlements.LagSeconds <= 0 || letters.LagEvents != 0 || letters.LagSeconds != 0 || letters.LastRebuild != nil {
+		t.Errorf("lag of the log's reader %+v, of the dead letters %+v", entitlements, letters)
+	}
+	if _, err := y.rebuilds.RollBack(t.Context(), operatorKey, commands.Once{}, first.ID, "r"); err != nil {
+		t.Error(err)
+	}
+	if s := y.status(first); s.CanRollBackUntil != nil {
+		t.Errorf("rolled back: %+v", s)
+	}
+}

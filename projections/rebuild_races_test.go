@@ -1,0 +1,201 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// verifying lets a rebuilder end verifies as an instance does.
+func (y *yard) verifying(b *projections.Rebuilder) *projections.Rebuilder {
+	b.Verify = func(ctx context.Context, r domain.Rebuild) error {
+		differs, sample, err := y.reads.Drift(ctx, r)
+		if err == nil {
+			err = y.reads.SaveReport(ctx, r.ID, sample)
+		}
+		if err != nil {
+			return err
+		}
+		return y.rebuilds.FinishVerify(ctx, r.ID, differs)
+	}
+	return b
+}
+
+// ended waits for the end of a verify.
+func (y *yard) ended(r domain.Rebuild, rebuilders ...*projections.Rebuilder) (now domain.Rebuild) {
+	y.Helper()
+	y.during(func() {
+		y.until(func() bool {
+			found, err := y.log.Rebuild(context.Background(), r.ID)
+			y.must(err)
+			now = *found
+			return !now.Open()
+		})
+	}, rebuilders...)
+	return now
+}
+
+// The cleaner waits for a promotion of the very generation that it was about to
+// drop, and then leaves it.
+func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
+	y := newYard(t)
+	y.versions(doubled, foldDoubled)
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "a", "calls", 10, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	y.must(y.promote(r))
+	y.must(y.rollBack(r))
+	cleaner := y.rebuilder(100)
+	cleaner.Keep = time.Millisecond
+	time.Sleep(2 * time.Millisecond)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	y.must(y.log.ChangeRebuilds(t.Context(), projections.ProjectionUsage, func(tx commands.RebuildTx) error {
+		now, err := tx.Rebuild(r.ID)
+		if err != nil {
+			return err
+		}
+		now.State = domain.RebuildPromoted
+		if now.Flip, err = tx.Flip(now); err != nil {
+			return err
+		}
+		go func() { done <- cleaner.Run(ctx) }()
+		y.until(func() bool { return y.waiting() > 0 })
+		return tx.SaveRebuild(*now)
+	}))
+	y.until(func() bool { return y.waiting() == 0 })
+	stop()
+	y.must(<-done)
+	y.want("promoted", map[uuid.UUID]string{tenant: "2026-05:20 "})
+}
+
+// waiting counts the sessions of the database that wait for another's lock.
+func (y *yard) waiting() (n int) {
+	y.Helper()
+	var name string
+	y.must(y.pool.QueryRow(context.Background(), `SELECT current_database()`).Scan(&name))
+	admin, err := pgx.Connect(context.Background(), localtest.Postgres(y.TB).AdminURL()) // it sees what others wait for
+	y.must(err)
+	defer admin.Close(context.Background())
+	y.must(admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`, name).Scan(&n))
+	return n
+}
+
+// A verify is of one fold: over several it is refused, and where another is promoted
+// meanwhile it takes nothing back.
+func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
+	y := newYard(t)
+	y.versions(doubled, foldDoubled)
+	all := y.tenants(2)
+	for i, tenant := range all {
+		y.append(usage(tenant, fmt.Sprint("a", i), "calls", 10, may))
+	}
+	y.settle()
+	r := y.built(commands.StartRebuild{TenantID: all[0]})
+	mended := map[uuid.UUID]string{all[0]: "2026-05:20 ", all[1]: "2026-05:10 "}
+	begun := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: all[0], Verify: true, Repair: true})
+	y.must(y.promote(r))
+	if end := y.ended(begun, y.verifying(y.rebuilder(100))); end.State != domain.RebuildFailed || end.Differs != nil {
+		t.Errorf("it ended %s with %v", end.State, end.Differs)
+	}
+	y.want("promoted meanwhile", mended)
+	_, err := y.rebuilds.Start(t.Context(), operatorKey, commands.Once{}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
+	refusedWith(t, "scope_mixed", err)
+	for _, tenant := range all {
+		v := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
+		if end := y.ended(v, y.verifying(y.rebuilder(100))); end.Differs == nil || *end.Differs != 0 {
+			t.Errorf("%+v", end)
+		}
+	}
+	y.want("verified", mended)
+	v := y.built(commands.StartRebuild{TenantID: all[1], Verify: true})
+	refusedWith(t, "rebuild_not_ready", y.promote(v))
+}
+
+// A fold that moves events between periods cannot be shown for one period alone.
+func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
+	y := newYard(t)
+	y.versions("usage_aggregates/moved", func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+		key, delta, err := projections.FoldUsage(e)
+		if key.PeriodKey == "2026-06" {
+			key.PeriodKey = "2026-05"
+		}
+		return key, delta, err
+	})
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "a", "calls", 10, may), usage(tenant, "b", "calls", 10, may.AddDate(0, 1, 0)))
+	y.settle()
+	r := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
+	refusedWith(t, "period_not_conserved", y.promote(r))
+	y.want("refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
+	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "all of it, then")
+	y.must(err)
+	y.must(y.promote(y.built(commands.StartRebuild{})))
+	y.want("all", map[uuid.UUID]string{tenant: "2026-05:20 "})
+}
+
+// A verify whose generation breaks ends, and says why.
+func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
+	y := flakyYard(t)
+	folds := map[string]projections.UsageFold{projections.UsageAggregatesV1: flaky, "usage_aggregates/mended": projections.FoldUsage}
+	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, "usage_aggregates/mended")
+	y.rebuilds.Projections[0].Newest = "usage_aggregates/mended"
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "before", "calls", 5, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	v := y.built(commands.StartRebuild{Verify: true})
+	y.must(y.promote(r))
+	y.append(usage(tenant, "after", "broken", 1, may))
+	y.settle()
+	if end := y.ended(v, y.verifying(y.rebuilder(10))); end.State != domain.RebuildFailed || end.Failure == "" {
+		t.Errorf("%+v", end)
+	}
+}
+
+// picky is a read model whose first generation cannot take an amount of 7.
+type picky struct{ projections.EntitlementReads }
+
+func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	var taken []events.Envelope
+	var failed []projections.Failure
+	for _, e := range batch {
+		if v, err := events.VerdictOf(&e); g.Number == 1 && e.Subject == events.UsageValidated && err == nil && v.Amount == 7 {
+			failed = append(failed, projections.Failure{Event: e, Code: "fold_failed", Reason: "7"})
+		} else {
+			taken = append(taken, e)
+		}
+	}
+	result, err := p.EntitlementReads.Apply(ctx, tx, g, taken)
+	result.Failed = append(result.Failed, failed...)
+	return result, err
+}
+
+// What a read model could not fold is mended by a rebuild, before it joins and after.
+func TestP5_AReadModelIsMendedBeforeAndAfterItJoins(t *testing.T) {
+	y := newYard(t)
+	y.entitling.Consumer.Handler = &picky{}
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "a", "calls", 7, may))
+	y.settle()
+	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	y.append(usage(tenant, "b", "calls", 7, may))
+	y.settle()
+	y.must(y.promote(r))
+	var used string
+	y.must(y.pool.QueryRow(t.Context(), `SELECT coalesce(sum(used), 0)::text FROM entitlement_usage WHERE generation = $1`, r.Generation).Scan(&used))
+	if used != "14" {
+		t.Errorf("used %s, want 14", used)
+	}
+}

@@ -1,0 +1,279 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// doubled is a version of the fold whose figures are told apart at once.
+const doubled = "usage_aggregates/doubled"
+
+func foldDoubled(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+	key, delta, err := projections.FoldUsage(e)
+	delta.Amount *= 2
+	return key, delta, err
+}
+
+// versions lets a yard fold by the versions given besides v1; new generations are
+// bound to the one named.
+func (y *yard) versions(newest string, fold projections.UsageFold) {
+	folds := projections.UsageFolds()
+	folds[newest] = fold
+	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, newest)
+	y.rebuilds.Projections[0].Newest = newest
+	y.reads.Folds = folds
+}
+
+func (y *yard) promote(r domain.Rebuild) error {
+	_, err := y.rebuilds.Promote(context.Background(), operatorKey, commands.Once{}, r.ID, "test")
+	return err
+}
+
+func (y *yard) rollBack(r domain.Rebuild) error {
+	_, err := y.rebuilds.RollBack(context.Background(), operatorKey, commands.Once{}, r.ID, "test")
+	return err
+}
+
+func (y *yard) built(in commands.StartRebuild) domain.Rebuild {
+	y.Helper()
+	in.Projection = projections.ProjectionUsage
+	return y.rebuilt(in)
+}
+
+// amounts are what a tenant's readers see, as "period:amount …", newest period first.
+func (y *yard) amounts(tenant uuid.UUID) (seen string) {
+	y.Helper()
+	page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100})
+	y.must(err)
+	for _, a := range page.Data {
+		seen += a.PeriodKey + ":" + a.Amount.String() + " "
+	}
+	return seen
+}
+
+func (y *yard) want(when string, wanted map[uuid.UUID]string) {
+	y.Helper()
+	for tenant, want := range wanted {
+		if got := y.amounts(tenant); got != want {
+			y.Errorf("%s: %s, want %s", when, got, want)
+		}
+	}
+	identity, err := y.reads.Identity(context.Background())
+	y.must(err)
+	if !identity.Holds {
+		y.Errorf("%s: %+v", when, identity.Total)
+	}
+}
+
+// P5: a rebuild of one tenant or one period touches that alone; flips of overlapping
+// scopes lie on each other, the latest on top, and are taken back from the top.
+func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
+	y := newYard(t)
+	y.versions(doubled, foldDoubled)
+	all := y.tenants(2)
+	a, b := all[0], all[1]
+	for i, tenant := range []uuid.UUID{a, a, b, b} {
+		y.append(usage(tenant, fmt.Sprint("s", i), "calls", 10, may.AddDate(0, i%2, 0)))
+	}
+	y.settle()
+	plain := map[uuid.UUID]string{a: "2026-06:10 2026-05:10 ", b: "2026-06:10 2026-05:10 "}
+	y.want("before", plain)
+
+	ofTenant := y.built(commands.StartRebuild{TenantID: a})
+	var rows, strangers int
+	y.must(y.pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`, ofTenant.Generation, a).Scan(&rows, &strangers))
+	if rows != 2 || strangers != 0 {
+		t.Errorf("the generation of one tenant has %d rows, %d of others", rows, strangers)
+	}
+	y.want("while it waits", plain)
+	y.must(y.promote(ofTenant))
+	y.want("one tenant", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:10 "})
+
+	ofPeriod := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
+	y.must(y.promote(ofPeriod))
+	y.want("and one period", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:20 "})
+
+	y.append(usage(a, "later", "calls", 1, may), usage(b, "later", "calls", 1, may))
+	y.settle()
+	y.want("all are fed", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:22 "})
+
+	refusedWith(t, "rebuild_superseded", y.rollBack(ofTenant))
+	y.must(y.rollBack(ofPeriod))
+	y.want("the period back", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:11 "})
+	y.must(y.rollBack(ofTenant))
+	y.want("the tenant back", map[uuid.UUID]string{a: "2026-06:10 2026-05:11 ", b: "2026-06:10 2026-05:11 "})
+
+	whole := y.built(commands.StartRebuild{})
+	y.must(y.promote(whole))
+	y.want("all", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
+	y.must(y.promote(ofTenant)) // it was kept and fed
+	y.want("again", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
+}
+
+// A cursor goes on with the generations that its list began in.
+func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
+	y := newYard(t)
+	y.versions(doubled, foldDoubled)
+	tenant := y.tenants(1)[0]
+	for i := range 3 {
+		y.append(usage(tenant, fmt.Sprint("p", i), "calls", 10, may.AddDate(0, i, 0)))
+	}
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	first, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 1})
+	y.must(err)
+	rest := func() (string, error) {
+		page, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
+		if err != nil {
+			return "", err
+		}
+		return page.Data[0].Amount.String() + " " + page.Data[1].Amount.String(), nil
+	}
+	for _, flip := range []func(domain.Rebuild) error{y.promote, y.rollBack, y.promote} {
+		y.must(flip(r))
+		if got, err := rest(); err != nil || got != "10 10" {
+			t.Errorf("the second page has %q, %v", got, err)
+		}
+	}
+	cleaner := y.rebuilder(0)
+	cleaner.Keep = time.Nanosecond
+	y.during(func() {
+		y.until(func() bool {
+			var left int
+			y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM usage_aggregates WHERE generation = 1`).Scan(&left))
+			return left == 0
+		})
+	}, cleaner)
+	_, err = rest()
+	refusedAs(t, projections.ErrCursorInvalid, err)
+	refusedWith(t, "rollback_expired", y.rollBack(r))
+	y.want("what is left", map[uuid.UUID]string{tenant: "2026-07:20 2026-06:20 2026-05:20 "})
+}
+
+func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
+	y := newYard(t)
+	tenants := y.tenants(2)
+	y.settle()
+	start := func(in commands.StartRebuild) error {
+		in.Reason = "test"
+		_, err := y.rebuilds.Start(t.Context(), operatorKey, commands.Once{}, in)
+		return err
+	}
+	first := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
+	for code, in := range map[string]commands.StartRebuild{
+		"rebuild_in_progress":  {Projection: projections.ProjectionUsage},
+		"projection_not_found": {Projection: "usage"},
+		"tenant_not_found":     {Projection: projections.ProjectionUsage, TenantID: newID()},
+		"scope_invalid":        {Projection: projections.ProjectionDeadLetters, PeriodKey: "2026-05"},
+		"period_key_invalid":   {Projection: projections.ProjectionUsage, PeriodKey: "2026-13"},
+		"workers_invalid":      {Projection: projections.ProjectionUsage, Workers: 33},
+	} {
+		refusedWith(t, code, start(in))
+	}
+	y.must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]}))
+	y.must(start(commands.StartRebuild{Projection: projections.ProjectionDeadLetters}))
+	refusedWith(t, "rebuild_not_ready", y.promote(first))
+	refusedWith(t, "rebuild_not_promoted", y.rollBack(first))
+	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, first.ID, "no more")
+	y.must(err)
+	refusedWith(t, "rebuild_not_ready", y.promote(first))
+	y.must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]}))
+}
+
+// A rebuild publishes nothing of usage: what it leads to in the log is its own steps.
+func TestARebuildPublishesNothing(t *testing.T) {
+	y := newYard(t)
+	y.fill(y.tenants(3), 0, 60)
+	y.settle()
+	topics := func() (all []int64) {
+		y.must(y.pool.QueryRow(t.Context(), `SELECT array_agg(n ORDER BY topic) FROM (
+			SELECT t AS topic, (SELECT count(*) FROM event_log_rows l WHERE l.topic = t) AS n FROM generate_series(1, 9) t) c`).Scan(&all))
+		return all
+	}
+	before := topics()
+	r := y.built(commands.StartRebuild{})
+	y.must(y.promote(r))
+	after := topics()
+	for topic := range before {
+		added := after[topic] - before[topic]
+		want := int64(0)
+		switch events.Topic(topic + 1) {
+		case events.TopicCommands:
+			want = 1 // that it was asked for
+		case events.TopicBilling:
+			want = 2 // that it is ready, and promoted
+		}
+		if added != want {
+			t.Errorf("topic %s has %d more events, want %d", events.Topic(topic+1).Name(), added, want)
+		}
+	}
+}
+
+var errCannot = errors.New("this version cannot")
+
+// What the new fold cannot take and the live one took ends the rebuild, and says
+// where; what it cannot take later breaks it, and the live one goes on.
+func TestARebuildThatCannotFoldFails(t *testing.T) {
+	y := newYard(t)
+	y.versions("usage_aggregates/brittle", func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+		key, delta, err := projections.FoldUsage(e)
+		if err == nil && key.Feature == "tokens" {
+			err = errCannot
+		}
+		return key, delta, err
+	})
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "one", "calls", 1, may))
+	y.settle()
+	aside := y.built(commands.StartRebuild{})
+	y.append(usage(tenant, "two", "tokens", 2, may))
+	y.settle()
+	y.want("the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
+	refusedWith(t, "generation_broken", y.promote(aside))
+	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, aside.ID, "broken")
+	y.must(err)
+	late := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	y.during(func() { y.until(func() bool { return y.state(late) == domain.RebuildFailed }) }, y.rebuilder(5))
+	now, err := y.log.Rebuild(t.Context(), late.ID)
+	y.must(err)
+	if now.Failure == "" {
+		t.Error("it does not say why")
+	}
+	t.Log(now.Failure)
+	refusedWith(t, "rebuild_not_ready", y.promote(late))
+}
+
+// P2: what the live fold parked counts in no generation until it is retried, also
+// where the new fold could take it; then it counts once in each.
+func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
+	y := flakyYard(t)
+	folds := map[string]projections.UsageFold{projections.UsageAggregatesV1: flaky, "usage_aggregates/mended": projections.FoldUsage}
+	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, "usage_aggregates/mended")
+	y.rebuilds.Projections[0].Newest = "usage_aggregates/mended"
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "before", "broken", 5, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	y.append(usage(tenant, "beside", "broken", 7, may))
+	y.settle()
+	y.must(y.promote(r))
+	y.want("parked", map[uuid.UUID]string{tenant: ""})
+	y.append(usage(tenant, "after", "broken", 1, may)) // the live fold takes it
+	y.settle()
+	y.want("taken", map[uuid.UUID]string{tenant: "2026:1 "})
+	y.retryBroken(10)
+	y.settle()
+	y.want("retried", map[uuid.UUID]string{tenant: "2026:13 "})
+	// The old one could not take what the new one took: there is no way back to it.
+	refusedWith(t, "rollback_expired", y.rollBack(r))
+}

@@ -1,0 +1,169 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// yard is a scene in which projections are rebuilt.
+type yard struct {
+	*scene
+	rebuilds *commands.Rebuilds
+}
+
+var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
+
+func newYard(t testing.TB) *yard { return newYardOf(newScene(t)) }
+
+func newYardOf(s *scene) *yard {
+	y := &yard{scene: s}
+	y.rebuilds = &commands.Rebuilds{Store: y.log, Now: time.Now, NewID: newID, Projections: []commands.Projection{
+		{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: projections.UsageAggregatesV1, ByPeriod: true},
+		{Name: projections.ProjectionEntitlements, Consumer: events.GroupEntitlements, Newest: projections.EntitlementReadsV1},
+		{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Newest: projections.DeadLetterEventsV1},
+	}}
+	return y
+}
+
+// rebuilder is one instance's; chunk bounds what one transaction folds.
+func (y *yard) rebuilder(chunk int64) *projections.Rebuilder {
+	return &projections.Rebuilder{
+		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
+		Consumers: []projections.Consumer{y.aggregating.Consumer, y.lettering.Consumer, y.entitling.Consumer},
+		Verify:    func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
+	}
+}
+
+// during runs rebuilders while something is done.
+func (y *yard) during(do func(), rebuilders ...*projections.Rebuilder) {
+	y.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	for _, b := range rebuilders {
+		g.Go(func() { _ = b.Run(ctx) })
+	}
+	defer g.Wait()
+	defer stop()
+	do()
+}
+
+func (y *yard) start(in commands.StartRebuild) domain.Rebuild {
+	y.Helper()
+	if in.Reason == "" {
+		in.Reason = "test"
+	}
+	r, err := y.rebuilds.Start(context.Background(), operatorKey, commands.Once{}, in)
+	y.must(err)
+	return r
+}
+
+func (y *yard) state(r domain.Rebuild) string {
+	y.Helper()
+	now, err := y.log.Rebuild(context.Background(), r.ID)
+	y.must(err)
+	return now.State
+}
+
+// ready waits until a rebuild has come to an end.
+func (y *yard) ready(r domain.Rebuild) {
+	y.Helper()
+	y.until(func() bool {
+		now, err := y.log.Rebuild(context.Background(), r.ID)
+		y.must(err)
+		if now.State == domain.RebuildFailed {
+			y.Fatalf("the rebuild failed: %s", now.Failure)
+		}
+		return now.State == domain.RebuildReady
+	})
+}
+
+// dumps of each projection's rows, in the order of their keys, without the generation.
+var dumps = map[string]string{
+	projections.ProjectionUsage: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id), '') FROM (
+		SELECT partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at
+		FROM usage_aggregates WHERE generation = $1) row`,
+	projections.ProjectionEntitlements: `SELECT coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature) FROM (
+		SELECT tenant_id, feature, subscription_id, type, unit, "limit", limit_behavior, reset_period, on_ingest FROM entitlement_grants WHERE generation = $1) row), '')
+		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key) FROM (
+		SELECT tenant_id, feature, period_key, used FROM entitlement_usage WHERE generation = $1) row), '')`,
+	projections.ProjectionDeadLetters: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY id), '') FROM (
+		SELECT id, partition, tenant_id, stage, status, code, reason, details::text, producer_event_id, feature, source_position, topic,
+		kafka_partition, kafka_offset, payload::text, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE generation = $1) row`,
+}
+
+// sameRows compares two generations byte for byte, in one snapshot, and their positions.
+func (y *yard) sameRows(r domain.Rebuild, other int) error {
+	y.Helper()
+	var a, b string
+	var apart int
+	y.must(pgx.BeginTxFunc(context.Background(), y.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(context.Background(), dumps[r.Projection], r.Generation).Scan(&a); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(context.Background(), dumps[r.Projection], other).Scan(&b); err != nil {
+			return err
+		}
+		return tx.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints a JOIN consumer_checkpoints b USING (consumer, partition)
+			WHERE a.consumer = $1 AND a.generation = $2 AND b.generation = $3 AND (a.position <> b.position OR NOT a.joined OR NOT b.joined)`,
+			r.Consumer, r.Generation, other).Scan(&apart)
+	}))
+	if apart != 0 {
+		return fmt.Errorf("%d partitions stand apart", apart)
+	}
+	if a != b {
+		return fmt.Errorf("generation %d has\n%s\nand generation %d has\n%s", r.Generation, a, other, b)
+	}
+	return nil
+}
+
+// fill records usage of several tenants with all that can become of it.
+func (y *yard) fill(tenants []uuid.UUID, from, n int) {
+	y.Helper()
+	for i := from; i < from+n; i++ {
+		tenant := tenants[i%len(tenants)]
+		feature := []string{"calls", "tokens", "unknown", "broken"}[i%7%4]
+		y.append(usage(tenant, fmt.Sprint("e", i), feature, int64(i), may.Add(time.Duration(i)*time.Hour)))
+	}
+}
+
+func (y *yard) tenants(n int) (all []uuid.UUID) {
+	for range n {
+		tenant := newID()
+		y.must(second(y.pool.Exec(context.Background(), `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`, tenant)))
+		y.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("tokens", domain.ResetNever), grant("broken", domain.ResetAnnually))
+		all = append(all, tenant)
+	}
+	return all
+}
+
+func TestP5_ARebuiltGenerationIsTheLiveOneByteForByte(t *testing.T) {
+	y := newYard(t)
+	tenants := y.tenants(5)
+	y.fill(tenants, 0, 300)
+	y.settle()
+	for name := range dumps {
+		r := y.start(commands.StartRebuild{Projection: name, Workers: 3})
+		y.during(func() { y.ready(r) }, y.rebuilder(20))
+		if err := y.sameRows(r, 1); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		y.fill(tenants, 300, 50) // fed together from here on
+		y.settle()
+		if err := y.sameRows(r, 1); err != nil {
+			t.Errorf("%s, later: %v", name, err)
+		}
+	}
+}

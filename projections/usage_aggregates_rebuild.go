@@ -1,0 +1,62 @@
+package projections
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// The verdicts of a stretch, in the columns that the fold needs. 2 is the topic
+// usage.validated; the stretch is read once through the primary key.
+const (
+	readStretch = `
+SELECT l.position, l.tenant_id, l.subject, l.payload FROM event_log_rows l
+WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 ORDER BY l.position`
+	readStretchOf = `
+SELECT l.position, l.tenant_id, l.subject, l.payload FROM event_log_rows l
+WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 AND l.tenant_id = $4 ORDER BY l.position`
+)
+
+var _ bulkFolder = (*UsageAggregates)(nil)
+
+// foldStretch implements bulkFolder: sums in memory, then one upsert.
+func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool) (int64, *Failure, error) {
+	sums, err := u.sums(g)
+	if err != nil {
+		return 0, nil, err
+	}
+	sql, args := readStretch, []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, s.Partition, s.After, s.UpTo}
+	if g.TenantID != uuid.Nil {
+		sql, args = readStretchOf, append(args, g.TenantID)
+	}
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return 0, nil, fmt.Errorf("read verdicts: %w", err)
+	}
+	defer rows.Close()
+	var folded int64
+	e := events.Envelope{Position: events.Position{Partition: s.Partition}}
+	for rows.Next() {
+		raw := rows.RawValues()
+		e.Position.Number = int64(binary.BigEndian.Uint64(raw[0]))
+		if leftOut[e.Position.Number] {
+			continue
+		}
+		e.TenantID = uuid.UUID(raw[1])
+		e.Subject = events.Subject(binary.BigEndian.Uint16(raw[2]))
+		e.Payload = raw[3]
+		if failure := sums.take(&e); failure != nil {
+			return 0, failure, nil
+		}
+		folded++
+	}
+	if err := rows.Err(); err != nil {
+		return 0, nil, fmt.Errorf("read verdicts: %w", err)
+	}
+	return folded, nil, sums.upsert(ctx, tx, g.Number)
+}
