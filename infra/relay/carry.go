@@ -23,13 +23,16 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 		s.freeAll(spans, restAfterFault)
 		return
 	}
-	delivery := watermill.Delivery{Out: out, Grace: closeGrace}
+	delivery := watermill.Delivery{Out: out, Grace: s.CloseGrace}
 	for {
 		values, msg := b.message(ctx)
 		switch delivery.Send(values, msg) {
 		case watermill.Acked:
 			s.settle(ctx, b)
 			return
+		case watermill.Unsettled:
+			s.Logger.WarnContext(ctx, "the relay was stopped before a batch was acknowledged; its records may be sent again", "partitions", len(spans), "waited", s.CloseGrace)
+			fallthrough
 		case watermill.Stopped:
 			s.freeAll(spans, 0)
 			return

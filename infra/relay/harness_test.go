@@ -198,7 +198,7 @@ func (w *world) relay(instance string) *relay.Relay {
 // patient gives a relay leases that outlast what a busy machine does to a test in
 // which no lease is meant to end by itself.
 func patient(r *relay.Relay) *relay.Relay {
-	r.LeaseTTL = 10 * time.Second
+	r.LeaseTTL, r.CloseGrace = 10*time.Second, 25*time.Second
 	return r
 }
 

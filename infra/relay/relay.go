@@ -57,6 +57,9 @@ type Relay struct {
 	MaxEvents   int           // in one batch (2000)
 	MaxBytes    int           // of one batch's records (4 MiB)
 	MaxInFlight int           // batches of different partitions at once (3)
+	// CloseGrace is what batches under way get to be acknowledged at a clean stop
+	// (5 s). What is not by then is sent again by whoever takes the partitions over.
+	CloseGrace time.Duration
 }
 
 // Defaults and limits.
@@ -65,9 +68,8 @@ const (
 	defaultMaxEvents   = 2000
 	defaultMaxBytes    = 4 << 20
 	defaultMaxInFlight = 3
+	defaultCloseGrace  = 5 * time.Second
 
-	// closeGrace is what batches under way get to be acknowledged at a clean stop.
-	closeGrace = 2 * time.Second
 	// topic is the one name under which the log can be subscribed to.
 	topic = "outbox"
 )
@@ -101,6 +103,7 @@ func (r *Relay) withDefaults() *Relay {
 	c.MaxEvents = orDefault(c.MaxEvents, defaultMaxEvents)
 	c.MaxBytes = orDefault(c.MaxBytes, defaultMaxBytes)
 	c.MaxInFlight = orDefault(c.MaxInFlight, defaultMaxInFlight)
+	c.CloseGrace = orDefault(c.CloseGrace, defaultCloseGrace)
 	c.Observe = c.Observe.withDefaults()
 	return &c
 }

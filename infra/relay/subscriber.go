@@ -53,7 +53,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.M
 	return out, nil
 }
 
-// Close ends the streams; it waits for the batches under way as long as closeGrace.
+// Close ends the streams; it waits for the batches under way as long as CloseGrace.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true

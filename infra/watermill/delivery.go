@@ -12,9 +12,10 @@ type Outcome int
 
 // The outcomes.
 const (
-	Stopped Outcome = iota // not settled: the subscription ended
+	Stopped Outcome = iota // not handed over: the subscription ended
 	Acked
 	Nacked
+	Unsettled // handed over, and the grace after the subscription's end was over too
 )
 
 // Delivery hands messages to the one who subscribed, one at a time.
@@ -61,7 +62,7 @@ func (d *Delivery) last(msg *message.Message) Outcome {
 	case <-msg.Nacked():
 		return Nacked
 	case <-timer.C:
-		return Stopped
+		return Unsettled
 	}
 }
 
