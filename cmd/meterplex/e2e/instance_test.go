@@ -59,6 +59,8 @@ type run struct {
 	ready chan string   // its URL
 	done  chan struct{} // ended and reaped
 	url   string
+	// readErr is why its log was read no further; nil: it was read to its end.
+	readErr error
 }
 
 // start runs the process and waits until it says where it answers.
@@ -94,7 +96,8 @@ func (i *instance) tryStart() error {
 		i.t.Logf("%s started in %s", i.name, time.Since(since).Round(time.Millisecond))
 		return nil
 	case <-r.done:
-		return fmt.Errorf("%s ended at its start:\n%s", i.name, i.lastLines(30))
+		return fmt.Errorf("%s (process %d) ended at its start after %s: %s; its log, read until %v:\n%s",
+			i.name, cmd.Process.Pid, time.Since(since), cmd.ProcessState, r.readErr, i.lastLines(30))
 	case <-time.After(startTime):
 		_ = cmd.Process.Kill()
 		<-r.done
@@ -123,6 +126,7 @@ func (i *instance) own(r *run, out io.Reader, started chan<- error) {
 			r.ready <- url
 		}
 	}
+	r.readErr = lines.Err()
 	_ = r.cmd.Wait()
 }
 
