@@ -36,6 +36,11 @@ func (c *BenchCmd) Run(a *app) error {
 	if err := os.MkdirAll(c.Out, 0o755); err != nil {
 		return fmt.Errorf("make the folder of the report: %w", err)
 	}
+	stop, err := c.profileLoad()
+	if err != nil {
+		return err
+	}
+	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
 		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
 	})
@@ -54,6 +59,25 @@ func (c *BenchCmd) command(self string) func(ctx context.Context) *exec.Cmd {
 		}
 		return exec.CommandContext(ctx, self, "bench-serve", "--profile", c.Profile)
 	}
+}
+
+// profileLoad has a profile of the load generator, too: what it takes, the
+// service lacks.
+func (c *BenchCmd) profileLoad() (stop func(), err error) {
+	if c.Profile == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(filepath.Join(c.Profile, "load.pprof"))
+	if err != nil {
+		return nil, fmt.Errorf("write the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin the profile: %w", err), f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
 }
 
 // asked is the command line, less what names this machine's folders.

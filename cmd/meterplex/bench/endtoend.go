@@ -96,7 +96,10 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- s.follow(looking, 250*time.Millisecond, w.look) }()
-	before := r.stand.meter.taken()
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return err
+	}
 	h, _, err := openOver(streamRate/streamSize, r.times.stream, streamClients, func(client, _ int) error {
 		_, err := l.send(client)
 		return err
@@ -109,9 +112,13 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 		return err
 	}
 	f := figureB4()
-	took := rate{int(w.last.applied - w.first.applied), w.last.at.Sub(w.first.at)}
-	f.Value = took.perSecond()
-	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), took), w.memory
+	did := rate{int(w.last.applied - w.first.applied), w.last.at.Sub(w.first.at)}
+	took, err := end(did)
+	if err != nil {
+		return err
+	}
+	f.Value = did.perSecond()
+	f.cost(took, w.memory)
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
 	w.tell(&f)
 	if err := s.disk(ctx, &f); err != nil {
@@ -148,14 +155,14 @@ func (r *run) mixed(ctx context.Context, s *subject) error {
 	if err := errors.Join(s.settled(ctx), r.stand.even(ctx)); err != nil {
 		return err
 	}
-	before := r.stand.meter.taken()
-	did, err := closed(ctx, batchClients, r.times.mixed, l.send)
+	var took spent
+	did, err := r.measured(ctx, &took, func() (rate, error) { return closed(ctx, batchClients, r.times.mixed, l.send) })
 	if err != nil {
 		return err
 	}
 	f := figureMixed()
 	f.Value = did.perSecond()
-	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), did), r.stand.meter.memory()
+	f.cost(took, r.stand.meter.memory())
 	r.add(f)
 	return nil
 }

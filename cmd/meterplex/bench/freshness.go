@@ -44,13 +44,20 @@ func (r *run) freshness(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	before := r.stand.meter.taken()
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return err
+	}
 	seen, ingest, did, err := r.watchFresh(ctx, s, l)
 	if err != nil {
 		return err
 	}
+	took, err := end(did)
+	if err != nil {
+		return err
+	}
 	f := figureB5()
-	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), did), r.stand.meter.memory()
+	f.cost(took, r.stand.meter.memory())
 	f.Latency, f.LimitLatency = latencyOf(seen), latencyOf(hops)
 	f.LatencyAt = fmt.Sprintf("from the 202, at %d events/s", freshRate)
 	f.Value, f.Limit = f.Latency.P50, f.LimitLatency.P50

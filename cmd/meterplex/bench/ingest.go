@@ -54,32 +54,48 @@ func (l *ingestLoad) send(client int) (int, error) {
 // beside comes over both, and gives the median of each and of their ratio.
 func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error), service func() (rate, error)) error {
 	var ratios []float64
-	var took Taken
-	var total rate
+	var total, raw spent
 	for range r.times.rounds {
 		if err := r.stand.even(ctx); err != nil {
 			return err
 		}
-		most, err := limit()
+		most, err := r.measured(ctx, &raw, func() (rate, error) {
+			most, err := limit()
+			return rate{int(most * r.times.round.Seconds()), r.times.round}, err
+		})
 		if err != nil {
 			return err
 		}
 		if err := r.stand.even(ctx); err != nil {
 			return err
 		}
-		before := r.stand.meter.taken()
-		did, err := service()
+		did, err := r.measured(ctx, &total, service)
 		if err != nil {
 			return err
 		}
-		took = took.plus(r.stand.meter.taken().minus(before))
-		total.events, total.took = total.events+did.events, total.took+did.took
-		f.Runs, f.LimitRuns = append(f.Runs, math.Round(did.perSecond())), append(f.LimitRuns, math.Round(most))
-		ratios = append(ratios, did.perSecond()/most)
+		f.Runs, f.LimitRuns = append(f.Runs, math.Round(did.perSecond())), append(f.LimitRuns, math.Round(most.perSecond()))
+		ratios = append(ratios, did.perSecond()/most.perSecond())
 	}
 	f.Value, f.Limit, f.Ratio = median(f.Runs), median(f.LimitRuns), median(ratios)
-	f.CPU, f.Memory = cpuOf(took, total), r.stand.meter.memory()
+	f.cost(total, r.stand.meter.memory())
+	limitEach := writtenOf(raw).Each
+	f.Written.Limit = &limitEach
 	return nil
+}
+
+// measured adds what something took to a sum.
+func (r *run) measured(ctx context.Context, sum *spent, do func() (rate, error)) (rate, error) {
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return rate{}, err
+	}
+	did, err := do()
+	if err != nil {
+		return did, err
+	}
+	took, err := end(did)
+	*sum = sum.plus(took)
+	return did, err
 }
 
 func median(list []float64) float64 {
@@ -196,7 +212,10 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	before := r.stand.meter.taken()
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return err
+	}
 	h, did, err := openOver(latencyRate, r.times.latency, steadyClients, func(client, _ int) error {
 		_, err := l.send(client)
 		return err
@@ -204,8 +223,12 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
+	took, err := end(did)
+	if err != nil {
+		return err
+	}
 	f := figureB3()
-	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), did), r.stand.meter.memory()
+	f.cost(took, r.stand.meter.memory())
 	f.Latency, f.LimitLatency = latencyOf(h), latencyOf(bare)
 	f.LatencyAt = fmt.Sprintf("at %d requests/s", latencyRate)
 	f.Value, f.Limit = f.Latency.P99, f.LimitLatency.P99

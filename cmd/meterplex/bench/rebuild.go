@@ -38,7 +38,10 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	before := r.stand.meter.taken()
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return err
+	}
 	var beside *Latency
 	second, err := s.rebuilt(ctx, 0, func(during context.Context) (err error) {
 		beside, err = s.readFor(during, time.Hour, during)
@@ -47,11 +50,15 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
+	took, err := end(second)
+	if err != nil {
+		return err
+	}
 	f.Runs = []float64{first.perSecond(), second.perSecond()}
 	f.Value, f.Limit = first.perSecond(), limit.perSecond()
 	f.Ratio = f.Value / f.Limit
 	f.LimitRuns = []float64{limit.perSecond()}
-	f.CPU, f.Memory = cpuOf(r.stand.meter.taken().minus(before), second), r.stand.meter.memory()
+	f.cost(took, r.stand.meter.memory())
 	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
 	f.LimitLatency = quiet
 	f.note("reads beside it", fmt.Sprintf("the first run has the machine to itself and 2 workers, the second has %d reads/s beside it and as many workers as the service takes by itself (half the processors); the limit's latencies are those of the same reads with no rebuild", readRate))

@@ -21,13 +21,17 @@ func (r *Report) Markdown() string {
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].row())
 	}
-	b.WriteString("\n## Latencies\n\nOpen loop: send times are settled beforehand and latency counts from them. Milliseconds.\n\n| # | load | p50 | p99 | max | limit p50 | p99 | max |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Latencies\n\nOpen loop: send times are settled beforehand and latency counts from them. Milliseconds.\n\n| # | load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].latencyRow())
 	}
 	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all that ran on the machine beside.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].cpuRow())
+	}
+	b.WriteString("\n## What the database wrote for each event\n\nBytes of write-ahead log; transactions that wrote, and all of them; synced writes of the log; full page images. The limit's: bytes and writing transactions.\n\n| # | WAL bytes | writing transactions | transactions | syncs | page images | limit |\n|---|---|---|---|---|---|---|\n")
+	for i := range r.Figures {
+		b.WriteString(r.Figures[i].writtenRow())
 	}
 	b.WriteString("\n## Resident memory, MiB\n\nPostgreSQL's shared pages count once.\n\n| # | service | its peak | PostgreSQL | Kafka | load generator |\n|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
@@ -107,12 +111,14 @@ func (f *Figure) latencyRow() string {
 	if f.Latency == nil {
 		return ""
 	}
-	limit := "– | – | –"
-	if l := f.LimitLatency; l != nil {
-		limit = fmt.Sprintf("%s | %s | %s", short(l.P50), short(l.P99), short(l.Max))
+	return fmt.Sprintf("| %s | %s, %d of them | %s | %s |\n", f.ID, f.LatencyAt, f.Latency.Count, f.Latency.cells(), f.LimitLatency.cells())
+}
+
+func (l *Latency) cells() string {
+	if l == nil {
+		return "– | – | – | – | –"
 	}
-	l := f.Latency
-	return fmt.Sprintf("| %s | %s, %d of them | %s | %s | %s | %s |\n", f.ID, f.LatencyAt, l.Count, short(l.P50), short(l.P99), short(l.Max), limit)
+	return fmt.Sprintf("%s | %s | %s | %s | %s", short(l.P50), short(l.P90), short(l.P99), short(l.P999), short(l.Max))
 }
 
 func (f *Figure) cpuRow() string {
@@ -139,6 +145,10 @@ func (f *Figure) line() string {
 	}
 	for _, a := range f.Aims {
 		fmt.Fprintf(&b, "; %s: %s", a.Text, strings.Trim(yesNo(a.Met), "*"))
+	}
+	if c, w := &f.CPU.MicrosEach, &f.Written.Each; f.CPU.Events > 0 {
+		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing",
+			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes))
 	}
 	for _, n := range f.Notes {
 		fmt.Fprintf(&b, "\n%s: %s", n.Name, n.Text)

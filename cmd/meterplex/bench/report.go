@@ -59,10 +59,11 @@ type Figure struct {
 	LatencyAt    string   `json:"latencyAt,omitempty"`
 	LimitLatency *Latency `json:"limitLatency,omitempty"`
 
-	CPU    CPU    `json:"cpu"`
-	Memory Memory `json:"memoryMiB"`
-	Notes  []Note `json:"notes,omitempty"`
-	Aims   []Aim  `json:"aims,omitempty"`
+	CPU     CPU    `json:"cpu"`
+	Written Writes `json:"database"`
+	Memory  Memory `json:"memoryMiB"`
+	Notes   []Note `json:"notes,omitempty"`
+	Aims    []Aim  `json:"aims,omitempty"`
 
 	aims []aim
 }
@@ -71,18 +72,23 @@ type Figure struct {
 // milliseconds.
 type Latency struct {
 	P50   float64 `json:"p50ms"`
+	P90   float64 `json:"p90ms"`
 	P99   float64 `json:"p99ms"`
+	P999  float64 `json:"p999ms"`
 	Max   float64 `json:"maxms"`
 	Count int64   `json:"count"`
 }
 
 func latencyOf(h *hdrhistogram.Histogram) *Latency {
 	ms := func(us int64) float64 { return float64(us) / 1000 }
-	return &Latency{ms(h.ValueAtQuantile(50)), ms(h.ValueAtQuantile(99)), ms(h.Max()), h.TotalCount()}
+	return &Latency{
+		P50: ms(h.ValueAtQuantile(50)), P90: ms(h.ValueAtQuantile(90)), P99: ms(h.ValueAtQuantile(99)),
+		P999: ms(h.ValueAtQuantile(99.9)), Max: ms(h.Max()), Count: h.TotalCount(),
+	}
 }
 
 func (l *Latency) String() string {
-	return fmt.Sprintf("p50 %s, p99 %s, max %s ms", short(l.P50), short(l.P99), short(l.Max))
+	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s ms", short(l.P50), short(l.P90), short(l.P99), short(l.P999), short(l.Max))
 }
 
 // CPU is what a measurement took: seconds by process, and microseconds for each

@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"sync/atomic"
-	"time"
 )
 
 // watch follows B4 while the load runs and until all of it is in the aggregates.
@@ -14,8 +13,7 @@ type watch struct {
 	first, last progress
 	atEnd       progress // the first look after the load
 	behind      int64    // at most
-	memory      Memory
-	measured    time.Time
+	memory      Memory   // then, and at the end
 }
 
 // look notes one look, and says whether it was the last.
@@ -25,15 +23,16 @@ func (w *watch) look(p progress) bool {
 	}
 	w.last = p
 	w.behind = max(w.behind, p.recorded-p.applied)
-	if p.at.Sub(w.measured) > time.Second {
-		w.measured = p.at
-		w.memory = w.memory.most(w.run.stand.meter.memory())
-	}
 	if !w.ended.Load() {
 		return false
 	}
 	if w.atEnd.at.IsZero() {
 		w.atEnd = p
+	}
+	// The service's peak is kept by the kernel. To ask for PostgreSQL's share of
+	// shared pages again and again would cost more than the whole load.
+	if p.caughtUp() || w.atEnd.at.Equal(p.at) {
+		w.memory = w.memory.most(w.run.stand.meter.memory())
 	}
 	return p.caughtUp()
 }
