@@ -4,27 +4,50 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
 
-// batch is an ingest request, header and all, of one tenant. Between two sends
-// only the event ids in it change.
-type batch struct {
+// message is a request, header and all, that is ready made. Between two sends
+// only the key and the event ids in it change.
+type message struct {
 	size   int
 	raw    []byte
-	ids    []int // where each event's number stands in raw
-	count  int   // events made so far
+	key    []byte // where the key stands in raw, with room for the longest
+	ids    []int  // where each event's number stands in raw
+	count  int    // events made so far
+	status int    // what answers it, and how that begins
 	expect []byte
 }
 
 const idDigits = 10
 
+// newMessage writes a request. The room for the key is as long as the longest:
+// blanks at the end of a header's value mean nothing (RFC 9110, 5.5).
+func newMessage(base string, t *target, method, path, body string) (*message, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("%q is no address of a service; it looks like http://host:port", base)
+	}
+	longest := 0
+	for i := range t.tenants {
+		longest = max(longest, len(t.tenants[i].secret))
+	}
+	head := fmt.Sprintf("%s %s/api/v1%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer ", method, u.Path, path, u.Host)
+	rest := "\r\n\r\n"
+	if body != "" {
+		rest = fmt.Sprintf("\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
+	}
+	raw := []byte(head + strings.Repeat(" ", longest) + rest + body)
+	return &message{size: 1, raw: raw, key: raw[len(head) : len(head)+longest], status: 200}, nil
+}
+
 // newBatch makes events as the API's documentation shows them, with one short
 // member of metadata. Their ids begin with a text that no other batch has.
-func newBatch(host string, t *tenant, size int, now time.Time) *batch {
-	b := &batch{size: size, expect: fmt.Appendf(nil, `{"accepted":%d,"duplicates":0,`, size)}
+func newBatch(base string, t *target, size int, now time.Time) (*message, error) {
 	var body bytes.Buffer
+	var ids []int
 	body.WriteString(`{"events":[`)
 	prefix := strings.ToLower(rand.Text()[:12])
 	at := now.UTC().Format("2006-01-02T15:04:05.000000Z")
@@ -33,26 +56,56 @@ func newBatch(host string, t *tenant, size int, now time.Time) *batch {
 			body.WriteByte(',')
 		}
 		fmt.Fprintf(&body, `{"eventId":"%s-`, prefix)
-		b.ids = append(b.ids, body.Len())
-		fmt.Fprintf(&body, `%0*d","feature":"%s","amount":%d,"timestamp":"%s","metadata":{"region":"eu-1"}}`, idDigits, 0, feature, i%9+1, at)
+		ids = append(ids, body.Len())
+		fmt.Fprintf(&body, `%0*d","feature":"%s","amount":%d,"timestamp":"%s","metadata":{"region":"eu-1"}}`, idDigits, 0, t.feature, i%9+1, at)
 	}
 	body.WriteString(`]}`)
-	head := fmt.Sprintf("POST /api/v1/usage/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
-		host, t.secret, body.Len())
-	b.raw = append([]byte(head), body.Bytes()...)
-	for i := range b.ids {
-		b.ids[i] += len(head)
+	m, err := newMessage(base, t, "POST", "/usage/events", body.String())
+	if err != nil {
+		return nil, err
 	}
-	return b
+	m.size, m.status, m.expect = size, 202, fmt.Appendf(nil, `{"accepted":%d,"duplicates":0,`, size)
+	for _, id := range ids {
+		m.ids = append(m.ids, len(m.raw)-body.Len()+id)
+	}
+	return m, nil
+}
+
+// newCheck asks whether a tenant may use something; of many questions at once
+// all are about the one feature, each for another amount.
+func newCheck(base string, t *target, questions int) (*message, error) {
+	if questions <= 1 {
+		m, err := newMessage(base, t, "GET", "/entitlements/"+t.feature+"/check", "")
+		if err == nil {
+			m.expect = []byte(`{"allowed":`)
+		}
+		return m, err
+	}
+	var list []string
+	for i := range questions {
+		list = append(list, fmt.Sprintf(`{"feature":"%s","amount":%d}`, t.feature, i+1))
+	}
+	m, err := newMessage(base, t, "POST", "/entitlements/check", `{"features":[`+strings.Join(list, ",")+`]}`)
+	if err == nil {
+		m.size, m.expect = questions, []byte(`{"data":[`)
+	}
+	return m, err
+}
+
+// of makes it a tenant's.
+func (m *message) of(t *tenant) {
+	for i := copy(m.key, t.secret); i < len(m.key); i++ {
+		m.key[i] = ' '
+	}
 }
 
 // next gives the request with new ids.
-func (b *batch) next() []byte {
-	for _, at := range b.ids {
-		b.count++
-		putDigits(b.raw[at:at+idDigits], b.count)
+func (m *message) next() []byte {
+	for _, at := range m.ids {
+		m.count++
+		putDigits(m.raw[at:at+idDigits], m.count)
 	}
-	return b.raw
+	return m.raw
 }
 
 func putDigits(dst []byte, n int) {
@@ -60,14 +113,4 @@ func putDigits(dst []byte, n int) {
 		dst[i] = byte('0' + n%10)
 		n /= 10
 	}
-}
-
-// batches makes the requests of one client, one for each of the tenants.
-func (s *subject) batches(size int, now time.Time) []*batch {
-	host := strings.TrimPrefix(s.url, "http://")
-	list := make([]*batch, len(s.tenants))
-	for i := range s.tenants {
-		list[i] = newBatch(host, &s.tenants[i], size, now)
-	}
-	return list
 }

@@ -34,7 +34,7 @@ const progressSQL = `SELECT (SELECT sum(accepted) FROM log_heads)::bigint,
 
 func (s *subject) progress(ctx context.Context, conn *pgx.Conn) (p progress, err error) {
 	err = conn.QueryRow(ctx, progressSQL).Scan(&p.recorded, &p.applied, &p.validated, &p.settled)
-	p.at = time.Now()
+	p.at, p.applied = time.Now(), p.applied+s.history
 	if err != nil {
 		return p, fmt.Errorf("read how far the aggregates are: %w", err)
 	}
@@ -42,6 +42,8 @@ func (s *subject) progress(ctx context.Context, conn *pgx.Conn) (p progress, err
 }
 
 func (p *progress) caughtUp() bool { return p.applied == p.recorded }
+
+func (p *progress) behind() int64 { return p.recorded - p.applied }
 
 // settleTime is when a pipeline that does not catch up ends the run.
 const settleTime = 10 * time.Minute
@@ -100,10 +102,7 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	h, _, err := openOver(streamRate/streamSize, r.times.stream, streamClients, func(client, _ int) error {
-		_, err := l.send(client)
-		return err
-	}).run(ctx)
+	h, sent, err := openOver(streamRate/streamSize, r.times.stream, streamClients, l.sendOne).run(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +111,7 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 		return err
 	}
 	f := figureB4()
-	did := rate{int(w.last.applied - w.first.applied), w.last.at.Sub(w.first.at)}
+	did := rate{events: int(w.last.applied - w.first.applied), took: w.last.at.Sub(w.first.at)}
 	took, err := end(did)
 	if err != nil {
 		return err
@@ -121,6 +120,7 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	f.cost(took, w.memory)
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
 	w.tell(&f)
+	f.refused(sent)
 	if err := s.disk(ctx, &f); err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 
 const (
 	freshRate = 1000
-	// sampleEvery is one in how many events is waited for: the asking itself
+	// samples is how many requests a second are waited for: the asking itself
 	// must not be the load.
-	sampleEvery = 50
+	samples = 20
 )
 
 // sighting asks for an event that was just accepted.
@@ -48,52 +48,60 @@ func (r *run) freshness(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	seen, ingest, did, err := r.watchFresh(ctx, s, l)
+	seen, err := l.watched(ctx, freshRate, r.times.fresh)
 	if err != nil {
 		return err
 	}
-	took, err := end(did)
+	took, err := end(seen.did)
 	if err != nil {
 		return err
 	}
 	f := figureB5()
 	f.cost(took, r.stand.meter.memory())
-	f.Latency, f.LimitLatency = latencyOf(seen), latencyOf(hops)
+	f.Latency, f.LimitLatency = latencyOf(seen.fresh), latencyOf(hops)
 	f.LatencyAt = fmt.Sprintf("from the 202, at %d events/s", freshRate)
 	f.Value, f.Limit = f.Latency.P50, f.LimitLatency.P50
-	f.note("ingest meanwhile", latencyOf(ingest).String())
+	f.note("ingest meanwhile", latencyOf(seen.ingest).String())
+	f.refused(seen.did)
 	r.add(f)
 	return nil
 }
 
-// watchFresh sends, and asks for some of what it sent.
-func (r *run) watchFresh(ctx context.Context, s *subject, l *ingestLoad) (seen, ingest *hdrhistogram.Histogram, did rate, err error) {
-	asked := make(chan sighting, freshRate) // more than can be waiting
-	load := openOver(freshRate, r.times.fresh, steadyClients, func(client, n int) error {
-		turn := l.turns[client]
-		if _, err := l.send(client); err != nil || n%sampleEvery != 0 {
+// watching is what an open load showed that was watched until it could be read.
+type watching struct {
+	fresh  *hdrhistogram.Histogram // from the 202 until it is readable
+	ingest *hdrhistogram.Histogram // from when a request was due until the 202
+	did    rate                    // requests
+}
+
+// watched sends at a pace, and asks for some of what it sent.
+func (l *load) watched(ctx context.Context, perSecond float64, d time.Duration) (w watching, err error) {
+	every := max(1, int(perSecond/samples))
+	pace := openOver(perSecond, d, len(l.wires), nil)
+	asked := make(chan sighting, pace.sends/every+1) // the load never waits for it
+	pace.send = func(client, n int) error {
+		if _, err := l.send(client); err != nil || n%every != 0 {
 			return err
 		}
 		at := time.Now()
 		p, err := l.wires[client].lastPosition()
-		// Each client's list of tenants begins at another one.
-		asked <- sighting{(turn + client) % len(s.tenants), p, at}
+		asked <- sighting{l.last[client], p, at}
 		return err
-	})
-	watched := make(chan error, 1)
-	seen = newHistogram()
-	go func() { watched <- s.watch(ctx, asked, seen) }()
-	ingest, did, err = load.run(ctx)
-	close(asked)
-	if werr := <-watched; err == nil {
-		err = werr
 	}
-	return seen, ingest, did, err
+	looked := make(chan error, 1)
+	w.fresh = newHistogram()
+	go func() { looked <- l.target.watch(ctx, asked, w.fresh) }()
+	w.ingest, w.did, err = pace.run(ctx)
+	close(asked)
+	if lerr := <-looked; err == nil {
+		err = lerr
+	}
+	return w, err
 }
 
 // watch reads the aggregates until they hold what is asked for. What is waiting
 // waits beside the rest.
-func (s *subject) watch(ctx context.Context, asked <-chan sighting, seen *hdrhistogram.Histogram) error {
+func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhistogram.Histogram) error {
 	const watchers = 16
 	hists := make([]*hdrhistogram.Histogram, watchers)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: watchers}}
@@ -101,9 +109,8 @@ func (s *subject) watch(ctx context.Context, asked <-chan sighting, seen *hdrhis
 	err := all(watchers, func(i int) error {
 		hists[i] = newHistogram()
 		for look := range asked {
-			a := &api{s.url, s.tenants[look.tenant].secret, client}
-			query := url.Values{"feature": {feature}, "minPosition": {look.position.String()}}
-			if err := a.call(ctx, "GET", "/usage/aggregates?"+query.Encode(), nil, nil, "Prefer", "wait=30"); err != nil {
+			a := &api{t.urls[i%len(t.urls)], t.tenants[look.tenant].secret, client}
+			if err := t.readable(ctx, a, look.position); err != nil {
 				for range asked { // or the load would wait for ever
 				}
 				return err
@@ -116,4 +123,20 @@ func (s *subject) watch(ctx context.Context, asked <-chan sighting, seen *hdrhis
 		seen.Merge(h)
 	}
 	return err
+}
+
+// readable waits until the figures hold everything up to a position.
+func (t *target) readable(ctx context.Context, a *api, p events.Position) error {
+	query := url.Values{"feature": {t.feature}, "minPosition": {p.String()}}
+	for began := time.Now(); ; {
+		err := a.call(ctx, "GET", "/usage/aggregates?"+query.Encode(), nil, nil, "Prefer", "wait=30")
+		r, behind := isRefusal(err)
+		if !behind {
+			return err
+		}
+		if time.Since(began) > settleTime {
+			return fmt.Errorf("usage is not in the aggregates %s after it was accepted: %w", settleTime, err)
+		}
+		pause(ctx, r.after)
+	}
 }

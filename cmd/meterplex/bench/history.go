@@ -55,7 +55,7 @@ type pen struct {
 	origin       int
 	at           int64 // the position written last
 	raw, verdict int64
-	runs         int64
+	runs, before int64 // in all, and of an earlier history
 }
 
 // writeHistory gives the tenants a past of so many usage events with their
@@ -89,7 +89,11 @@ func (s *subject) writeHistory(ctx context.Context, total int) error {
 	if err != nil {
 		return err
 	}
-	return s.raise(ctx, address, pens)
+	if err := s.raise(ctx, address, pens); err != nil {
+		return err
+	}
+	s.history += int64(rounds * historyRun * len(pens))
+	return nil
 }
 
 func (p *pen) write(ctx context.Context, conn *pgx.Conn, sql string) error {
@@ -115,6 +119,8 @@ func (s *subject) pens(ctx context.Context, address string) (pens []*pen, err er
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, t := range s.tenants {
 		p := &pen{tenant: t}
+		p.before = s.history / historyRun / int64(len(s.tenants))
+		p.runs = p.before
 		if err := conn.QueryRow(ctx, readPen, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
 			return nil, fmt.Errorf("read where a tenant's log ends: %w", err)
 		}
@@ -133,7 +139,7 @@ func (s *subject) raise(ctx context.Context, address string, pens []*pen) error 
 	var positions, raws, counts []int64
 	for _, p := range pens {
 		partitions, positions = append(partitions, p.tenant.partition), append(positions, p.at)
-		raws, counts = append(raws, p.raw), append(counts, p.runs*historyRun)
+		raws, counts = append(raws, p.raw), append(counts, (p.runs-p.before)*historyRun)
 	}
 	if _, err := conn.Exec(ctx, raiseHeads, partitions, positions, raws, counts); err != nil {
 		return fmt.Errorf("raise the heads: %w", err)

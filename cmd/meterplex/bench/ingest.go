@@ -22,34 +22,6 @@ const (
 	pacedShare = 0.7
 )
 
-// ingestLoad sends ingest requests over a number of connections, each to all of
-// the tenants in turn.
-type ingestLoad struct {
-	wires   []*wire
-	batches [][]*batch // of each client, of each tenant
-	turns   []int
-	close   func()
-}
-
-func (s *subject) newIngestLoad(ctx context.Context, clients, size int, now time.Time) (*ingestLoad, error) {
-	wires, closeAll, err := dialAll(ctx, s.url, clients)
-	if err != nil {
-		return nil, err
-	}
-	l := &ingestLoad{wires: wires, turns: make([]int, clients), close: closeAll}
-	for client := range clients {
-		l.batches = append(l.batches, rotate(s.batches(size, now), client))
-	}
-	return l, nil
-}
-
-func (l *ingestLoad) send(client int) (int, error) {
-	list := l.batches[client]
-	b := list[l.turns[client]%len(list)]
-	l.turns[client]++
-	return b.size, l.wires[client].ingest(b)
-}
-
 // pair measures a limit and the service in turn, so that what the machine does
 // beside comes over both, and gives the median of each and of their ratio.
 func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error), service func() (rate, error)) error {
@@ -61,7 +33,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 		}
 		most, err := r.measured(ctx, &raw, func() (rate, error) {
 			most, err := limit()
-			return rate{int(most * r.times.round.Seconds()), r.times.round}, err
+			return rate{events: int(most * r.times.round.Seconds()), took: r.times.round}, err
 		})
 		if err != nil {
 			return err
@@ -138,18 +110,15 @@ func (r *run) batches(ctx context.Context, s *subject) error {
 }
 
 // warm fills caches and connections before anything is measured.
-func (r *run) warm(ctx context.Context, l *ingestLoad) error {
+func (r *run) warm(ctx context.Context, l *load) error {
 	_, err := closed(ctx, len(l.wires), time.Second, l.send)
 	return err
 }
 
 // paced adds the latencies at a share of what was reached.
-func (r *run) paced(ctx context.Context, f *Figure, l *ingestLoad, size int) error {
+func (r *run) paced(ctx context.Context, f *Figure, l *load, size int) error {
 	offered := f.Value * pacedShare
-	h, _, err := openOver(offered/float64(size), r.times.paced, len(l.wires), func(client, _ int) error {
-		_, err := l.send(client)
-		return err
-	}).run(ctx)
+	h, _, err := openOver(offered/float64(size), r.times.paced, len(l.wires), l.sendOne).run(ctx)
 	f.Latency = latencyOf(h)
 	f.LatencyAt = fmt.Sprintf("of a request, at %.0f events/s", offered)
 	return err
@@ -216,10 +185,7 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	h, did, err := openOver(latencyRate, r.times.latency, steadyClients, func(client, _ int) error {
-		_, err := l.send(client)
-		return err
-	}).run(ctx)
+	h, did, err := openOver(latencyRate, r.times.latency, steadyClients, l.sendOne).run(ctx)
 	if err != nil {
 		return err
 	}

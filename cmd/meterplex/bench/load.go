@@ -16,11 +16,16 @@ import (
 func closed(ctx context.Context, clients int, d time.Duration, send func(client int) (int, error)) (rate, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, errTimeIsUp)
 	defer cancel()
-	var done atomic.Int64
+	var done, refused atomic.Int64
 	began := time.Now()
 	err := all(clients, func(client int) error {
 		for ctx.Err() == nil {
 			n, err := send(client)
+			if r, ok := isRefusal(err); ok {
+				refused.Add(1)
+				pause(ctx, max(r.after, refusedPause))
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -31,7 +36,17 @@ func closed(ctx context.Context, clients int, d time.Duration, send func(client 
 		}
 		return nil
 	})
-	return rate{int(done.Load()), time.Since(began)}, err
+	return rate{int(done.Load()), time.Since(began), int(refused.Load())}, err
+}
+
+// refusedPause is how long a client waits at least that was refused.
+const refusedPause = 10 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 var errTimeIsUp = errors.New("the time is up")
@@ -47,10 +62,15 @@ func all(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// rate is how much was done in how long.
+// rate is how much was done in how long, and how many requests were refused.
 type rate struct {
-	events int
-	took   time.Duration
+	events  int
+	took    time.Duration
+	refused int
+}
+
+func (r rate) plus(o rate) rate {
+	return rate{r.events + o.events, r.took + o.took, r.refused + o.refused}
 }
 
 func (r rate) perSecond() float64 { return float64(r.events) / r.took.Seconds() }
@@ -75,18 +95,25 @@ func openOver(perSecond float64, d time.Duration, clients int, send func(client,
 	return &open{perSecond: perSecond, sends: int(perSecond * d.Seconds()), clients: clients, send: send}
 }
 
-// run makes all the sends. The first error ends it.
+// run makes all the sends. The first error ends it, a refusal does not: it is
+// counted, and its latency is not among those that are told.
 func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := time.Now().Add(10 * time.Millisecond)
 	ready := make(chan int, l.sends) // the clock never waits for a client
 	go l.clock(ctx, start, ready)
+	var refused atomic.Int64
 	hists := make([]*hdrhistogram.Histogram, l.clients)
 	err := all(l.clients, func(client int) error {
 		hists[client] = newHistogram()
 		for n := range ready {
-			if err := l.send(client, n); err != nil {
+			err := l.send(client, n)
+			if _, ok := isRefusal(err); ok {
+				refused.Add(1)
+				continue
+			}
+			if err != nil {
 				cancel()
 				return err
 			}
@@ -98,7 +125,7 @@ func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	for _, h := range hists {
 		total.Merge(h)
 	}
-	return total, rate{int(total.TotalCount()), time.Since(start)}, errors.Join(err, ctx.Err())
+	return total, rate{int(total.TotalCount()), time.Since(start), int(refused.Load())}, errors.Join(err, ctx.Err())
 }
 
 // clock hands out each send when it is due, until ctx ends.

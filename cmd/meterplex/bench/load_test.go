@@ -80,7 +80,10 @@ func TestOpenLoadEndsAtAnError(t *testing.T) {
 }
 
 func TestBatchesNeverRepeatAnID(t *testing.T) {
-	b := newBatch("h", &tenant{secret: "s"}, 3, time.Now())
+	b, err := newBatch("http://h", &target{feature: "f", tenants: []tenant{{secret: "s"}}}, 3, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]bool{}
 	for range 40 {
 		raw := string(b.next())

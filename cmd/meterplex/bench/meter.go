@@ -14,10 +14,17 @@ import (
 // it everything is zero.
 type meter struct {
 	postgres, kafka, self int
-	service               atomic.Int64
+	service               atomic.Pointer[[]int] // one process for each instance
 }
 
-func (m *meter) setService(pid int) { m.service.Store(int64(pid)) }
+func (m *meter) setService(pids ...int) { m.service.Store(&pids) }
+
+func (m *meter) instances() []int {
+	if pids := m.service.Load(); pids != nil {
+		return *pids
+	}
+	return nil
+}
 
 // Taken is CPU time by process, in seconds: of the service, of all PostgreSQL's
 // processes, of Kafka's, of this load generator's; and of all processes that are
@@ -47,16 +54,22 @@ type Memory struct {
 func (m *meter) taken() Taken {
 	list := processes()
 	t := Taken{
-		Service: list[int(m.service.Load())].own, Postgres: tree(list, m.postgres),
-		Kafka: list[m.kafka].own, Load: list[m.self].own,
+		Postgres: tree(list, m.postgres),
+		Kafka:    list[m.kafka].own, Load: list[m.self].own,
+	}
+	for _, pid := range m.instances() {
+		t.Service += list[pid].own
 	}
 	t.Others = busy() - t.Service - t.Postgres - t.Kafka - t.Load
 	return t
 }
 
 func (m *meter) memory() Memory {
-	service := int(m.service.Load())
-	mem := Memory{Service: status(service, "VmRSS"), ServicePeak: status(service, "VmHWM"), Kafka: status(m.kafka, "VmRSS"), Load: status(m.self, "VmRSS")}
+	mem := Memory{Kafka: status(m.kafka, "VmRSS"), Load: status(m.self, "VmRSS")}
+	for _, pid := range m.instances() {
+		mem.Service += status(pid, "VmRSS")
+		mem.ServicePeak += status(pid, "VmHWM")
+	}
 	for pid, p := range processes() {
 		if pid == m.postgres || p.parent == m.postgres {
 			mem.Postgres += proportional(pid)

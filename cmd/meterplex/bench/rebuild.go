@@ -69,7 +69,7 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 // rebuilt rebuilds and promotes, and tells how fast the events were folded. What
 // is done beside it ends with it.
 func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
-	a := (&api{s.url, s.operator, http.DefaultClient})
+	a := s.operate()
 	var made struct{ ID string }
 	body := map[string]any{"reason": "bench"}
 	if workers > 0 {
@@ -107,7 +107,7 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 	if err := a.call(ctx, "POST", path+"/promote", map[string]any{"reason": "bench"}, nil); err != nil {
 		return rate{}, err
 	}
-	return rate{s.stand.cfg.times().history, took}, nil
+	return rate{events: s.stand.cfg.times().history, took: took}, nil
 }
 
 // rebuildWorkers take all of the machine.
@@ -118,7 +118,7 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 	h := newHistogram()
 	tenants := make([]*api, len(s.tenants))
 	for i := range s.tenants {
-		tenants[i] = &api{s.url, s.tenants[i].secret, http.DefaultClient}
+		tenants[i] = &api{s.urls[0], s.tenants[i].secret, http.DefaultClient}
 	}
 	var turn atomic.Int64
 	for began := time.Now(); time.Since(began) < d && (until == nil || until.Err() == nil); {
@@ -150,5 +150,5 @@ func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {
 		}
 		return nil
 	})
-	return rate{total, time.Since(began)}, err
+	return rate{events: total, took: time.Since(began)}, err
 }

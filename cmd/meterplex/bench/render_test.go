@@ -14,8 +14,8 @@ func TestReportForPeople(t *testing.T) {
 	b1 := figureB1()
 	b1.Value, b1.Runs, b1.Limit, b1.LimitRuns, b1.Ratio = 45_000, []float64{44_000, 45_000, 46_000}, 50_000, []float64{50_000, 49_000, 51_000}, 0.9
 	b1.Latency, b1.LatencyAt = &Latency{20.5, 40, 61.25, 80, 101, 1234}, "of a request, at 31500 events/s"
-	b1.CPU = cpuOf(Taken{Service: 9, Postgres: 12, Kafka: 0.5, Load: 0.4, Others: 0.1}, rate{1_000_000, 24 * time.Second})
-	b1.Written = writtenOf(spent{written: Written{WALBytes: 9e8, Writes: 2000, Transactions: 3500, Syncs: 1900, FullPages: 50_000}, did: rate{1_000_000, 24 * time.Second}})
+	b1.CPU = cpuOf(Taken{Service: 9, Postgres: 12, Kafka: 0.5, Load: 0.4, Others: 0.1}, rate{events: 1_000_000, took: 24 * time.Second})
+	b1.Written = writtenOf(spent{written: Written{WALBytes: 9e8, Writes: 2000, Transactions: 3500, Syncs: 1900, FullPages: 50_000}, did: rate{events: 1_000_000, took: 24 * time.Second}})
 	b1.Written.Limit = &Written{WALBytes: 700, Writes: 0.001}
 	b3 := figureB3()
 	b3.Latency, b3.LimitLatency, b3.LatencyAt = &Latency{3, 9, 15, 25, 30, 30_000}, &Latency{1, 2, 4, 8, 9, 30_000}, "at 1000 requests/s"

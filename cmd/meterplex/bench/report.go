@@ -124,6 +124,13 @@ type Note struct {
 
 func (f *Figure) note(name, text string) { f.Notes = append(f.Notes, Note{name, text}) }
 
+// refused notes requests that were not taken.
+func (f *Figure) refused(did rate) {
+	if did.refused > 0 {
+		f.note("refused", fmt.Sprintf("%d requests were answered 429 or 503 and are in no other figure", did.refused))
+	}
+}
+
 // Aim is what a figure should reach, and whether it did.
 type Aim struct {
 	Text string `json:"text"`

@@ -9,120 +9,159 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// subject is the service under test: another process, with tenants in it.
+// subject is the service under test: processes of its own, with tenants in it.
 type subject struct {
+	target
 	stand       *stand
 	roles       string
 	database    string // its name
 	databaseURL string
-	url         string
-	operator    string
-	tenants     []tenant
+	history     int64 // usage events that were written behind the service's back, applied nowhere
 
+	instances []*instance
+	stopped   sync.Once
+	err       error
+}
+
+// instance is a process of the service.
+type instance struct {
 	cmd   *exec.Cmd
+	url   string
 	ended chan error
-	once  sync.Once
-	err   error
 	tail  tail
 }
 
 // answersAt is what serve says when it is ready.
 const answersAt = "The service answers at "
 
-// serve starts the service on an empty database, with topics of its own.
+// serve starts the service on an empty database, with topics of its own and
+// sixteen tenants.
 func (s *stand) serve(ctx context.Context, roles string) (*subject, error) {
+	return s.serveMany(ctx, roles, 1, settle{feature: feature, tenants: tenantCount, spread: true})
+}
+
+// serveMany starts a number of instances that share it all.
+func (s *stand) serveMany(ctx context.Context, roles string, instances int, with settle) (*subject, error) {
 	s.served++
 	name := fmt.Sprintf("bench_%d", s.served)
 	address, err := s.newDatabase(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	sub := &subject{
-		stand: s, roles: roles, database: name, databaseURL: address,
-		operator: "mp_op_" + rand.Text() + rand.Text(), ended: make(chan error, 1),
+	sub := &subject{stand: s, roles: roles, database: name, databaseURL: address}
+	sub.operator = "mp_op_" + rand.Text() + rand.Text()
+	for range instances {
+		p, err := startInstance(s.cfg.Serve(ctx), sub.environment())
+		if err != nil {
+			return nil, errors.Join(err, sub.stop())
+		}
+		sub.instances, sub.urls = append(sub.instances, p), append(sub.urls, p.url)
 	}
-	if err := sub.start(ctx); err != nil {
-		return nil, err
-	}
-	s.meter.setService(sub.cmd.Process.Pid)
-	if sub.tenants, err = seed(ctx, sub.url, sub.operator); err != nil {
+	s.meter.setService(sub.pids()...)
+	if err := sub.seed(ctx, with); err != nil {
 		return nil, errors.Join(err, sub.stop())
 	}
 	return sub, nil
 }
 
-func (s *subject) start(ctx context.Context) error {
-	s.cmd = s.stand.cfg.Serve(ctx)
-	s.cmd.Env = s.environment()
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-	s.cmd.WaitDelay = stopTime
-	out, err := s.cmd.StderrPipe()
-	if err != nil {
-		return fmt.Errorf("listen to the service: %w", err)
+func (s *subject) pids() (list []int) {
+	for _, p := range s.instances {
+		list = append(list, p.cmd.Process.Pid)
 	}
-	if err := s.cmd.Start(); err != nil {
-		return fmt.Errorf("start the service: %w", err)
+	return list
+}
+
+// startInstance returns when the process answers.
+func startInstance(cmd *exec.Cmd, env []string) (*instance, error) {
+	p := &instance{cmd: cmd, ended: make(chan error, 1)}
+	cmd.Env = env
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTime
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("listen to the service: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the service: %w", err)
 	}
 	at := make(chan string, 1)
-	go s.listen(out, at)
+	go p.listen(out, at)
 	select {
-	case s.url = <-at:
-		return nil
-	case err := <-s.ended:
-		return fmt.Errorf("the service ended at its start: %w%s", err, s.lastWords())
+	case p.url = <-at:
+		return p, nil
+	case err := <-p.ended:
+		return nil, fmt.Errorf("the service ended at its start: %w%s", err, p.tail.text())
 	}
 }
 
 // listen keeps what the service logs last, and notes where it answers.
-func (s *subject) listen(out io.Reader, at chan<- string) {
+func (p *instance) listen(out io.Reader, at chan<- string) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if url, found := strings.CutPrefix(lines.Text(), answersAt); found {
 			at <- url
 		} else {
-			s.tail.add(lines.Text())
+			p.tail.add(lines.Text())
 		}
 	}
-	s.ended <- s.cmd.Wait()
+	p.ended <- p.cmd.Wait()
+}
+
+// stop ends it, as an operator would.
+func (p *instance) stop() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(stopTime):
+		_ = p.cmd.Process.Kill()
+		return errors.Join(errors.New("the service did not stop by itself"), <-p.ended)
+	}
 }
 
 // environment holds nothing of the service's settings but what is set here.
 func (s *subject) environment() []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "METERPLEX_") && !strings.HasPrefix(v, "KAFKA_") && !strings.HasPrefix(v, "DATABASE_") {
-			env = append(env, v)
-		}
-	}
-	return append(env,
+	return append(ownEnvironment(),
 		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.stand.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
 		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator)
 }
 
-// stop ends the service, as an operator would.
+func ownEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "METERPLEX_") || strings.HasPrefix(v, "KAFKA_") || strings.HasPrefix(v, "DATABASE_")
+	})
+}
+
+// stop ends all of the service.
 func (s *subject) stop() error {
-	s.once.Do(func() {
-		s.stand.meter.setService(0)
-		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
-		select {
-		case s.err = <-s.ended:
-		case <-time.After(stopTime):
-			_ = s.cmd.Process.Kill()
-			s.err = errors.Join(errors.New("the service did not stop by itself"), <-s.ended)
-		}
+	s.stopped.Do(func() {
+		s.stand.meter.setService()
+		errs := make([]error, len(s.instances))
+		_ = all(len(s.instances), func(i int) error {
+			errs[i] = s.instances[i].stop()
+			return nil
+		})
+		s.err = errors.Join(errs...)
 	})
 	return s.err
 }
 
-// lastWords are what the service logged last.
-func (s *subject) lastWords() string { return s.tail.text() }
+// lastWords are what the instances logged last.
+func (s *subject) lastWords() string {
+	var words string
+	for _, p := range s.instances {
+		words += p.tail.text()
+	}
+	return words
+}
 
 // tail keeps the last lines of a log.
 type tail struct {

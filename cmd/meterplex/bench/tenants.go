@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -66,6 +68,10 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	if err != nil {
 		return fmt.Errorf("read the service's answer: %w", err)
 	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return &refusal{resp.StatusCode, time.Duration(seconds) * time.Second}
+	}
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(answer))
 	}
@@ -78,54 +84,88 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	return nil
 }
 
+// settle says what tenants a load is from.
+type settle struct {
+	feature string // lookup key of a metered feature, which is made
+	tenants int
+	spread  bool      // in as many log partitions, a like number for each writer
+	expires time.Time // of their keys; zero: never
+}
+
 // seed makes the catalogue and the tenants.
-func seed(ctx context.Context, url, operator string) ([]tenant, error) {
-	a := &api{url, operator, http.DefaultClient}
-	if err := a.call(ctx, "PUT", "/features/"+feature, map[string]string{"name": "API calls", "type": "METERED"}, nil); err != nil {
-		return nil, err
+func (t *target) seed(ctx context.Context, with settle) error {
+	a := &api{t.urls[0], t.operator, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: seeders}}}
+	defer a.http.CloseIdleConnections()
+	t.feature = with.feature
+	if err := a.call(ctx, "PUT", "/features/"+t.feature, map[string]string{"name": "Benchmark", "type": "METERED"}, nil); err != nil {
+		return err
 	}
-	plan := map[string]any{"name": "Bench", "entitlements": []any{
-		map[string]any{"feature": feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"},
+	plan := map[string]any{"name": "Benchmark", "entitlements": []any{
+		map[string]any{"feature": t.feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"},
 	}}
-	if err := a.call(ctx, "PUT", "/plans/bench", plan, nil); err != nil {
-		return nil, err
+	if err := a.call(ctx, "PUT", "/plans/"+benchPlan, plan, nil); err != nil {
+		return err
 	}
-	var tenants []tenant
-	taken, share := map[int16]bool{}, map[int16]int{}
-	for len(tenants) < tenantCount {
-		t, err := a.newTenant(ctx)
-		if err != nil {
-			return nil, err
+	if with.spread {
+		return t.spread(ctx, a, with)
+	}
+	t.tenants = make([]tenant, with.tenants)
+	return all(min(seeders, with.tenants), func(i int) (err error) {
+		for ; i < len(t.tenants) && err == nil; i += seeders {
+			if t.tenants[i], err = a.newTenant(ctx); err == nil {
+				err = a.equip(ctx, &t.tenants[i], with.expires)
+			}
 		}
-		if taken[t.partition] || share[t.partition%writers] == tenantCount/writers {
+		return err
+	})
+}
+
+const (
+	benchPlan = "meterplex_bench"
+	// seeders is how many tenants are made at a time.
+	seeders = 16
+)
+
+func (t *target) spread(ctx context.Context, a *api, with settle) error {
+	taken, share := map[int16]bool{}, map[int16]int{}
+	for len(t.tenants) < with.tenants {
+		made, err := a.newTenant(ctx)
+		if err != nil {
+			return err
+		}
+		if taken[made.partition] || share[made.partition%writers] == with.tenants/writers {
 			continue
 		}
-		taken[t.partition] = true
-		share[t.partition%writers]++
-		if err := a.equip(ctx, &t); err != nil {
-			return nil, err
+		taken[made.partition] = true
+		share[made.partition%writers]++
+		if err := a.equip(ctx, &made, with.expires); err != nil {
+			return err
 		}
-		tenants = append(tenants, t)
+		t.tenants = append(t.tenants, made)
 	}
-	return tenants, nil
+	return nil
 }
 
 func (a *api) newTenant(ctx context.Context) (tenant, error) {
 	var made struct{ ID uuid.UUID }
-	err := a.call(ctx, "POST", "/tenants", map[string]string{"name": "Bench", "class": "large"}, &made)
+	err := a.call(ctx, "POST", "/tenants", map[string]string{"name": "Benchmark", "class": "large"}, &made)
 	return tenant{id: made.ID, partition: events.PartitionOf(made.ID)}, err
 }
 
 // equip gives a tenant a subscription and a key.
-func (a *api) equip(ctx context.Context, t *tenant) error {
+func (a *api) equip(ctx context.Context, t *tenant, expires time.Time) error {
 	path := "/tenants/" + t.id.String()
-	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": "bench", "status": "ACTIVE"}, nil); err != nil {
+	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
 		return err
 	}
+	wanted := map[string]any{
+		"name": "benchmark", "mode": "live", "scopes": []string{"usage:write", "usage:read", "entitlements:read"},
+	}
+	if !expires.IsZero() {
+		wanted["expiresAt"] = expires.UTC().Format(time.RFC3339)
+	}
 	var key struct{ Secret string }
-	err := a.call(ctx, "POST", path+"/api-keys", map[string]any{
-		"name": "bench", "mode": "live", "scopes": []string{"usage:write", "usage:read"},
-	}, &key)
+	err := a.call(ctx, "POST", path+"/api-keys", wanted, &key)
 	t.secret = key.Secret
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/textproto"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// wire is one keep-alive connection that ingest requests are sent over. The load
+// wire is one keep-alive connection that requests are sent over. The load
 // shares the machine with what it loads, so it writes requests that are ready
 // made and reads of the answers no more than it must.
 type wire struct {
@@ -24,11 +26,21 @@ type wire struct {
 	in   *bufio.Reader
 	line *textproto.Reader
 	body []byte
+
+	retryAfter int // seconds, of the last answer
 }
 
-func dial(ctx context.Context, address string) (*wire, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", address)
+func dial(ctx context.Context, base string) (*wire, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, errors.New("the service's address is no URL")
+	}
+	var conn net.Conn
+	if u.Scheme == "https" {
+		conn, err = new(tls.Dialer).DialContext(ctx, "tcp", withPort(u, "443"))
+	} else {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", withPort(u, "80"))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the service: %w", err)
 	}
@@ -36,16 +48,24 @@ func dial(ctx context.Context, address string) (*wire, error) {
 	return &wire{conn: conn, in: in, line: textproto.NewReader(in)}, nil
 }
 
-// dialAll opens as many connections as there are clients.
-func dialAll(ctx context.Context, url string, clients int) ([]*wire, func(), error) {
+func withPort(u *url.URL, port string) string {
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// dialAll opens as many connections as there are clients, to each of the
+// instances in turn.
+func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), error) {
 	var wires []*wire
 	closeAll := func() {
 		for _, w := range wires {
 			w.conn.Close()
 		}
 	}
-	for range clients {
-		w, err := dial(ctx, strings.TrimPrefix(url, "http://"))
+	for client := range clients {
+		w, err := dial(ctx, urls[client%len(urls)])
 		if err != nil {
 			closeAll()
 			return nil, nil, err
@@ -88,11 +108,12 @@ func (w *wire) send(request []byte) (status int, body []byte, err error) {
 	return status, w.body, nil
 }
 
-var errShort = errors.New("it is not HTTP, or has no length")
+var errShort = errors.New("it is not HTTP/1.1 with a Content-Length; where a proxy stands between, measure the service itself")
 
 // header reads past the header and gives the body's length.
 func (w *wire) header() (int, error) {
 	length := -1
+	w.retryAfter = 0
 	for {
 		line, err := w.line.ReadLineBytes()
 		if err != nil {
@@ -100,6 +121,9 @@ func (w *wire) header() (int, error) {
 		}
 		if len(line) == 0 {
 			break
+		}
+		if v, found := bytes.CutPrefix(line, []byte("Retry-After: ")); found {
+			w.retryAfter, _ = strconv.Atoi(string(v))
 		}
 		if v, found := bytes.CutPrefix(line, []byte("Content-Length: ")); found {
 			if length, err = strconv.Atoi(string(v)); err != nil {
@@ -113,16 +137,22 @@ func (w *wire) header() (int, error) {
 	return length, nil
 }
 
-// ingest sends events and makes sure that every one was accepted.
-func (w *wire) ingest(b *batch) error {
-	status, body, err := w.send(b.next())
-	if err != nil {
+// exchange sends a message and makes sure that it was answered as it should be:
+// of usage, that every event was accepted.
+func (w *wire) exchange(m *message) error {
+	status, body, err := w.send(m.next())
+	switch {
+	case err != nil:
 		return err
+	case status == m.status && bytes.HasPrefix(body, m.expect):
+		return nil
+	case status == 429 || status == 503:
+		return &refusal{status, time.Duration(w.retryAfter) * time.Second}
+	case len(m.ids) > 0:
+		return fmt.Errorf("not all %d events were accepted: %d: %.300s", m.size, status, body)
+	default:
+		return fmt.Errorf("the service answers %d: %.300s", status, body)
 	}
-	if status != 202 || !bytes.HasPrefix(body, b.expect) {
-		return fmt.Errorf("not all %d events were accepted: %d: %.300s", b.size, status, body)
-	}
-	return nil
 }
 
 // lastPosition reads the position of the last event of the last answer.

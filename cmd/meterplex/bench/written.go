@@ -56,7 +56,7 @@ type spent struct {
 }
 
 func (s spent) plus(o spent) spent {
-	return spent{s.cpu.plus(o.cpu), s.written.plus(o.written), rate{s.did.events + o.did.events, s.did.took + o.did.took}}
+	return spent{s.cpu.plus(o.cpu), s.written.plus(o.written), s.did.plus(o.did)}
 }
 
 // spend begins a measurement; the function that it gives ends it.

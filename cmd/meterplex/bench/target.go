@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+)
+
+// target is a service under load, and the tenants that the load is from.
+type target struct {
+	urls     []string // of its instances; connections are spread over them
+	operator string
+	feature  string
+	tenants  []tenant
+	whale    float64 // share of the requests that are the first tenant's; 0: all have a like share
+}
+
+// operate asks the first instance as an operator.
+func (t *target) operate() *api { return &api{t.urls[0], t.operator, http.DefaultClient} }
+
+// pick gives the tenant of a client's n-th request. Each client begins elsewhere
+// in the list, so that they do not all write to one partition at a time.
+func (t *target) pick(client, clients, n int) int {
+	all := len(t.tenants)
+	if t.whale == 0 || all == 1 {
+		return (client*all/clients + n) % all
+	}
+	before := math.Floor(float64(n) * t.whale)
+	if math.Floor(float64(n+1)*t.whale) > before {
+		return 0
+	}
+	all--
+	return 1 + (client*all/clients+n-int(before))%all
+}
+
+// load sends requests over a number of connections.
+type load struct {
+	target   *target
+	wires    []*wire
+	requests []*message
+	turns    []int
+	last     []int // the tenant of each client's last request
+	close    func()
+}
+
+// newLoad opens the connections; each client has a message of its own.
+func (t *target) newLoad(ctx context.Context, clients int, message func(url string) (*message, error)) (*load, error) {
+	wires, closeAll, err := dialAll(ctx, t.urls, clients)
+	if err != nil {
+		return nil, err
+	}
+	l := &load{target: t, wires: wires, turns: make([]int, clients), last: make([]int, clients), close: closeAll}
+	for client := range clients {
+		m, err := message(t.urls[client%len(t.urls)])
+		if err != nil {
+			closeAll()
+			return nil, err
+		}
+		l.requests = append(l.requests, m)
+	}
+	return l, nil
+}
+
+// newIngestLoad sends batches of usage.
+func (t *target) newIngestLoad(ctx context.Context, clients, size int, now time.Time) (*load, error) {
+	return t.newLoad(ctx, clients, func(url string) (*message, error) { return newBatch(url, t, size, now) })
+}
+
+func (l *load) send(client int) (int, error) {
+	m := l.requests[client]
+	l.last[client] = l.target.pick(client, len(l.wires), l.turns[client])
+	l.turns[client]++
+	m.of(&l.target.tenants[l.last[client]])
+	return m.size, l.wires[client].exchange(m)
+}
+
+// sendOne is send for a load whose pace is given.
+func (l *load) sendOne(client, _ int) error {
+	_, err := l.send(client)
+	return err
+}
+
+// refusal is an answer that asks to come back later. It is counted, and ends
+// nothing.
+type refusal struct {
+	status int
+	after  time.Duration
+}
+
+func (r *refusal) Error() string { return "the service refuses for now: " + http.StatusText(r.status) }
+
+func isRefusal(err error) (*refusal, bool) { return errors.AsType[*refusal](err) }
