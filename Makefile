@@ -38,3 +38,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/
 	./bin/meterplex bench --out docs/benchmarks
+
+.PHONY: bench-quick
+bench-quick: build ## Measure it shortly, in under three minutes, and print the table
+	./bin/meterplex bench --quick $(ARGS)

@@ -5,36 +5,62 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/bench"
 )
 
-// BenchCmd measures the service.
+// BenchCmd is the noun.
 type BenchCmd struct {
-	Out     string   `default:"docs/benchmarks" type:"path" placeholder:"DIR" help:"Where latest.md and latest.json are written."`
-	Quick   bool     `help:"Measure each figure for a shorter time, in less than three minutes."`
-	Only    []string `placeholder:"ID,…" help:"Measure only these: B1, B2, B3, B4, B5, B8, B1+, B8."`
-	Profile string   `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the database's statements by time; the figures suffer."`
+	All     BenchAll     `cmd:"" default:"withargs" help:"Measure everything, on servers of its own (what bench does with nothing behind it)."`
+	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
+	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service until it is in the figures: how fresh they are, and what they keep up with."`
+	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
+	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
+}
+
+// BenchAll measures the service on servers of its own.
+type BenchAll struct {
+	Out     string   `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
+	Quick   bool     `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
+	Only    []string `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
+	Grow    int      `placeholder:"N" help:"With B10: so many events in the log, 50000000 say. It takes about 1.2 kB of disk for each, and long."`
+	Profile string   `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
 
 // Help is the long form.
-func (BenchCmd) Help() string {
-	return `Starts a PostgreSQL and a Kafka of its own with empty data, runs the service beside them as another process, and loads it over HTTP. Each figure is printed with the raw limit of the same servers, measured beside it in the same run. It takes up to ten minutes and all of the machine; nothing else should run meanwhile.`
+func (BenchAll) Help() string {
+	return `Starts a PostgreSQL and a Kafka of its own with empty data, runs the service beside them as another process, and loads it over HTTP. Each figure is printed with the raw limit of the same servers, measured beside it in the same run. It takes half an hour and all of the machine; nothing else should run meanwhile.
+
+The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.md says what each is.`
 }
 
 // Run measures, and writes the report also where it was ended early.
-func (c *BenchCmd) Run(a *app) error {
+func (c *BenchAll) Run(a *app) error {
+	for _, id := range c.Only {
+		if !slices.Contains(bench.Parts(), id) {
+			return fmt.Errorf("--only %s: there is no such figure; there are %s", printable(id), strings.Join(bench.Parts(), ", "))
+		}
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program that is to be measured: %w", err)
 	}
-	if err := os.MkdirAll(c.Out, 0o755); err != nil {
-		return fmt.Errorf("make the folder of the report: %w", err)
+	for _, dir := range []string{c.Out, c.Profile} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a folder for what is measured: %w", err)
+		}
 	}
 	stop, err := c.profileLoad()
 	if err != nil {
@@ -42,17 +68,30 @@ func (c *BenchCmd) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
-	if report != nil && len(report.Figures) > 0 {
-		err = errors.Join(err, c.write(report))
-		fmt.Fprint(a.stdout, report.Markdown())
+	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
+		err = errors.Join(err, c.write(report), c.show(a, report))
 	}
 	return err
 }
 
+// show prints the report: Markdown reads as a table, too.
+func (c *BenchAll) show(a *app, report *bench.Report) error {
+	if a.client.Output == "table" {
+		_, err := fmt.Fprint(a.stdout, report.Markdown())
+		return err
+	}
+	raw, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return a.object(raw)
+}
+
 // command runs the service as anybody would, or under a profiler.
-func (c *BenchCmd) command(self string) func(ctx context.Context) *exec.Cmd {
+func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
 	return func(ctx context.Context) *exec.Cmd {
 		if c.Profile == "" {
 			return exec.CommandContext(ctx, self, "serve")
@@ -63,7 +102,7 @@ func (c *BenchCmd) command(self string) func(ctx context.Context) *exec.Cmd {
 
 // profileLoad has a profile of the load generator, too: what it takes, the
 // service lacks.
-func (c *BenchCmd) profileLoad() (stop func(), err error) {
+func (c *BenchAll) profileLoad() (stop func(), err error) {
 	if c.Profile == "" {
 		return func() {}, nil
 	}
@@ -81,13 +120,16 @@ func (c *BenchCmd) profileLoad() (stop func(), err error) {
 }
 
 // asked is the command line, less what names this machine's folders.
-func (c *BenchCmd) asked() string {
+func (c *BenchAll) asked() string {
 	words := []string{"meterplex bench"}
 	if c.Quick {
 		words = append(words, "--quick")
 	}
 	if len(c.Only) > 0 {
 		words = append(words, "--only="+strings.Join(c.Only, ","))
+	}
+	if c.Grow > 0 {
+		words = append(words, fmt.Sprintf("--grow=%d", c.Grow))
 	}
 	if c.Profile != "" {
 		words = append(words, "--profile")
@@ -96,7 +138,10 @@ func (c *BenchCmd) asked() string {
 }
 
 // write keeps a run of a part from taking the place of a whole one.
-func (c *BenchCmd) write(report *bench.Report) error {
+func (c *BenchAll) write(report *bench.Report) error {
+	if c.Out == "" {
+		return nil
+	}
 	name := "latest"
 	if c.Quick || len(c.Only) > 0 || c.Profile != "" {
 		name = "partial"
@@ -105,9 +150,14 @@ func (c *BenchCmd) write(report *bench.Report) error {
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	return errors.Join(
+	errs := []error{
 		os.WriteFile(filepath.Join(c.Out, name+".json"), append(raw, '\n'), 0o644),
-		os.WriteFile(filepath.Join(c.Out, name+".md"), []byte(report.Markdown()), 0o644))
+		os.WriteFile(filepath.Join(c.Out, name+".md"), []byte(report.Markdown()), 0o644),
+	}
+	if picture := report.Picture(); picture != "" {
+		errs = append(errs, os.WriteFile(filepath.Join(c.Out, bench.PictureName), []byte(picture), 0o644))
+	}
+	return errors.Join(errs...)
 }
 
 // BenchServeCmd is serve with a CPU profile, for bench.
@@ -129,4 +179,22 @@ func (c *BenchServeCmd) Run(a *app) error {
 	}
 	defer pprof.StopCPUProfile()
 	return c.ServeCmd.Run(a)
+}
+
+// BenchEmptyCmd is an HTTP server that does nothing, for bench to compare with.
+type BenchEmptyCmd struct{}
+
+// Run answers until the signal.
+func (*BenchEmptyCmd) Run(a *app) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
+	context.AfterFunc(a.ctx, func() { _ = server.Close() })
+	a.say("The service answers at http://%s", l.Addr())
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
 }

@@ -62,6 +62,7 @@ type cli struct {
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
 	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`
 	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
+	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an HTTP server that does nothing, for bench."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
 	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
 }

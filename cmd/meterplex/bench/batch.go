@@ -12,6 +12,7 @@ import (
 // message is a request, header and all, that is ready made. Between two sends
 // only the key and the event ids in it change.
 type message struct {
+	what   string
 	size   int
 	raw    []byte
 	key    []byte // where the key stands in raw, with room for the longest
@@ -40,7 +41,7 @@ func newMessage(base string, t *target, method, path, body string) (*message, er
 		rest = fmt.Sprintf("\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
 	}
 	raw := []byte(head + strings.Repeat(" ", longest) + rest + body)
-	return &message{size: 1, raw: raw, key: raw[len(head) : len(head)+longest], status: 200}, nil
+	return &message{what: method + " " + path, size: 1, raw: raw, key: raw[len(head) : len(head)+longest], status: 200}, nil
 }
 
 // newBatch makes events as the API's documentation shows them, with one short

@@ -22,8 +22,11 @@ import (
 type Config struct {
 	// Serve makes the command that runs the service under test, with the settings
 	// given by its environment. It says where it answers on standard error.
-	Serve   func(ctx context.Context) *exec.Cmd
+	Serve func(ctx context.Context) *exec.Cmd
+	// Empty makes the command of an HTTP server whose one handler does nothing.
+	Empty   func(ctx context.Context) *exec.Cmd
 	Only    []string // ids of figures; empty: all
+	Grow    int      // events in the log for B10; 0: it is left out
 	Quick   bool
 	Command string // how the run was asked for, for the report
 	Log     io.Writer
@@ -35,25 +38,31 @@ type Config struct {
 
 // times are how long each part runs.
 type times struct {
-	rounds  int           // of B1 and B2: limit and service in turn
+	rounds  int           // of B1, B2 and B6: limit and service in turn
 	round   time.Duration // each of the two
-	paced   time.Duration // the open-loop part of B1 and B2
+	paced   time.Duration // the open-loop part of B1, B2 and B6
 	latency time.Duration // B3, and its limit
 	stream  time.Duration // B4
 	fresh   time.Duration // B5, and its limit
 	mixed   time.Duration // B1 with everything running
 	history int           // usage events of B8
+	before  time.Duration // B9: the load with everything there
+	outage  time.Duration // and without the broker
+	crowd   int           // tenants
+	point   time.Duration // each point of a curve
 }
 
 func (c *Config) times() times {
 	if c.Quick {
-		return times{1, 4 * time.Second, 3 * time.Second, 8 * time.Second, 15 * time.Second, 8 * time.Second, 4 * time.Second, 500_000}
+		return times{
+			rounds: 1, round: 4 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
+			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, crowd: 1000, point: 1500 * time.Millisecond,
+		}
 	}
-	return times{3, 8 * time.Second, 8 * time.Second, 30 * time.Second, 40 * time.Second, 30 * time.Second, 10 * time.Second, 10_000_000}
-}
-
-func (c *Config) wants(id string) bool {
-	return len(c.Only) == 0 || slices.Contains(c.Only, id)
+	return times{
+		rounds: 3, round: 8 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
+		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, crowd: 10_000, point: 6 * time.Second,
+	}
 }
 
 func (c *Config) say(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
@@ -64,13 +73,14 @@ type run struct {
 	times  times
 	stand  *stand
 	report *Report
+	most   map[string]float64 // what closed loops reached, by figure
 }
 
 // Run measures what cfg wants. The report holds what was measured also where an
 // error ends it early.
 func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	began := cfg.Now()
-	r := &run{cfg: cfg, times: cfg.times(), report: newReport(&cfg, began)}
+	r := &run{cfg: cfg, times: cfg.times(), report: newReport(&cfg, began), most: map[string]float64{}}
 	dir, err := os.MkdirTemp("", "meterplex-bench-")
 	if err != nil {
 		return r.report, fmt.Errorf("make a folder for the servers' data: %w", err)
@@ -92,44 +102,113 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	return r.report, err
 }
 
-// all goes through the figures: first those of an instance that only takes usage
-// in, then those of one that does everything.
-func (r *run) all(ctx context.Context) error {
-	ingest := []part{{"B1", r.batches}, {"B2", r.singles}}
-	whole := []part{{"B3", r.ingestLatency}, {"B5", r.freshness}, {"B4", r.endToEnd}, {"B1+", r.mixed}}
-	if err := r.with(ctx, "api", ingest); err != nil {
-		return err
-	}
-	if err := r.with(ctx, "all", whole); err != nil {
-		return err
-	}
-	return r.with(ctx, "all", []part{{"B8", r.rebuild}})
-}
-
-// part measures one figure against a running service.
+// part measures one figure, or some that belong together.
 type part struct {
-	id      string
+	id   string
+	slow bool // left out of a quick run, unless it is asked for
+	// With a service that is there for several parts, or with one of its own.
 	measure func(ctx context.Context, s *subject) error
+	alone   func(ctx context.Context) error
 }
 
-func (r *run) with(ctx context.Context, roles string, parts []part) error {
-	parts = slices.DeleteFunc(parts, func(p part) bool { return !r.cfg.wants(p.id) })
-	if len(parts) == 0 {
-		return nil
+// group is parts that share a service.
+type group struct {
+	roles string
+	parts []part
+}
+
+// groups are in the order of the run: first what an instance can do that only
+// takes usage in, then one that does everything.
+func (r *run) groups() []group {
+	return []group{
+		{"api", []part{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
+		{"all", []part{
+			{id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
+			{id: "B4", measure: r.endToEnd}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
+		}},
+		{"all", []part{{id: "B8", measure: r.rebuild}}},
+		{"all", []part{{id: "B9", slow: true, measure: r.outage}}},
+		{"", []part{
+			{id: "tenants", slow: true, alone: r.crowds}, {id: "instances", slow: true, alone: r.instances},
+			{id: "B10", alone: r.growth},
+		}},
 	}
-	s, err := r.stand.serve(ctx, roles)
-	if err != nil {
-		return err
+}
+
+// Parts names what can be measured by itself.
+func Parts() (ids []string) {
+	for _, g := range new(run).groups() {
+		for _, p := range g.parts {
+			if !slices.Contains(ids, p.id) {
+				ids = append(ids, p.id)
+			}
+		}
 	}
-	defer s.stop()
-	for _, p := range parts {
+	return ids
+}
+
+func (r *run) wants(p part) bool {
+	switch {
+	case len(r.cfg.Only) > 0:
+		return slices.Contains(r.cfg.Only, p.id)
+	case p.id == "B10":
+		return r.cfg.Grow > 0
+	default:
+		return !p.slow || !r.cfg.Quick
+	}
+}
+
+func (r *run) all(ctx context.Context) error {
+	for _, g := range r.groups() {
+		if err := r.with(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with measures those of a group that are wanted.
+func (r *run) with(ctx context.Context, g group) (err error) {
+	var s *subject
+	defer func() {
+		if s != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	for _, p := range g.parts {
+		if !r.wants(p) {
+			continue
+		}
 		r.cfg.say("%s …", p.id)
+		if p.alone != nil {
+			if err := p.alone(ctx); err != nil {
+				return fmt.Errorf("measure %s: %w", p.id, err)
+			}
+			continue
+		}
+		if s == nil {
+			if s, err = r.stand.serve(ctx, g.roles); err != nil {
+				return err
+			}
+		}
 		if err := p.measure(ctx, s); err != nil {
 			return fmt.Errorf("measure %s: %w%s", p.id, err, s.lastWords())
 		}
 	}
-	if err := r.stand.keepProfile(ctx, r.cfg.Profile, s); err != nil {
+	if s == nil {
+		return nil
+	}
+	return r.stand.keepProfile(ctx, r.cfg.Profile, s)
+}
+
+// apart measures with a service of its own, which ends with it.
+func (r *run) apart(ctx context.Context, instances int, with settle, do func(s *subject) error) error {
+	s, err := r.stand.serveMany(ctx, "all", instances, with)
+	if err != nil {
 		return err
+	}
+	if err := do(s); err != nil {
+		return errors.Join(fmt.Errorf("%w%s", err, s.lastWords()), s.stop())
 	}
 	return s.stop()
 }
@@ -138,5 +217,6 @@ func (r *run) with(ctx context.Context, roles string, parts []part) error {
 func (r *run) add(f Figure) {
 	f.judge()
 	r.report.Figures = append(r.report.Figures, f)
+	r.most[f.ID] = f.Value
 	r.cfg.say("  %s", strings.ReplaceAll(f.line(), "\n", "\n  "))
 }

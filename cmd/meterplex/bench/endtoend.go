@@ -82,9 +82,22 @@ func (s *subject) settled(ctx context.Context) error {
 	return s.follow(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
 }
 
-// endToEnd is B4. The load is open: what the pipeline cannot take gathers in the
-// log and has to be worked off before the clock stops.
+// endToEnd is B4.
 func (r *run) endToEnd(ctx context.Context, s *subject) error {
+	f := figureB4()
+	if err := r.stream(ctx, s, &f); err != nil {
+		return err
+	}
+	if err := s.disk(ctx, &f); err != nil {
+		return err
+	}
+	r.add(f)
+	return nil
+}
+
+// stream offers B4's load. It is open: what the pipeline cannot take gathers in
+// the log and has to be worked off before the clock stops.
+func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	l, err := s.newIngestLoad(ctx, streamClients, streamSize, r.cfg.Now())
 	if err != nil {
 		return err
@@ -110,7 +123,6 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	if err := <-done; err != nil {
 		return err
 	}
-	f := figureB4()
 	did := rate{events: int(w.last.applied - w.first.applied), took: w.last.at.Sub(w.first.at)}
 	took, err := end(did)
 	if err != nil {
@@ -119,12 +131,8 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	f.Value = did.perSecond()
 	f.cost(took, w.memory)
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
-	w.tell(&f)
+	w.tell(f)
 	f.refused(sent)
-	if err := s.disk(ctx, &f); err != nil {
-		return err
-	}
-	r.add(f)
 	return nil
 }
 
@@ -147,7 +155,17 @@ func (s *subject) disk(ctx context.Context, f *Figure) error {
 
 // mixed is B1's load while everything else runs on the same cores.
 func (r *run) mixed(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, batchClients, batchSize, r.cfg.Now())
+	f := figureMixed()
+	if err := r.closed(ctx, s, &f, batchClients, batchSize); err != nil {
+		return err
+	}
+	r.add(f)
+	return nil
+}
+
+// closed measures the most that a service takes, from when it has caught up.
+func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size int) error {
+	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
 	if err != nil {
 		return err
 	}
@@ -156,13 +174,12 @@ func (r *run) mixed(ctx context.Context, s *subject) error {
 		return err
 	}
 	var took spent
-	did, err := r.measured(ctx, &took, func() (rate, error) { return closed(ctx, batchClients, r.times.mixed, l.send) })
+	did, err := r.measured(ctx, &took, func() (rate, error) { return closed(ctx, clients, r.times.mixed, l.send) })
 	if err != nil {
 		return err
 	}
-	f := figureMixed()
 	f.Value = did.perSecond()
 	f.cost(took, r.stand.meter.memory())
-	r.add(f)
+	f.refused(did)
 	return nil
 }

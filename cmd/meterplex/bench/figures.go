@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // The figures: what each is, what it is held against, and what it should reach.
 
@@ -60,6 +63,38 @@ func figureB5() Figure {
 
 func figureMixed() Figure {
 	return Figure{ID: "B1+", Unit: "events/s", What: "B1's load while relay, validator, aggregator and projector run on the same cores (all roles)"}
+}
+
+func figureB6() Figure {
+	return Figure{
+		ID: "B6", Unit: "checks/s", What: "entitlement checks over HTTP, one a request, 32 clients on kept connections (all roles)",
+		LimitIs: "an HTTP server of the same kind, as another process, whose handler answers without a word",
+		aims:    []aim{atLeast("≥ 30,000 checks/s", 30_000), below("p99 < 1 ms at 5,000/s", p99, 1)},
+	}
+}
+
+func figureB9(away time.Duration) Figure {
+	return Figure{
+		ID: "B9", Unit: "s", What: fmt.Sprintf("drain after the broker was away %.0f s under 2,000 events/s, which go on (all roles)", away.Seconds()),
+		aims: []aim{
+			{"≤ 20 s", func(f *Figure) bool { return f.Value <= 20 }},
+			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
+		},
+	}
+}
+
+func figureCrowd(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
+
+func figureInstances(id string, n int, what string) Figure {
+	return Figure{ID: fmt.Sprintf("%s/%d", id, n), Unit: "events/s", What: fmt.Sprintf("%s with %d processes of the service (all roles each)", what, n)}
+}
+
+// figureGrown is a figure of B10, beside the same with a small log.
+func figureGrown(of Figure, events, base int) Figure {
+	of.ID, of.aims = "B10/"+of.ID, nil
+	of.What = fmt.Sprintf("%s, with %s events in the log", of.What, thousands(int64(events)))
+	of.LimitIs = fmt.Sprintf("the same with %s events in the log", thousands(int64(base)))
+	return of
 }
 
 func figureB8(total int) Figure {

@@ -51,7 +51,8 @@ func pause(ctx context.Context, d time.Duration) {
 
 var errTimeIsUp = errors.New("the time is up")
 
-// all runs n of a function and gives the errors of those that failed.
+// all runs n of a function and gives the error of one of those that failed: what
+// ends one client mostly ends them all.
 func all(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wait sync.WaitGroup
@@ -59,7 +60,12 @@ func all(n int, f func(i int) error) error {
 		wait.Go(func() { errs[i] = f(i) })
 	}
 	wait.Wait()
-	return errors.Join(errs...)
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rate is how much was done in how long, and how many requests were refused.
@@ -83,6 +89,9 @@ type open struct {
 	sends     int
 	clients   int // how many can be under way; what is due beyond waits, and its time runs
 	send      func(client, n int) error
+	// seen, where it is set, is told each latency with when the send was due. It is
+	// called by all the clients at once.
+	seen func(due time.Time, took time.Duration)
 }
 
 // due is when the n-th send has to be made.
@@ -117,7 +126,12 @@ func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 				cancel()
 				return err
 			}
-			record(hists[client], time.Since(l.due(start, n)))
+			due := l.due(start, n)
+			took := time.Since(due)
+			record(hists[client], took)
+			if l.seen != nil {
+				l.seen(due, took)
+			}
 		}
 		return nil
 	})

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// PictureName is where Markdown looks for Picture, beside itself.
+const PictureName = "latency.svg"
+
 // Markdown is the report for people.
 func (r *Report) Markdown() string {
 	var b strings.Builder
@@ -24,6 +27,9 @@ func (r *Report) Markdown() string {
 	b.WriteString("\n## Latencies\n\nOpen loop: send times are settled beforehand and latency counts from them. Milliseconds.\n\n| # | load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].latencyRow())
+	}
+	if len(r.Curves) > 0 {
+		b.WriteString("\n## Throughput against latency\n\n![Throughput against latency](" + PictureName + ")\n\n| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
 	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all that ran on the machine beside.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {

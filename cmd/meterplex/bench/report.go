@@ -21,6 +21,7 @@ type Report struct {
 	Machine  Machine   `json:"machine"`
 	Versions Versions  `json:"versions"`
 	Figures  []Figure  `json:"figures"`
+	Curves   []Curve   `json:"curves,omitempty"`
 }
 
 // Machine is what everything ran on: load, service, PostgreSQL and Kafka.

@@ -6,6 +6,8 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // target is a service under load, and the tenants that the load is from.
@@ -43,6 +45,8 @@ type load struct {
 	turns    []int
 	last     []int // the tenant of each client's last request
 	close    func()
+	// accepted, where it is set, is told the last position of each answer.
+	accepted func(tenant int, p events.Position)
 }
 
 // newLoad opens the connections; each client has a message of its own.
@@ -73,7 +77,14 @@ func (l *load) send(client int) (int, error) {
 	l.last[client] = l.target.pick(client, len(l.wires), l.turns[client])
 	l.turns[client]++
 	m.of(&l.target.tenants[l.last[client]])
-	return m.size, l.wires[client].exchange(m)
+	err := l.wires[client].exchange(m)
+	if err == nil && l.accepted != nil {
+		var p events.Position
+		if p, err = l.wires[client].lastPosition(); err == nil {
+			l.accepted(l.last[client], p)
+		}
+	}
+	return m.size, err
 }
 
 // sendOne is send for a load whose pace is given.

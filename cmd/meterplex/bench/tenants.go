@@ -73,7 +73,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 		return &refusal{resp.StatusCode, time.Duration(seconds) * time.Second}
 	}
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(answer))
+		return &Answer{method + " " + path, resp.StatusCode, answer}
 	}
 	if into == nil {
 		return nil
@@ -82,6 +82,17 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 		return fmt.Errorf("read the service's answer: %w", err)
 	}
 	return nil
+}
+
+// Answer is one that no load can go on from.
+type Answer struct {
+	To     string // the request
+	Status int
+	Body   []byte // application/problem+json, of this service
+}
+
+func (a *Answer) Error() string {
+	return fmt.Sprintf("%s: the service answers %d: %.300s", a.To, a.Status, bytes.TrimSpace(a.Body))
 }
 
 // settle says what tenants a load is from.

@@ -148,10 +148,10 @@ func (w *wire) exchange(m *message) error {
 		return nil
 	case status == 429 || status == 503:
 		return &refusal{status, time.Duration(w.retryAfter) * time.Second}
-	case len(m.ids) > 0:
-		return fmt.Errorf("not all %d events were accepted: %d: %.300s", m.size, status, body)
+	case status == m.status && len(m.ids) > 0:
+		return fmt.Errorf("not all %d events were accepted: %.300s", m.size, body)
 	default:
-		return fmt.Errorf("the service answers %d: %.300s", status, body)
+		return &Answer{m.what, status, bytes.Clone(body)}
 	}
 }
 

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Curve is latency against throughput: what is paid for each rate.
+type Curve struct {
+	Panel  string  `json:"panel"` // curves of one panel share their axes
+	Name   string  `json:"name"`
+	Points []Point `json:"points"`
+}
+
+// Point is an open-loop load of some seconds.
+type Point struct {
+	Rate    float64  `json:"eventsPerSecond"` // offered
+	Latency *Latency `json:"latency"`
+}
+
+const (
+	ingestPanel = "Ingest: request to 202 (role api)"
+	freshPanel  = "Freshness: 202 to readable (all roles)"
+)
+
+// curveShares of the most that a closed loop reached are offered.
+func curveShares() []float64 { return []float64{0.10, 0.25, 0.50, 0.70, 0.85, 0.95} }
+
+// ingestCurves offers B1's and B2's loads at shares of what was reached.
+func (r *run) ingestCurves(ctx context.Context, s *subject) error {
+	for _, kind := range []struct {
+		figure, name  string
+		clients, size int
+	}{
+		{"B2", "single events", singleClients, 1},
+		{"B1", "batches of 1,000", batchClients, batchSize},
+	} {
+		l, err := s.newIngestLoad(ctx, kind.clients, kind.size, r.cfg.Now())
+		if err != nil {
+			return err
+		}
+		defer l.close()
+		if r.most[kind.figure] == 0 {
+			did, err := closed(ctx, kind.clients, r.times.round, l.send)
+			if err != nil {
+				return err
+			}
+			r.most[kind.figure] = did.perSecond()
+		}
+		c := Curve{Panel: ingestPanel, Name: kind.name}
+		for _, share := range curveShares() {
+			offered := r.most[kind.figure] * share
+			h, _, err := openOver(offered/float64(kind.size), r.times.point, kind.clients, l.sendOne).run(ctx)
+			if err != nil {
+				return err
+			}
+			r.plot(&c, offered, h)
+		}
+		r.report.Curves = append(r.report.Curves, c)
+	}
+	return nil
+}
+
+// freshCurves offers several rates and watches when they can be read.
+func (r *run) freshCurves(ctx context.Context, s *subject) error {
+	for _, kind := range []struct {
+		name  string
+		size  int
+		rates []float64
+	}{
+		{"single events", 1, []float64{100, 250, 500, 1000}},
+		{"requests of 100", streamSize, []float64{1000, 2500, 5000, 10_000, 15_000}},
+	} {
+		l, err := s.newIngestLoad(ctx, steadyClients, kind.size, r.cfg.Now())
+		if err != nil {
+			return err
+		}
+		defer l.close()
+		c := Curve{Panel: freshPanel, Name: kind.name}
+		for _, rate := range kind.rates {
+			if err := s.settled(ctx); err != nil {
+				return err
+			}
+			w, err := l.watched(ctx, rate/float64(kind.size), r.times.point)
+			if err != nil {
+				return err
+			}
+			r.plot(&c, rate, w.fresh)
+		}
+		r.report.Curves = append(r.report.Curves, c)
+	}
+	return s.settled(ctx)
+}
+
+func (r *run) plot(c *Curve, offered float64, h *hdrhistogram.Histogram) {
+	p := Point{Rate: math.Round(offered), Latency: latencyOf(h)}
+	c.Points = append(c.Points, p)
+	r.cfg.say("  %s, %s at %s events/s: %s", c.Panel, c.Name, short(p.Rate), p.Latency)
+}
+
+// curveRows is the table of the curves.
+func (r *Report) curveRows() string {
+	var rows string
+	for _, c := range r.Curves {
+		for _, p := range c.Points {
+			rows += fmt.Sprintf("| %s | %s | %s | %s |\n", c.Panel, c.Name, short(p.Rate), p.Latency.cells())
+		}
+	}
+	return rows
+}

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+const (
+	outageRate = 2000 // events/s
+	outageSize = 10   // events in a request
+	// drainTime is how long a pipeline may take to catch up.
+	drainTime = 3 * time.Minute
+)
+
+// phases are latencies before, during and after the outage, by when a send was due.
+type phases struct {
+	mu          sync.Mutex
+	went, came  time.Time
+	before, out *hdrhistogram.Histogram
+}
+
+func (p *phases) seen(due time.Time, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.went.IsZero() || due.Before(p.went):
+		record(p.before, took)
+	case p.came.IsZero() || due.Before(p.came):
+		record(p.out, took)
+	}
+}
+
+func (p *phases) at(t *time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*t = time.Now()
+}
+
+// outage is B9: the broker is killed and away for a time under a steady load,
+// which goes on until what gathered in the log is worked off.
+func (r *run) outage(ctx context.Context, s *subject) error {
+	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := errors.Join(r.warm(ctx, l), s.settled(ctx), r.stand.even(ctx)); err != nil {
+		return err
+	}
+	p := &phases{before: newHistogram(), out: newHistogram()}
+	whole := openOver(outageRate/outageSize, r.times.before+r.times.outage+drainTime, steadyClients, l.sendOne)
+	whole.seen = p.seen
+	loading, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	var sent rate
+	go func() {
+		var err error
+		_, sent, err = whole.run(loading)
+		done <- err
+	}()
+	f := figureB9(r.times.outage)
+	err = r.breakAndMend(ctx, s, p, &f)
+	stop()
+	if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
+		err = errors.Join(err, lerr)
+	}
+	if err != nil {
+		return err
+	}
+	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
+	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was away; the limit is the same load before", outageSize, outageRate)
+	f.refused(sent)
+	r.add(f)
+	return nil
+}
+
+// breakAndMend kills the broker, brings it back and waits until nothing is left
+// but what the load made just now.
+func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure) error {
+	pause(ctx, r.times.before)
+	p.at(&p.went)
+	if err := r.stand.broker.Kill(); err != nil {
+		return fmt.Errorf("kill the broker: %w", err)
+	}
+	pause(ctx, r.times.outage)
+	restarted := time.Now()
+	if err := r.stand.broker.Restart(ctx); err != nil {
+		return fmt.Errorf("bring the broker back: %w", err)
+	}
+	p.at(&p.came)
+	r.stand.meter.kafka = r.stand.broker.PID()
+	end, err := r.stand.spend(ctx)
+	if err != nil {
+		return err
+	}
+	var first, last progress
+	err = s.follow(ctx, 100*time.Millisecond, func(at progress) bool {
+		if first.at.IsZero() {
+			first = at
+		}
+		last = at
+		return at.behind() <= outageRate/4
+	})
+	if err != nil {
+		return err
+	}
+	did := rate{events: int(last.applied - first.applied), took: last.at.Sub(p.came)}
+	took, err := end(did)
+	if err != nil {
+		return err
+	}
+	f.Value = did.took.Seconds()
+	f.cost(took, r.stand.meter.memory())
+	f.note("worked off", fmt.Sprintf("%d events were waiting when the broker answered; %d were applied until no more than a quarter of a second's were left, %.0f/s", first.behind(), did.events, did.perSecond()))
+	f.note("the broker's own start", fmt.Sprintf("%.1f s more without it, not in the figure", p.came.Sub(restarted).Seconds()))
+	return nil
+}
