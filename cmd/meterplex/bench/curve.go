@@ -43,6 +43,9 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 			return err
 		}
 		defer l.close()
+		if err := r.warm(ctx, l); err != nil {
+			return err
+		}
 		if r.most[kind.figure] == 0 {
 			did, err := closed(ctx, kind.clients, r.times.round, l.send)
 			if err != nil {
@@ -79,6 +82,9 @@ func (r *run) freshCurves(ctx context.Context, s *subject) error {
 			return err
 		}
 		defer l.close()
+		if err := r.warm(ctx, l); err != nil {
+			return err
+		}
 		c := Curve{Panel: freshPanel, Name: kind.name}
 		for _, rate := range kind.rates {
 			if err := s.settled(ctx); err != nil {

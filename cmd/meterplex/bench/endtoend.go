@@ -103,7 +103,7 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 		return err
 	}
 	defer l.close()
-	if err := errors.Join(s.settled(ctx), r.stand.even(ctx)); err != nil {
+	if err := r.ready(ctx, s, l); err != nil {
 		return err
 	}
 	w := &watch{run: r}
@@ -163,6 +163,17 @@ func (r *run) mixed(ctx context.Context, s *subject) error {
 	return nil
 }
 
+// ready warms up, and waits until all of that is folded and on disk.
+func (r *run) ready(ctx context.Context, s *subject, l *load) error {
+	if err := r.warm(ctx, l); err != nil {
+		return err
+	}
+	if err := s.settled(ctx); err != nil {
+		return err
+	}
+	return r.stand.even(ctx)
+}
+
 // closed measures the most that a service takes, from when it has caught up.
 func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size int) error {
 	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
@@ -170,7 +181,7 @@ func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size i
 		return err
 	}
 	defer l.close()
-	if err := errors.Join(s.settled(ctx), r.stand.even(ctx)); err != nil {
+	if err := r.ready(ctx, s, l); err != nil {
 		return err
 	}
 	var took spent

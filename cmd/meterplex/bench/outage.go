@@ -49,7 +49,7 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 		return err
 	}
 	defer l.close()
-	if err := errors.Join(r.warm(ctx, l), s.settled(ctx), r.stand.even(ctx)); err != nil {
+	if err := r.ready(ctx, s, l); err != nil {
 		return err
 	}
 	p := &phases{before: newHistogram(), out: newHistogram()}

@@ -139,7 +139,7 @@ func (f *Figure) cpuRow() string {
 // line is what is told as soon as a figure is known.
 func (f *Figure) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", short(f.Value), f.Unit)
+	fmt.Fprintf(&b, "%s: %s %s", f.ID, short(f.Value), f.Unit)
 	if f.Limit > 0 {
 		fmt.Fprintf(&b, "; limit %s", short(f.Limit))
 	}
@@ -153,8 +153,8 @@ func (f *Figure) line() string {
 		fmt.Fprintf(&b, "; %s: %s", a.Text, strings.Trim(yesNo(a.Met), "*"))
 	}
 	if c, w := &f.CPU.MicrosEach, &f.Written.Each; f.CPU.Events > 0 {
-		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing",
-			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes))
+		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing; others took %.2f cores",
+			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes), f.CPU.Seconds.Others/max(f.CPU.Elapsed, 0.001))
 	}
 	for _, n := range f.Notes {
 		fmt.Fprintf(&b, "\n%s: %s", n.Name, n.Text)

@@ -122,6 +122,26 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	}
 }
 
+// A server closes connections that lie idle: that is no failure of the service.
+func TestAConnectionThatLayIdleIsOpenedAnew(t *testing.T) {
+	all := crowd(1)
+	url, _ := answering(t, false)
+	all.urls = []string{url}
+	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	l.wires[0].conn.Close()
+	if _, err := l.send(0); err == nil {
+		t.Fatal("a closed connection answers")
+	}
+	l.wires[0].used = time.Now().Add(-2 * maxIdle)
+	if _, err := l.send(0); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPictureIsXMLWithEveryPoint(t *testing.T) {
 	l := func(p50 float64) *Latency { return &Latency{P50: p50, P99: 3 * p50} }
 	r := &Report{Curves: []Curve{

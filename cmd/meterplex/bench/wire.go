@@ -28,6 +28,8 @@ type wire struct {
 	body []byte
 
 	retryAfter int // seconds, of the last answer
+	base       *url.URL
+	used       time.Time
 }
 
 func dial(ctx context.Context, base string) (*wire, error) {
@@ -35,17 +37,32 @@ func dial(ctx context.Context, base string) (*wire, error) {
 	if err != nil {
 		return nil, errors.New("the service's address is no URL")
 	}
-	var conn net.Conn
+	w := &wire{base: u}
+	return w, w.open(ctx)
+}
+
+// maxIdle is how long a connection may lie idle. A server closes those that do
+// for long, and one that closes while a request is on its way gives no answer.
+const maxIdle = 2 * time.Second
+
+// open connects, anew where it was connected.
+func (w *wire) open(ctx context.Context) (err error) {
+	if w.conn != nil {
+		w.conn.Close()
+	}
+	u := w.base
 	if u.Scheme == "https" {
-		conn, err = new(tls.Dialer).DialContext(ctx, "tcp", withPort(u, "443"))
+		w.conn, err = new(tls.Dialer).DialContext(ctx, "tcp", withPort(u, "443"))
 	} else {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", withPort(u, "80"))
+		w.conn, err = new(net.Dialer).DialContext(ctx, "tcp", withPort(u, "80"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to the service: %w", err)
+		w.conn = nil
+		return fmt.Errorf("connect to the service: %w", err)
 	}
-	in := bufio.NewReaderSize(conn, 64<<10)
-	return &wire{conn: conn, in: in, line: textproto.NewReader(in)}, nil
+	w.in = bufio.NewReaderSize(w.conn, 64<<10)
+	w.line, w.used = textproto.NewReader(w.in), time.Now()
+	return nil
 }
 
 func withPort(u *url.URL, port string) string {
@@ -61,7 +78,9 @@ func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), 
 	var wires []*wire
 	closeAll := func() {
 		for _, w := range wires {
-			w.conn.Close()
+			if w.conn != nil {
+				w.conn.Close()
+			}
 		}
 	}
 	for client := range clients {
@@ -81,7 +100,15 @@ const answerTime = 60 * time.Second
 // send sends a request whole and reads the answer, whose body is valid until the
 // next call.
 func (w *wire) send(request []byte) (status int, body []byte, err error) {
-	if err := w.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+	now := time.Now()
+	if now.Sub(w.used) > maxIdle {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+		defer cancel()
+		if err := w.open(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
+	if err := w.conn.SetDeadline(now.Add(answerTime)); err != nil {
 		return 0, nil, fmt.Errorf("bound a request: %w", err)
 	}
 	if _, err := w.conn.Write(request); err != nil {
@@ -105,6 +132,7 @@ func (w *wire) send(request []byte) (status int, body []byte, err error) {
 	if _, err := io.ReadFull(w.in, w.body); err != nil {
 		return 0, nil, fmt.Errorf("read an answer's body: %w", err)
 	}
+	w.used = time.Now()
 	return status, w.body, nil
 }
 
