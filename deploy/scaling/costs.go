@@ -40,7 +40,7 @@ func (in *inputs) calibrate() costs {
 	b1, b2, b4, b5 := cpu("B1"), cpu("B2"), cpu("B4"), cpu("B5")
 	c := guess()
 	c.request, c.send = fit(b2.Service, 1, b1.Service, 1.0/1000), fit(b2.Load, 1, b1.Load, 1.0/1000)
-	const passes = 6
+	const passes = 4
 	for range passes {
 		m1, m2 := in.benchB1(c, 2), in.benchB2(c, 1.5)
 		m4, m5 := in.benchB4(c, 20), in.benchB5(c, 6)

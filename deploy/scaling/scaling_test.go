@@ -70,9 +70,10 @@ func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
 func TestNothingIsLostOnTheWay(t *testing.T) {
 	in := inputsOf(t)
 	c := in.calibrate()
+	const busy = 30_000 // so that something is under way whenever anything happens
 	for _, s := range in.shocks() {
 		l := in.cellAt(c, even(), 3)
-		l.random(func(int64) float64 { return 4000 }, in.plan.Traffic.Requests, seconds(10))
+		l.random(func(int64) float64 { return busy }, in.plan.Traffic.Requests, seconds(10))
 		l.after(seconds(5), func() { s.do(l) })
 		l.until(seconds(120))
 		if l.offered == 0 || l.recorded != l.offered || l.applied != l.offered {

@@ -75,7 +75,7 @@ func (in *inputs) steadyCell(c costs, weights []float64, perSecond, took float64
 
 // holds tells whether a cell keeps up with a load and its latencies.
 func (in *inputs) holds(c costs, perSecond float64) bool {
-	const took = 7.0
+	const took = 5.0
 	l := in.steadyCell(c, even(), perSecond, took)
 	t := in.plan.Traffic
 	return float64(l.offered-l.applied) < perSecond*t.FreshP99Ms/1000 && l.ingest.quantile(0.99) <= t.IngestP99Ms && l.fresh.quantile(0.99) <= t.FreshP99Ms
@@ -83,7 +83,7 @@ func (in *inputs) holds(c costs, perSecond float64) bool {
 
 // limit is the most events a second that a cell holds.
 func (in *inputs) limit(c costs) float64 {
-	return most(func(rate float64) bool { return in.holds(c, rate) }, 5000)
+	return most(func(rate float64) bool { return in.holds(c, rate) }, 10_000)
 }
 
 // shock is something that happens to a cell in mid-run: do once, or a higher load for
@@ -189,7 +189,7 @@ func (in *inputs) shock(c costs, weights []float64, perSecond float64, s shock) 
 
 // whaleLimit is the most of one tenant that its partition keeps up with.
 func (in *inputs) whaleLimit(c costs) float64 {
-	const took = 8.0
+	const took = 6.0
 	share := in.plan.Tenants.Whale
 	keeps := func(rate float64) bool {
 		l := in.steadyCell(c, with(even(), share), rate/share, took)

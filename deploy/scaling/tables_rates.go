@@ -46,6 +46,10 @@ func (in *inputs) ratesTable(sizes []size) string {
 		},
 		func(s size) (string, string) { return "Kafka partitions, replicas counted", num(s.replicas) },
 		func(s size) (string, string) {
+			peak := in.figures["B4"].Memory.Peak
+			return fmt.Sprintf("memory of the service, %s MiB an instance (its peak in B4)", num(peak)), num(float64(s.cells*(p.API.Count+p.Workers.Count))*peak/1024) + " GiB"
+		},
+		func(s size) (string, string) {
 			u := s.run.usage()
 			return "simulated: PostgreSQL cores in use, of a cell", num(u.postgres)
 		},
