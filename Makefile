@@ -36,8 +36,9 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x || exit 1; done; done
 
 .PHONY: bench
-bench: build ## Measure the service beside its raw limits, into docs/benchmarks/
+bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md
 	./bin/meterplex bench --out docs/benchmarks
+	$(GO) run ./deploy/scaling
 
 .PHONY: bench-quick
 bench-quick: build ## Measure it shortly, in under three minutes, and print the table

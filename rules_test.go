@@ -31,7 +31,8 @@ var layers = map[string]layer{
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
-	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
+	"deploy": {},
+	"cmd":    {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 }
 
 func TestImportsPointDown(t *testing.T) {

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// sim is a discrete-event simulation. Time is in nanoseconds from its start; what
+// happens at the same time happens in the order in which it was asked for.
+type sim struct {
+	now   int64
+	asked int64
+	queue agenda
+	rng   *rand.Rand
+}
+
+func newSim(seed uint64) *sim { return &sim{rng: rand.New(rand.NewPCG(seed, 1))} }
+
+type happening struct {
+	at, turn int64
+	do       func()
+}
+
+type agenda []happening
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+func (s *sim) after(d int64, do func()) {
+	s.asked++
+	heap.Push(&s.queue, happening{s.now + max(d, 0), s.asked, do})
+}
+
+// until runs what is due before a time.
+func (s *sim) until(end int64) {
+	for len(s.queue) > 0 && s.queue[0].at < end {
+		h := heap.Pop(&s.queue).(happening)
+		s.now = h.at
+		h.do()
+	}
+	s.now = end
+}
+
+func seconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
+func millis(ms float64) int64 { return int64(math.Round(ms * 1e6)) }
+func micros(us float64) int64 { return int64(math.Round(us * 1e3)) }
+
+// process names whose CPU time it is.
+type process int
+
+const (
+	service process = iota
+	database
+	broker
+	loader
+	other // what ran beside
+	processes
+)
+
+// processor is cores that take turns. A task runs on one core at a time, for a slice.
+type processor struct {
+	*sim
+	cores, busy int
+	speed       float64 // of a core, the measured machine's is 1
+	stopped     bool
+	waiting     []task
+	used        [processes]int64
+}
+
+type task struct {
+	left int64
+	by   process
+	done func()
+}
+
+// slice is how long a task runs before the next has its turn.
+const slice = 1_000_000
+
+// run takes a random time with the mean that was measured: what each task takes by
+// itself was not.
+func (p *processor) run(by process, us float64, done func()) {
+	p.waiting = append(p.waiting, task{max(1, micros(us/p.speed*p.rng.ExpFloat64())), by, done})
+	p.start()
+}
+
+func (p *processor) start() {
+	for p.busy < p.cores && !p.stopped && len(p.waiting) > 0 {
+		t := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		ran := min(t.left, slice)
+		p.busy++
+		p.after(ran, func() {
+			p.busy--
+			p.used[t.by] += ran
+			if t.left -= ran; t.left > 0 {
+				p.waiting = append(p.waiting, t)
+			}
+			p.start()
+			if t.left == 0 {
+				t.done()
+			}
+		})
+	}
+}
+
+// stop holds everything for a while.
+func (p *processor) stop(d int64) {
+	p.stopped = true
+	p.after(d, func() { p.stopped = false; p.start() })
+}
+
+// disk makes commits durable: who comes while one flush is under way is in the next.
+type disk struct {
+	*sim
+	fsync     spread
+	perSecond float64 // bytes
+	busy      bool
+	bytes     float64
+	waiting   []func()
+	written   float64
+	flushes   int64
+	stalled   int64 // nothing is durable before
+}
+
+// stall keeps a disk from answering for a while, again and again.
+func (d *disk) stall(length, every int64) {
+	var tick func()
+	tick = func() {
+		d.stalled = d.now + length
+		d.after(every, tick)
+	}
+	d.after(every/2, tick)
+}
+
+func (d *disk) flush(bytes float64, done func()) {
+	d.bytes += bytes
+	d.waiting = append(d.waiting, done)
+	if !d.busy {
+		d.start()
+	}
+}
+
+func (d *disk) start() {
+	group := d.waiting
+	took := d.fsync.draw(d.rng) + seconds(d.bytes/d.perSecond)
+	took += max(0, d.stalled-d.now)
+	d.written += d.bytes
+	d.flushes++
+	d.waiting, d.bytes, d.busy = nil, 0, true
+	d.after(took, func() {
+		d.busy = false
+		if len(d.waiting) > 0 {
+			d.start()
+		}
+		for _, done := range group {
+			done()
+		}
+	})
+}
+
+// spread is a log-normal time by its median and its 99th percentile, in milliseconds.
+type spread struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+func (s spread) draw(rng *rand.Rand) int64 {
+	const z99 = 2.3263
+	sigma := math.Log(s.P99/s.P50) / z99
+	return millis(s.P50 * math.Exp(sigma*rng.NormFloat64()))
+}
+
+// lock is a log partition's head row: one transaction has it, the rest wait in turn.
+type lock struct {
+	held    bool
+	waiting []func()
+}
+
+func (l *lock) take(then func()) {
+	if l.held {
+		l.waiting = append(l.waiting, then)
+		return
+	}
+	l.held = true
+	then()
+}
+
+func (l *lock) release() {
+	if len(l.waiting) == 0 {
+		l.held = false
+		return
+	}
+	next := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	next()
+}
+
+// times are latencies with the number of events that had them.
+type times struct{ list []timed }
+
+type timed struct {
+	took int64
+	n    int
+}
+
+func (t *times) add(took int64, n int) { t.list = append(t.list, timed{took, n}) }
+
+// quantile is in milliseconds.
+func (t *times) quantile(q float64) float64 {
+	slices.SortFunc(t.list, func(a, b timed) int { return int(a.took/1000 - b.took/1000) })
+	total := 0
+	for _, x := range t.list {
+		total += x.n
+	}
+	rest := min(int(float64(total)*q), total-1)
+	for _, x := range t.list {
+		if rest -= x.n; rest < 0 {
+			return float64(x.took) / 1e6
+		}
+	}
+	return 0
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+func inputsOf(t *testing.T) *inputs {
+	t.Helper()
+	in, err := read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// What the document says is what the program says of the figures as they are now.
+func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("floating point differs between processors, and with it a simulation's last digits")
+	}
+	text, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := fill(string(text), inputsOf(t).tables())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want == string(text) {
+		return
+	}
+	old, now := strings.Split(string(text), "\n"), strings.Split(want, "\n")
+	for i := range min(len(old), len(now)) {
+		if old[i] != now[i] {
+			t.Fatalf("docs/scaling.md:%d is not what follows from docs/benchmarks and deploy/scaling/plan.json; run: go run ./deploy/scaling\nit says  %s\nit should %s", i+1, old[i], now[i])
+		}
+	}
+	t.Fatal("docs/scaling.md has more or less lines than it should; run: go run ./deploy/scaling")
+}
+
+// Beyond these factors the simulation may not be quoted for anything.
+const (
+	throughputWithin = 1.5
+	freshnessWithin  = 6
+)
+
+func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
+	in := inputsOf(t)
+	c := in.calibrate()
+	within := func(what string, measured, simulated, factor float64) {
+		t.Helper()
+		if f := simulated / measured; !(f < factor && f > 1/factor) {
+			t.Errorf("%s: measured %s, simulated %s: a factor of %s; %s is the bound", what, num(measured), num(simulated), num(f), num(factor))
+		}
+	}
+	b1, b2, b4, b5 := in.benchB1(c, 8), in.benchB2(c, 8), in.benchB4(c, 40), in.benchB5(c, 30)
+	within("B1", in.figures["B1"].Value, b1.perSecond, throughputWithin)
+	within("B2", in.figures["B2"].Value, b2.perSecond, throughputWithin)
+	within("B4", in.figures["B4"].Value, b4.perSecond, throughputWithin)
+	within("B5, p50", in.figures["B5"].Latency.P50, b5.fresh.quantile(0.5), freshnessWithin)
+}
+
+func TestNothingIsLostOnTheWay(t *testing.T) {
+	in := inputsOf(t)
+	c := in.calibrate()
+	const busy = 30_000 // so that something is under way whenever anything happens
+	for _, s := range in.shocks() {
+		l := in.cellAt(c, even(), 3)
+		l.random(func(int64) float64 { return busy }, in.plan.Traffic.Requests, seconds(10))
+		l.after(seconds(5), func() { s.do(l) })
+		l.until(seconds(120))
+		if l.offered == 0 || l.recorded != l.offered || l.applied != l.offered {
+			t.Errorf("%s: %d events were sent, %d recorded, %d applied", s.name, l.offered, l.recorded, l.applied)
+		}
+	}
+}
+
+func TestTheSameSeedIsTheSameRun(t *testing.T) {
+	in := inputsOf(t)
+	a, b := in.steadyCell(guess(), even(), 9000, 4), in.steadyCell(guess(), even(), 9000, 4)
+	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.asked != b.asked {
+		t.Errorf("two runs differ: %d and %d recorded, %d and %d happenings", a.recorded, b.recorded, a.asked, b.asked)
+	}
+}
+
+// A queue whose mean wait is known: exponential arrivals and service, one and two servers.
+func TestAQueueWaitsAsTheoryHasIt(t *testing.T) {
+	for _, q := range []struct {
+		cores int
+		load  float64 // of the cores
+		mean  float64 // times the service time: Erlang's formula
+	}{{1, 0.5, 2}, {2, 0.8, 1 / (1 - 0.8*0.8)}} {
+		s := newSim(1)
+		p := &processor{sim: s, cores: q.cores, speed: 1}
+		const service = 500.0 // microseconds
+		sum, n := 0.0, 0
+		var arrive func()
+		arrive = func() {
+			began := s.now
+			p.run(broker, service, func() { sum, n = sum+float64(s.now-began)/1000, n+1 })
+			s.after(micros(s.rng.ExpFloat64()*service/q.load/float64(q.cores)), arrive)
+		}
+		arrive()
+		s.until(seconds(300))
+		if got := sum / float64(n) / service; math.Abs(got/q.mean-1) > 0.05 {
+			t.Errorf("%d cores at %.0f %%: a task took %.2f times its service, %.2f by theory", q.cores, 100*q.load, got, q.mean)
+		}
+	}
+}
+
+func TestAHeadIsHeldByOne(t *testing.T) {
+	in := inputsOf(t)
+	l := in.cellAt(guess(), even(), 1)
+	holding := 0
+	for range 5 {
+		l.lockAll([]int{3, 7}, func() {
+			holding++
+			l.after(seconds(1), func() {
+				if holding != 1 {
+					t.Errorf("%d hold the same heads", holding)
+				}
+				holding--
+				l.heads[7].release()
+				l.heads[3].release()
+			})
+		})
+	}
+	l.until(seconds(10))
+	if l.heads[3].held || holding != 0 {
+		t.Error("a head is held by nobody")
+	}
+}
+
+func TestCommitsShareAFlush(t *testing.T) {
+	s := newSim(1)
+	d := &disk{sim: s, fsync: spread{1, 1.0001}, perSecond: 1e6}
+	done := 0
+	for range 100 {
+		d.flush(1000, func() { done++ })
+	}
+	s.until(seconds(1))
+	if done != 100 || d.flushes != 2 { // the first alone, all that came meanwhile together
+		t.Errorf("%d commits are durable after %d flushes; 100 after 2 were expected", done, d.flushes)
+	}
+}
+
+func TestAFitGoesThroughWhatWasMeasured(t *testing.T) {
+	r := fit(160, 1, 9, 0.001)
+	if math.Abs(r.fixed+r.each-160) > 1e-9 || math.Abs(r.fixed*0.001+r.each-9) > 1e-9 {
+		t.Errorf("%+v does not give 160 and 9 back", r)
+	}
+	if r := fit(100, 1, 1, 0.5); r.each != 0 || r.fixed != 2 {
+		t.Errorf("%+v: where both cannot be met, the one with the larger batches should be", r)
+	}
+}
+
+func TestTenantsAreAllPlaced(t *testing.T) {
+	sizes := tenants{Count: 1000, Zipf: 0.7}.population()
+	for _, directory := range []bool{true, false} {
+		w := place(sizes, 7, 0, directory)
+		sum := 0.0
+		for c, share := range w.cells {
+			inside := 0.0
+			for _, p := range w.partitions[c] {
+				inside += p
+			}
+			if math.Abs(inside-share) > 1e-9 {
+				t.Errorf("cell %d has %g of all events, its partitions %g", c, share, inside)
+			}
+			sum += share
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			t.Errorf("the cells have %g of all events", sum)
+		}
+	}
+}
+
+func TestAMissingPlaceIsTold(t *testing.T) {
+	if _, err := fill("# nothing\n", []table{{"cell", "| a |\n"}}); err == nil {
+		t.Error("a document without the table's place was taken")
+	}
+}
+
+func TestNumbersHaveThreeFigures(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.00012345: "0.000123", 1.2345: "1.23", 999.9: "1000", 1234: "1,230", 1234567: "1,230,000", 12: "12"} {
+		if got := num(v); got != want {
+			t.Errorf("%g is written %s, not %s", v, got, want)
+		}
+	}
+}
