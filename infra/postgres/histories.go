@@ -18,6 +18,8 @@ const (
 	// confirmWithin is how old a cached answer may be: what another instance
 	// changed holds here within a second.
 	confirmWithin = 800 * time.Millisecond
+	// loadTime is how long a load may take: every request of the key waits for it.
+	loadTime = 2 * time.Second
 	// maxCached bounds each cache; beyond it the cache starts anew.
 	maxCached = 20_000
 )
@@ -67,7 +69,7 @@ func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	era := c.era
 	c.mu.RUnlock()
 	loaded, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 		defer cancel()
 		at := c.now()
 		v, err := c.load(ctx, key)
@@ -141,6 +143,8 @@ func (l *Log) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, err
 
 // Fresh implements commands.Histories.
 func (l *Log) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
 	h, err := loadHistory(ctx, l.pool, tenant)
 	return h, unavailable(err)
 }

@@ -17,8 +17,8 @@ import (
 
 // unavailable marks an error of the database as one that the caller may try again.
 func unavailable(err error) error {
-	if err == nil {
-		return nil
+	if full := (*commands.Overloaded)(nil); err == nil || errors.As(err, &full) {
+		return err
 	}
 	return fmt.Errorf("%w: %v", commands.ErrUnavailable, err)
 }

@@ -20,9 +20,12 @@ import (
 type LogConfig struct {
 	Producer events.Producer
 	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers
-	Now      func() time.Time
-	NewID    func() uuid.UUID
-	Logger   *slog.Logger
+	// LongestWait is how long a submission may have to wait for its writer, as
+	// estimated, before it is refused at once; 0: a second.
+	LongestWait time.Duration
+	Now         func() time.Time
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
 }
@@ -36,6 +39,7 @@ type Log struct {
 	histories *histories
 	keys      *Keys
 
+	seats   chan struct{} // of changes
 	writers []*writer
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
@@ -70,7 +74,7 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
-	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own)}
+	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), seats: make(chan struct{}, maxChanges)}
 	l.histories = newHistories(pool, cfg.Now)
 	l.keys = newKeys(pool, cfg.Now)
 	for range cfg.Writers {
