@@ -20,6 +20,8 @@ const (
 	// standardWait is far below what clients wait for an answer, and far above what a
 	// full group takes.
 	standardWait = time.Second
+	// firstPerRow is what a row is taken to need before any was measured.
+	firstPerRow = 100 * time.Microsecond
 	// measuredRows is how many rows a group has to have to tell what a row takes: a
 	// small one takes what its commit takes.
 	measuredRows = 256
@@ -32,7 +34,7 @@ type queueLoad struct {
 	started time.Time // what since counts from
 	rows    atomic.Int64
 	bytes   atomic.Int64
-	perRow  atomic.Int64 // nanoseconds, in groups of measuredRows or more; 0: not known yet
+	perRow  atomic.Int64 // nanoseconds, in groups of measuredRows or more
 	since   atomic.Int64 // when the group under way began; 0: there is none
 }
 
@@ -40,7 +42,9 @@ func newQueueLoad(longest time.Duration) *queueLoad {
 	if longest == 0 {
 		longest = standardWait
 	}
-	return &queueLoad{longest: longest, started: time.Now()}
+	q := &queueLoad{longest: longest, started: time.Now()}
+	q.perRow.Store(int64(firstPerRow))
+	return q
 }
 
 // wait estimates how long it takes until so many rows are committed. A group that
@@ -92,11 +96,8 @@ func (q *queueLoad) end(rows int) {
 	if rows < measuredRows {
 		return
 	}
-	now, before := took/int64(rows), q.perRow.Load()
-	if before > 0 {
-		now = before + (now-before)/4
-	}
-	q.perRow.Store(max(1, now))
+	before := q.perRow.Load()
+	q.perRow.Store(max(1, before+(took/int64(rows)-before)/4))
 }
 
 // sizeOf is what the payloads of a batch take.
@@ -155,17 +156,24 @@ func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 // busy refuses what found no connection.
 func busy() error { return &commands.Overloaded{Wait: patience, Database: true} }
 
-// maxChanges is how many changes of the catalogue may have a connection. They wait
-// for each other at the heads of the log, and events must not wait for them.
-const maxChanges = 4
+// How many changes of the catalogue, and how many looks at keys and histories, may
+// have a connection of the pool that events are written through. Changes wait for
+// each other at the heads of the log; whoever tries keys can ask for any number.
+const (
+	maxChanges = 4
+	maxLoads   = 6
+)
 
-// turn waits for a seat of a change.
-func (l *Log) turn(ctx context.Context) (leave func(), err error) {
+// seats are the places of what may not take all connections.
+type seats chan struct{}
+
+// take waits a little for a seat.
+func (s seats) take(ctx context.Context) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
-	case l.seats <- struct{}{}:
-		return func() { <-l.seats }, nil
+	case s <- struct{}{}:
+		return func() { <-s }, nil
 	case <-soon.Done():
 		if err := ctx.Err(); err != nil {
 			return nil, unavailable(err)

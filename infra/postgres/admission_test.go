@@ -139,8 +139,12 @@ func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
 	if q.longest != standardWait || q.check(0, 1_000_000, 1<<40) != nil {
 		t.Error("an empty queue refuses")
 	}
+	if q.check(5000, 1000, 1000) != nil || q.check(20_000, 1000, 1000) == nil {
+		t.Error("before anything was measured all is taken, or little is refused")
+	}
+	q.perRow.Store(1)
 	if q.check(maxQueuedRows/2, 1000, 1000) != nil {
-		t.Error("a queue that was never measured refuses")
+		t.Error("a queue that is fast refuses")
 	}
 	if q.check(maxQueuedRows, 1, 1) == nil || q.check(1, 1, maxQueuedBytes+1) == nil {
 		t.Error("rows or bytes are not bounded")
@@ -197,6 +201,44 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 	let()
 	all.Wait()
 	if err := l.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Whoever tries keys that do not exist has each of them looked up.
+func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(let)
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE api_keys`); err != nil { // looks at keys take long
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	callers := 2 * int64(pool.Config().MaxConns)
+	for n := range callers {
+		all.Go(func() {
+			if _, _, err := l.Keys().Find(context.Background(), [32]byte{byte(n)}); isOverloaded(err) {
+				refused.Add(1)
+			}
+		})
+	}
+	until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
+	tenant := uuid.New()
+	if got := submit(t, l, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Appended {
+		t.Errorf("%v", got[0].Status)
+	}
+	until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
+	let()
+	all.Wait()
+	if _, _, err := l.Keys().Find(t.Context(), [32]byte{255}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }

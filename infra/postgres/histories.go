@@ -103,10 +103,15 @@ type histories struct {
 	cache[uuid.UUID, domain.History]
 }
 
-func newHistories(pool *pgxpool.Pool, now func() time.Time) *histories {
+func newHistories(pool *pgxpool.Pool, now func() time.Time, loads seats) *histories {
 	return &histories{cache[uuid.UUID, domain.History]{
 		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String,
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+			leave, err := loads.take(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
 			return loadHistory(ctx, pool, tenant)
 		},
 	}}
@@ -145,6 +150,6 @@ func (l *Log) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, err
 func (l *Log) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
-	h, err := loadHistory(ctx, l.pool, tenant)
+	h, err := l.histories.load(ctx, tenant)
 	return h, unavailable(err)
 }

@@ -39,7 +39,8 @@ type Log struct {
 	histories *histories
 	keys      *Keys
 
-	seats   chan struct{} // of changes
+	changes seats
+	loads   seats // of keys and histories
 	writers []*writer
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
@@ -74,9 +75,9 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
-	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), seats: make(chan struct{}, maxChanges)}
-	l.histories = newHistories(pool, cfg.Now)
-	l.keys = newKeys(pool, cfg.Now)
+	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
+	l.histories = newHistories(pool, cfg.Now, l.loads)
+	l.keys = newKeys(pool, cfg.Now, l.loads)
 	for range cfg.Writers {
 		w := newWriter(l)
 		l.writers = append(l.writers, w)

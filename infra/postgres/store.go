@@ -47,7 +47,7 @@ func (l *Log) changed(tx *changeTx, err error) error {
 
 // changeHolding runs decide in a transaction that holds what others wait for.
 func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
-	leave, err := l.turn(ctx)
+	leave, err := l.changes.take(ctx)
 	if err != nil {
 		return err
 	}
