@@ -19,7 +19,7 @@ const (
 	maxQueuedBytes = 16 << 20 // of payloads
 	// standardWait is far below what clients wait for an answer, and far above what a
 	// full group takes.
-	standardWait = time.Second
+	standardWait = 500 * time.Millisecond
 	// firstPerRow is what a row is taken to need before any was measured.
 	firstPerRow = 100 * time.Microsecond
 	// measuredRows is how many rows a group has to have to tell what a row takes: a
@@ -47,25 +47,26 @@ func newQueueLoad(longest time.Duration) *queueLoad {
 	return q
 }
 
-// wait estimates how long it takes until so many rows are committed. A group that
-// takes long already is taken to need as long again: the database is slow or away.
-func (q *queueLoad) wait(ahead int64) time.Duration {
-	expected := time.Duration(ahead * q.perRow.Load())
+// wait estimates how long so many rows take to commit, and how long the group under
+// way has taken already.
+func (q *queueLoad) wait(ahead int64) (expected, elapsed time.Duration) {
 	if since := q.since.Load(); since > 0 {
-		expected = max(expected, time.Since(q.started)-time.Duration(since))
+		elapsed = time.Since(q.started) - time.Duration(since)
 	}
-	return expected
+	return time.Duration(ahead * q.perRow.Load()), elapsed
 }
 
-// check refuses where what is ahead takes too long. Nothing is refused by a queue
-// that is empty: a wrong estimate would never be corrected.
+// check refuses where what is ahead takes too long. A group that takes twice as
+// long by itself stands for a database that is slow or away; a pause may be over at
+// once, a queue is not. Nothing is refused by a queue that is empty: a wrong
+// estimate would never be corrected.
 func (q *queueLoad) check(ahead, rows, bytes int64) error {
 	if ahead == 0 {
 		return nil
 	}
-	wait := q.wait(ahead)
-	if wait > q.longest || ahead+rows > maxQueuedRows || q.bytes.Load()+bytes > maxQueuedBytes {
-		return &commands.Overloaded{Wait: wait}
+	expected, elapsed := q.wait(ahead)
+	if expected > q.longest || elapsed > 2*q.longest || ahead+rows > maxQueuedRows || q.bytes.Load()+bytes > maxQueuedBytes {
+		return &commands.Overloaded{Wait: max(expected, elapsed)}
 	}
 	return nil
 }
@@ -130,7 +131,8 @@ func (l *Log) Queue() (all Queue) {
 		rows := w.load.rows.Load()
 		all.Rows += rows
 		all.Bytes += w.load.bytes.Load()
-		all.Wait = max(all.Wait, w.load.wait(rows))
+		expected, elapsed := w.load.wait(rows)
+		all.Wait = max(all.Wait, expected, elapsed)
 	}
 	return all
 }

@@ -21,7 +21,7 @@ type LogConfig struct {
 	Producer events.Producer
 	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers
 	// LongestWait is how long a submission may have to wait for its writer, as
-	// estimated, before it is refused at once; 0: a second.
+	// estimated, before it is refused at once; 0: half a second.
 	LongestWait time.Duration
 	Now         func() time.Time
 	NewID       func() uuid.UUID
