@@ -46,6 +46,9 @@ type EventVerdict struct {
 	Position *events.Position // of the event, or of the one that was there first
 }
 
+// Admit refuses a batch that has not been read yet, where Do would.
+func (c *IngestUsage) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
+
 // Do answers each item in its order. The error is ErrUnavailable: then nothing is
 // known of the batch, and it should be sent again as it is.
 func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {

@@ -26,6 +26,8 @@ func (s *script) Fresh(context.Context, uuid.UUID) (domain.History, error) {
 	return s.fresh, nil
 }
 
+func (s *script) Admit(uuid.UUID) error { return nil }
+
 func (s *script) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
 	s.got = batch
 	places := make([]Placement, len(batch))

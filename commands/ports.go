@@ -18,6 +18,20 @@ import (
 // known: nothing may be claimed, the caller should send the same request again.
 var ErrUnavailable = errors.New("the event log is not available")
 
+// Overloaded is ErrUnavailable where something is known: more waits already than is
+// done in reasonable time, and nothing of this was begun.
+type Overloaded struct {
+	Wait     time.Duration // how long that takes, as estimated
+	Database bool          // what is short is connections of the database
+}
+
+func (o *Overloaded) Error() string {
+	return "more waits than is done in reasonable time; nothing of this was begun"
+}
+
+// Unwrap makes it an ErrUnavailable: the same may be sent again.
+func (o *Overloaded) Unwrap() error { return ErrUnavailable }
+
 // Caller is who a command comes from.
 type Caller struct {
 	TenantID      uuid.UUID // Platform for operator keys
@@ -108,8 +122,12 @@ type UsageLog interface {
 	// the transaction that stores them, together with what others submit at the
 	// same time. It returns after commit; a commit that is not answered is looked
 	// up until the truth is known. The error is ErrUnavailable (wrapped) where
-	// that did not succeed: then nothing is known.
+	// that did not succeed: then nothing is known; or it is Overloaded, at once:
+	// then nothing was stored.
 	Submit(ctx context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error)
+	// Admit is Overloaded where Submit would be now. It is asked before a batch is
+	// read, so that refusing costs less than serving.
+	Admit(tenant uuid.UUID) error
 }
 
 // Histories gives the subscriptions that verdicts are taken from.

@@ -23,6 +23,8 @@ type ledger struct {
 	err  error
 }
 
+func (l *ledger) Admit(uuid.UUID) error { return nil }
+
 func (l *ledger) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

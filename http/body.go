@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net"
 	nethttp "net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +19,8 @@ import (
 // a batch of usual events, too little to be asked for in vain.
 const firstRoom = 128 << 10
 
-// maxWindow is the largest window that zstd's own levels use.
+// maxWindow is the largest window that zstd's own levels use, and what unpacking a
+// body may take.
 const maxWindow = 8 << 20
 
 var errBodyTooLarge = errors.New("the body is over its limit")
@@ -29,27 +31,30 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
 	}
-	limit := s.limits.Body
+	limit, charge := s.limits.Body, &exchangeOf(r.Context()).charge
 	if r.ContentLength > limit {
 		return nil, bodyProblem(errBodyTooLarge, limit)
 	}
-	sent := &bounded{from: r.Body, left: limit}
-	source, release, p := s.unpackers.open(sent, r.Header["Content-Encoding"], limit)
-	if p != nil {
-		return nil, p
+	if !charge.fits(r.ContentLength) {
+		return nil, tooLargeTogether()
 	}
-	defer release()
-	body, err := readAll(&bounded{from: source, left: limit}, r.ContentLength)
+	defer s.hurry(r)()
+	body, err := s.unpackers.read(&bounded{from: r.Body, left: limit}, r, limit, charge)
 	if err != nil {
 		return nil, bodyProblem(err, limit)
 	}
 	return body, nil
 }
 
-func readAll(from io.Reader, guess int64) ([]byte, error) {
+// readAll takes memory as it needs it: who tells of much and sends little keeps
+// no others from theirs.
+func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 	room := int64(512)
 	if guess > 0 {
 		room = min(guess+1, firstRoom) // one more, so that the end is seen without growing
+	}
+	if !charge.more(room) {
+		return nil, tooLargeTogether()
 	}
 	body := make([]byte, 0, room)
 	for {
@@ -62,14 +67,20 @@ func readAll(from io.Reader, guess int64) ([]byte, error) {
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			body = append(body, 0)[:len(body)]
+			if !charge.more(int64(cap(body))) {
+				return nil, tooLargeTogether()
+			}
+			body = slices.Grow(body, cap(body))
 		}
 	}
 }
 
 func bodyProblem(err error, limit int64) *Problem {
 	var network net.Error
+	var ours *Problem
 	switch {
+	case errors.As(err, &ours):
+		return ours
 	case errors.Is(err, errBodyTooLarge) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return newProblem("body_too_large", "The body may have at most "+strconv.FormatInt(limit, 10)+" bytes, after decompression too")
 	case errors.As(err, &network) && network.Timeout():
@@ -119,42 +130,52 @@ func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
 // have no goroutines.
 type unpackers struct{ gzip, zstd sync.Pool }
 
-// open gives the decompressed body; release puts back what it took.
-func (u *unpackers) open(sent io.Reader, encodings []string, limit int64) (source io.Reader, release func(), p *Problem) {
-	encoding := strings.ToLower(strings.Join(encodings, ","))
-	switch encoding {
+// read gives the decompressed body.
+func (u *unpackers) read(sent io.Reader, r *nethttp.Request, limit int64, charge *charge) ([]byte, error) {
+	switch strings.ToLower(strings.Join(r.Header["Content-Encoding"], ",")) {
 	case "", "identity":
-		return sent, func() {}, nil
+		return readAll(sent, r.ContentLength, charge)
 	case "gzip":
-		return u.openGzip(sent, limit)
+		return u.readGzip(sent, r.ContentLength, limit, charge)
 	case "zstd":
-		return u.openZstd(sent, limit)
+		return u.readZstd(sent, r.ContentLength, limit, charge)
 	}
-	return nil, nil, newProblem("content_encoding_unsupported", "Content-Encoding may be gzip or zstd, one of them, or be left out")
+	return nil, newProblem("content_encoding_unsupported", "Content-Encoding may be gzip or zstd, one of them, or be left out")
 }
 
-func (u *unpackers) openGzip(sent io.Reader, limit int64) (io.Reader, func(), *Problem) {
+func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *charge) ([]byte, error) {
 	z, _ := u.gzip.Get().(*gzip.Reader)
 	if z == nil {
 		z = new(gzip.Reader)
 	}
 	if err := z.Reset(sent); err != nil {
-		return nil, nil, bodyProblem(err, limit)
+		return nil, err
 	}
-	return z, func() { u.gzip.Put(z) }, nil
+	defer u.gzip.Put(z)
+	return readAll(&bounded{from: z, left: limit}, guess, charge)
 }
 
-func (u *unpackers) openZstd(sent io.Reader, limit int64) (io.Reader, func(), *Problem) {
-	z, _ := u.zstd.Get().(*zstd.Decoder)
-	var err error
-	if z == nil {
-		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-	}
-	if err == nil {
-		err = z.Reset(sent)
-	}
+// readZstd unpacks when all has come: a frame may ask for a window of many times
+// its own size, and what is unpacked in one piece is its own window.
+func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *charge) ([]byte, error) {
+	packed, err := readAll(sent, guess, charge)
 	if err != nil {
-		return nil, nil, bodyProblem(err, limit)
+		return nil, err
 	}
-	return z, func() { _ = z.Reset(nil); u.zstd.Put(z) }, nil
+	z, _ := u.zstd.Get().(*zstd.Decoder)
+	if z == nil {
+		if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow)); err != nil {
+			return nil, err
+		}
+	}
+	defer u.zstd.Put(z)
+	if !charge.more(maxWindow) {
+		return nil, tooLargeTogether()
+	}
+	body, err := z.DecodeAll(packed, nil)
+	charge.less(max(0, maxWindow-int64(cap(body))))
+	if int64(len(body)) > limit {
+		return nil, errBodyTooLarge
+	}
+	return body, err
 }

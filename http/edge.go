@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
@@ -26,6 +25,7 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	header["X-Request-Id"] = []string{x.id}
 	header["X-Content-Type-Options"] = []string{"nosniff"}
 	header["Cache-Control"] = []string{"no-store"}
+	x.to = w
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {
@@ -95,17 +95,3 @@ func (r *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController find the connection.
 func (r *recorder) Unwrap() nethttp.ResponseWriter { return r.ResponseWriter }
-
-// counter is a semaphore that never waits: who finds it full is sent away at
-// once, since a queue in front of a full service only makes answers late.
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) enter(bound int64) bool {
-	if c.n.Add(1) > bound {
-		c.n.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (c *counter) leave() { c.n.Add(-1) }

@@ -20,6 +20,8 @@ type exchange struct {
 	tenant *domain.Tenant // of a tenant key
 	body   []byte         // read, decompressed and checked to be JSON
 	from   *nethttp.Request
+	charge charge                 // of its memory
+	to     nethttp.ResponseWriter // the connection's
 }
 
 type exchangeKey struct{}

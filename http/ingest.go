@@ -25,6 +25,9 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	if p := s.admitBacklog(); p != nil {
 		return p
 	}
+	if err := s.admitQueue(x); err != nil {
+		return err
+	}
 	if p := x.readReplay(r.Header["Meterplex-Replay"]); p != nil {
 		return p
 	}

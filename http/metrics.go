@@ -16,9 +16,11 @@ type metrics struct {
 	ingest   prometheus.Histogram
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+// newMetrics registers the metrics, and gauges of what is in work.
+func newMetrics(registerer prometheus.Registerer, gauges ...prometheus.Collector) (*metrics, error) {
 	if registerer == nil {
 		registerer = prometheus.NewRegistry()
 	}
@@ -35,12 +37,37 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help: "HTTP requests answered."}, []string{"method", "route", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds", Buckets: buckets,
 			Help: "From the header of a request to the end of its answer."}, []string{"method", "route"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_refused_total",
+			Help: "HTTP requests that were told to come again later (429, 503), by what was short."}, []string{"reason"}),
+	}
+	for _, reason := range reasons() {
+		m.refused.WithLabelValues(reason)
 	}
 	var faults []error
-	for _, c := range []prometheus.Collector{m.ingest, m.requests, m.seconds} {
+	for _, c := range append(gauges, m.ingest, m.requests, m.seconds, m.refused) {
 		faults = append(faults, registerer.Register(c))
 	}
 	return m, errors.Join(faults...)
+}
+
+// refuse counts a problem that says to come again.
+func (m *metrics) refuse(p *Problem) {
+	if reason := p.reason(); reason != "" {
+		m.refused.WithLabelValues(reason).Inc()
+	}
+}
+
+// inFlight are gauges of what is in work now.
+func (s *service) inFlight() []prometheus.Collector {
+	gauge := func(name, help string, labels prometheus.Labels, c *counter) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.n.Load()) })
+	}
+	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
+	return []prometheus.Collector{
+		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &s.ingests), gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &s.others),
+		gauge("http_request_bytes", "What the requests in work are reckoned to take.", nil, &s.memory),
+		gauge("http_connections", "Connections that clients hold open.", nil, &s.connections),
+	}
 }
 
 // answered counts one request. What matched no route is one label, or a scanner

@@ -20,7 +20,8 @@ type Problem struct {
 	Errors   []Fault `json:"errors,omitempty" nullable:"false" doc:"The members at fault; at most 5 are listed."`
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
-	retryAfter int // seconds, 0 for none
+	retryAfter int    // seconds, 0 for none
+	because    string // see reason
 }
 
 // Fault is one thing that is wrong with a body.
@@ -109,6 +110,7 @@ func (p *Problem) of(r *nethttp.Request) *Problem {
 
 // refuse writes a problem. Nothing of the answer may have been written before.
 func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
+	s.metrics.refuse(p)
 	body := p.of(r).encode()
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values

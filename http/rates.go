@@ -20,16 +20,22 @@ type bucket struct {
 	mu     sync.Mutex
 	tokens float64
 	at     time.Time
+	memory counter // bytes that the tenant's requests in work take
+}
+
+// of gives a tenant's bucket; a new one is full.
+func (r *rates) of(tenant uuid.UUID, now time.Time, l Limits) *bucket {
+	found, known := r.buckets.Load(tenant)
+	if !known {
+		found, _ = r.buckets.LoadOrStore(tenant, &bucket{tokens: l.EventsBurst, at: now})
+	}
+	return found.(*bucket)
 }
 
 // take takes n tokens if they are there, and tells how many are left and, where
 // they were not there, how long until they are.
 func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left float64, wait time.Duration, ok bool) {
-	found, known := r.buckets.Load(tenant)
-	if !known {
-		found, _ = r.buckets.LoadOrStore(tenant, &bucket{tokens: l.EventsBurst, at: now})
-	}
-	b := found.(*bucket)
+	b := r.of(tenant, now, l)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if passed := now.Sub(b.at); passed > 0 {

@@ -56,7 +56,7 @@ func refusals() []refusal {
 		{"backlog_full", nethttp.StatusTooManyRequests, "Too many events wait to be published", 5},
 		{"internal", nethttp.StatusInternalServerError, "A fault of the service", 0},
 		{"unavailable", nethttp.StatusServiceUnavailable, "The event log is not available", 1},
-		{"overloaded", nethttp.StatusServiceUnavailable, "Too many requests are in work", 1},
+		{"overloaded", nethttp.StatusServiceUnavailable, "There is more to do than can be done in time", 1},
 		{"projection_behind", nethttp.StatusServiceUnavailable, "The position has not been folded yet", 1},
 		{"not_ready", nethttp.StatusServiceUnavailable, "A dependency does not answer", 1},
 	}
@@ -84,11 +84,14 @@ func refusalOf(code string) refusal {
 // what is to be logged, nil where the caller alone is at fault.
 func problemOf(err error) (p *Problem, cause error) {
 	var refused *domain.Error
+	var full *commands.Overloaded
 	switch {
 	case errors.As(err, &p):
 		return p, nil
 	case errors.As(err, &refused): // reads refuse with these, too
 		return newProblem(refused.Code, refused.Message).at(refused.Pointer), nil
+	case errors.As(err, &full):
+		return tooMuch(full), nil
 	case isOutage(err):
 		return newProblem("unavailable", "The event log does not answer; nothing is known about this request, send the same again"), err
 	}

@@ -28,6 +28,9 @@ type Route struct {
 
 func (r *Route) name() string { return r.Method + " " + r.Path }
 
+// isIngest tells the way in from all else: neither may take the other's place.
+func (r *Route) isIngest() bool { return r.Method == post && r.Path == prefix+"/usage/events" }
+
 // prefix is where the API lives; what is outside it needs no key.
 const prefix = "/api/v1"
 

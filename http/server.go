@@ -57,8 +57,14 @@ type HealthCheck struct {
 type Limits struct {
 	// Body is how many bytes a body may have, as sent and decompressed.
 	Body int64
-	// Requests is how many may be in work at the same time; more are told to come again.
-	Requests int64
+	// Requests is how many ingest requests may be in work at the same time, Others how
+	// many of all other kinds; more are told to come again.
+	Requests, Others int64
+	// Memory is how many bytes the requests in work may take together; those of one
+	// tenant half as many.
+	Memory int64
+	// Connections is how many clients may hold open.
+	Connections int64
 	// Time is how long one request may be in work.
 	Time time.Duration
 	// Settle is how long the answer to a change of a subscription is held back until
@@ -74,6 +80,9 @@ func DefaultLimits() Limits {
 	return Limits{
 		Body:            4 << 20,
 		Requests:        2048,
+		Others:          1024,
+		Memory:          64 << 20,
+		Connections:     4096,
 		Time:            40 * time.Second, // more than the longest wait a reader may ask for
 		Settle:          time.Second,
 		EventsPerSecond: 100_000,
@@ -88,6 +97,15 @@ func (l Limits) orDefault() Limits {
 	}
 	if l.Requests == 0 {
 		l.Requests = d.Requests
+	}
+	if l.Others == 0 {
+		l.Others = d.Others
+	}
+	if l.Memory == 0 {
+		l.Memory = d.Memory
+	}
+	if l.Connections == 0 {
+		l.Connections = d.Connections
 	}
 	if l.Time == 0 {
 		l.Time = d.Time
@@ -118,7 +136,7 @@ func (s *Server) Handler() (nethttp.Handler, error) {
 		return nil, err
 	}
 	var err error
-	if svc.metrics, err = newMetrics(s.Registerer); err != nil {
+	if svc.metrics, err = newMetrics(s.Registerer, svc.inFlight()...); err != nil {
 		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
 	}
 	site := newSite(svc)
@@ -158,6 +176,7 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
 	}
 	if e, ok := handler.(*edge); ok {
+		server.ConnContext, server.ConnState = e.connected, e.connection
 		server.RegisterOnShutdown(func() { e.left.Do(func() { close(e.leaving) }) })
 	}
 	return server
@@ -166,16 +185,19 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 // service is a Server at work.
 type service struct {
 	*Server
-	limits     Limits
-	log        *slog.Logger
-	now        func() time.Time
-	metrics    *metrics
-	ingestRate *rates
-	bootstrap  *[32]byte
-	inWork     counter
-	unpackers  unpackers
-	leaving    chan struct{} // closed when the server shuts down: what streams for ever ends
-	left       sync.Once
+	limits      Limits
+	log         *slog.Logger
+	now         func() time.Time
+	metrics     *metrics
+	ingestRate  *rates
+	bootstrap   *[32]byte
+	ingests     counter // ingest requests in work
+	others      counter
+	memory      counter // bytes that requests in work take
+	connections counter
+	unpackers   unpackers
+	leaving     chan struct{} // closed when the server shuts down: what streams for ever ends
+	left        sync.Once
 }
 
 // operations registers every route. Each noun has its own file.

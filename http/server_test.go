@@ -38,31 +38,6 @@ func TestRatesAndBacklogAreBounded(t *testing.T) {
 	w.refused(w.do(call{"POST", "/api/v1/usage/events", b.key, nil, batch(event("2", nil))}), 429, "backlog_full")
 }
 
-func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
-	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 2 })
-	w.catalogue()
-	a := w.party("A")
-	var held []net.Conn
-	refused := answer{}
-	for refused.status != 503 { // requests are in work while their bodies do not come
-		conn, err := net.Dial("tcp", w.addr)
-		w.must(err)
-		defer conn.Close()
-		_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\n\r\n{", a.key)
-		w.must(err)
-		held = append(held, conn)
-		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
-	}
-	w.refused(refused, 503, "overloaded")
-	w.want(200, call{method: "GET", path: "/livez"})
-	for _, conn := range held {
-		conn.Close()
-	}
-	for refused.status != 200 {
-		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
-	}
-}
-
 func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()

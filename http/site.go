@@ -41,7 +41,7 @@ func newSite(s *service) *site {
 			"json":    huma.DefaultJSONFormat, // what a type ends in, as problem+json does
 		},
 		DefaultFormat: mediaJSON,
-		Transformers:  []huma.Transformer{asProblem},
+		Transformers:  []huma.Transformer{t.asProblem},
 	}, t)
 	return t
 }
@@ -163,7 +163,7 @@ func (x *humaExchange) SetStatus(code int) {
 
 // asProblem completes the problems of our handlers, and turns what huma refuses
 // by itself, which the guard has checked before, into one of ours.
-func asProblem(ctx huma.Context, _ string, v any) (any, error) {
+func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ours := v.(*Problem)
 	if model, theirs := v.(*huma.ErrorModel); theirs {
 		code := "malformed_request"
@@ -177,6 +177,7 @@ func asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	if x, ok := ctx.(*humaExchange); ok {
 		x.status = p.Status
 	}
+	t.metrics.refuse(p)
 	u := ctx.URL()
 	r := &nethttp.Request{URL: &u}
 	return p.of(r.WithContext(ctx.Context())), nil

@@ -61,6 +61,7 @@ var (
 	ErrNotFound         error = &domain.Error{Code: "not_found", Message: "There is no such thing, or it is another's"}
 	ErrProjectionBehind error = &domain.Error{Code: "projection_behind", Message: "The position has not been folded yet; ask again, or wait longer by Prefer: wait=N"}
 	ErrPositionInvalid  error = &domain.Error{Code: "position_invalid", Message: "minPosition is not a position of this tenant's log"}
+	ErrOverloaded       error = &domain.Error{Code: "overloaded", Message: "More is being read than the database answers in time; send the same again later"}
 	ErrCursorInvalid    error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not one that this list gave; begin again without it"}
 )
 
@@ -99,12 +100,30 @@ type query struct {
 	scan func(pgx.Rows) error
 }
 
+// patience is how long a read waits for a connection: who waits longer has more
+// before him than is answered in time.
+const patience = time.Second
+
+// connection takes one from the pool, or refuses.
+func (r *Reads) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := r.Pool.Acquire(soon)
+	if err == nil {
+		return conn, nil
+	}
+	if soon.Err() != nil && ctx.Err() == nil {
+		return nil, ErrOverloaded
+	}
+	return nil, fmt.Errorf("take a connection to read: %w", err)
+}
+
 // snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
 func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error {
-	conn, err := r.Pool.Acquire(ctx)
+	conn, err := r.connection(ctx)
 	if err != nil {
-		return fmt.Errorf("take a connection to read: %w", err)
+		return err
 	}
 	defer conn.Release() // a connection that is left inside a transaction is closed by the pool
 	results := conn.SendBatch(ctx, snapshotBatch(v, queries))
@@ -119,8 +138,13 @@ func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error 
 
 // within runs several steps in one read-only transaction, under the viewer's role.
 func (r *Reads) within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
+	conn, err := r.connection(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return pgx.BeginTxFunc(ctx, r.Pool, options, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
 		if !v.Operator {
 			b := new(pgx.Batch)
 			b.Queue(becomeTenant)

@@ -36,6 +36,7 @@ type node struct {
 	instance string
 	commit   string
 	pool     *pgxpool.Pool
+	readers  *pgxpool.Pool // for what is asked over HTTP: readers take no connection from what moves events
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
 	pipe     *pipe
@@ -108,8 +109,12 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 
 // open connects what the roles share; close undoes as much of it as there is.
 func (n *node) open(ctx context.Context) (err error) {
-	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: 24, ApplicationName: "meterplex"}
+	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	db.MaxConns = readConns
+	if n.readers, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
 	if n.cfg.DatabaseReadURL != "" {
@@ -126,9 +131,17 @@ func (n *node) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	n.metrics.Queue(n.registry, n.log)
 	n.pipe, err = openPipe(ctx, n.cfg, n.logger)
 	return err
 }
+
+// Connections of an instance: of the writers, the relay, the consumers, rebuilds
+// and changes; and of reads.
+const (
+	workConns = 16
+	readConns = 8
+)
 
 // appended wakes whoever follows the log.
 func (n *node) appended(partitions []int16) {
@@ -143,7 +156,7 @@ func (n *node) close() (err error) {
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
-	for _, pool := range []*pgxpool.Pool{n.replica, n.pool} {
+	for _, pool := range []*pgxpool.Pool{n.replica, n.readers, n.pool} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -292,7 +305,7 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 		Catalogue: &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret},
 		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
 		Replays:   n.replays(),
-		Reader:    &postgres.Catalogue{Pool: n.pool},
+		Reader:    &postgres.Catalogue{Pool: n.readers},
 		Keys:      n.log.Keys(),
 		Rebuilds:  n.rebuilds(),
 		Reads:     n.reads(),

@@ -70,7 +70,12 @@ type Catalogue struct{ Pool *pgxpool.Pool }
 var _ commands.CatalogueReader = (*Catalogue)(nil)
 
 func list[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
-	rows, err := pool.Query(ctx, sql, args...)
+	conn, err := borrow(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -86,7 +91,15 @@ func list[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T
 	return all, unavailable(rows.Err())
 }
 
-func get[T any](v *T, err error) (*T, error) { return v, unavailable(err) }
+func get[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) (*T, error) {
+	conn, err := borrow(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	v, err := scan(conn.QueryRow(ctx, sql, args...))
+	return v, unavailable(err)
+}
 
 // afterID reads a page's place; what is no id is before all of them.
 func afterID(p commands.Page) uuid.UUID {
@@ -101,7 +114,7 @@ func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tena
 
 // Tenant gives one, nil for none.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return get(scanTenant(c.Pool.QueryRow(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)))
+	return get(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
 }
 
 // Keys lists a tenant's keys by id; the platform's are the operators'.
@@ -116,7 +129,7 @@ func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Fea
 
 // Feature gives one, nil for none.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
-	return get(scanFeature(c.Pool.QueryRow(ctx, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)))
+	return get(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
 }
 
 // Plans lists by key.
@@ -126,7 +139,7 @@ func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, 
 
 // Plan gives one, nil for none.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
-	return get(scanPlan(c.Pool.QueryRow(ctx, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)))
+	return get(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
 }
 
 // Subscriptions lists a tenant's by id.
@@ -136,5 +149,5 @@ func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p comma
 
 // Subscription gives one of a tenant's, nil for none.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return get(scanSubscription(c.Pool.QueryRow(ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)))
+	return get(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

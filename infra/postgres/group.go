@@ -203,6 +203,7 @@ func (g *group) answer(err error) {
 		if err != nil {
 			s.places = nil
 		}
+		s.load.leave(s)
 		s.done <- err
 	}
 }

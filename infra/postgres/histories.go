@@ -18,6 +18,8 @@ const (
 	// confirmWithin is how old a cached answer may be: what another instance
 	// changed holds here within a second.
 	confirmWithin = 800 * time.Millisecond
+	// loadTime is how long a load may take: every request of the key waits for it.
+	loadTime = 2 * time.Second
 	// maxCached bounds each cache; beyond it the cache starts anew.
 	maxCached = 20_000
 )
@@ -67,7 +69,7 @@ func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	era := c.era
 	c.mu.RUnlock()
 	loaded, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 		defer cancel()
 		at := c.now()
 		v, err := c.load(ctx, key)
@@ -101,10 +103,15 @@ type histories struct {
 	cache[uuid.UUID, domain.History]
 }
 
-func newHistories(pool *pgxpool.Pool, now func() time.Time) *histories {
+func newHistories(pool *pgxpool.Pool, now func() time.Time, loads seats) *histories {
 	return &histories{cache[uuid.UUID, domain.History]{
 		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String,
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+			leave, err := loads.take(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
 			return loadHistory(ctx, pool, tenant)
 		},
 	}}
@@ -141,6 +148,8 @@ func (l *Log) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, err
 
 // Fresh implements commands.Histories.
 func (l *Log) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
-	h, err := loadHistory(ctx, l.pool, tenant)
+	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	defer cancel()
+	h, err := l.histories.load(ctx, tenant)
 	return h, unavailable(err)
 }

@@ -17,8 +17,8 @@ import (
 
 // unavailable marks an error of the database as one that the caller may try again.
 func unavailable(err error) error {
-	if err == nil {
-		return nil
+	if full := (*commands.Overloaded)(nil); err == nil || errors.As(err, &full) {
+		return err
 	}
 	return fmt.Errorf("%w: %v", commands.ErrUnavailable, err)
 }
@@ -33,11 +33,18 @@ type Keys struct {
 	cache[[32]byte, keyAndTenant]
 }
 
-func newKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
+func newKeys(pool *pgxpool.Pool, now func() time.Time, loads seats) *Keys {
 	return &Keys{cache[[32]byte, keyAndTenant]{
 		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
 		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) },
-		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) { return loadKey(ctx, pool, hash) },
+		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {
+			leave, err := loads.take(ctx)
+			if err != nil {
+				return keyAndTenant{}, err
+			}
+			defer leave()
+			return loadKey(ctx, pool, hash)
+		},
 	}}
 }
 

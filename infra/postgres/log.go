@@ -20,9 +20,12 @@ import (
 type LogConfig struct {
 	Producer events.Producer
 	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers
-	Now      func() time.Time
-	NewID    func() uuid.UUID
-	Logger   *slog.Logger
+	// LongestWait is how long a submission may have to wait for its writer, as
+	// estimated, before it is refused at once; 0: half a second.
+	LongestWait time.Duration
+	Now         func() time.Time
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
 }
@@ -36,6 +39,8 @@ type Log struct {
 	histories *histories
 	keys      *Keys
 
+	changes seats
+	loads   seats // of keys and histories
 	writers []*writer
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
@@ -70,9 +75,9 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
-	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own)}
-	l.histories = newHistories(pool, cfg.Now)
-	l.keys = newKeys(pool, cfg.Now)
+	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
+	l.histories = newHistories(pool, cfg.Now, l.loads)
+	l.keys = newKeys(pool, cfg.Now, l.loads)
 	for range cfg.Writers {
 		w := newWriter(l)
 		l.writers = append(l.writers, w)

@@ -47,6 +47,11 @@ func (l *Log) changed(tx *changeTx, err error) error {
 
 // changeHolding runs decide in a transaction that holds what others wait for.
 func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
+	leave, err := l.changes.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	t, err := l.pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning a change: %w", err)

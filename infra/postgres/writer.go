@@ -11,14 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 )
 
 const (
 	// maxGroupRows bounds what is committed together, and so how long a head is held.
 	maxGroupRows = 2000
-	// maxQueued bounds the submissions that wait for a writer; more wait at the door.
-	maxQueued = 1024
+	// maxQueued bounds the submissions that wait for a writer; it is above what the
+	// requests in work can make, so that the bounds of admission.go are met first.
+	maxQueued = 4096
 	// hotFor is how long a partition that met duplicates is probed before it is written.
 	hotFor = time.Second
 	// resolveFor bounds how long an unanswered commit is looked into before the
@@ -30,7 +30,9 @@ const (
 type submission struct {
 	tenant uuid.UUID
 	batch  []commands.Submitted
+	bytes  int64 // of the payloads
 	places []commands.Placement
+	load   *queueLoad // counts it until it is answered
 	done   chan error
 }
 
@@ -39,11 +41,12 @@ type submission struct {
 type writer struct {
 	log   *Log
 	queue chan *submission
+	load  *queueLoad
 	hot   map[int16]time.Time // until when a partition is probed first
 }
 
 func newWriter(l *Log) *writer {
-	return &writer{log: l, queue: make(chan *submission, maxQueued), hot: map[int16]time.Time{}}
+	return &writer{log: l, queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
 }
 
 // Submit implements commands.UsageLog.
@@ -51,8 +54,8 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
-	if err := l.enqueue(ctx, s); err != nil {
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	if err := l.enqueue(s); err != nil {
 		return nil, err
 	}
 	select {
@@ -63,18 +66,24 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	}
 }
 
-func (l *Log) enqueue(ctx context.Context, s *submission) error {
+// enqueue never waits: where the queue is too long the caller is told at once.
+func (l *Log) enqueue(s *submission) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
 		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
 	}
-	w := l.writers[int(events.PartitionOf(s.tenant))%len(l.writers)]
+	w := l.writerOf(s.tenant)
+	if err := w.load.enter(s); err != nil {
+		return err
+	}
+	s.load = w.load
 	select {
 	case w.queue <- s:
 		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
+	default:
+		w.load.leave(s)
+		return &commands.Overloaded{Wait: w.load.longest}
 	}
 }
 
@@ -122,6 +131,8 @@ func (w *writer) gather(group []*submission) ([]*submission, *submission) {
 // holds until it is durable or gone.
 func (w *writer) commit(group []*submission) {
 	g := newGroup(w.log, group)
+	w.load.begin()
+	defer func() { w.load.end(len(g.members)) }()
 	probing := g.mustProbe || w.isHot(g.partitions)
 	deadline := time.Now().Add(resolveFor)
 	for attempt := 0; ; attempt++ {

@@ -1,0 +1,351 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// More is sent than can be recorded, by clients that come again far sooner than
+// they are told to. METERPLEX_TEST_OVERLOAD=10m makes it last, and has the memory of
+// the service compared between its beginning and its end.
+func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
+	long := overloadTime(t)
+	w := newWorld(t)
+	i := w.serve("")
+	w.catalogue(i)
+	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]fateOfBatch{}, took: map[int][]time.Duration{}, answers: map[string]int{}}
+	stop := o.start(16, 1000) // of each tenant
+	stopSmall := o.start(2, 1)
+	stopReads := o.read(2)
+	if long == 0 {
+		within(t, 90*time.Second, "requests are taken and refused", func(context.Context) (bool, string) {
+			taken, refused := o.counts()
+			return taken > 30_000 && refused > 100, fmt.Sprint(taken, " events taken, ", refused, " requests refused")
+		})
+	}
+	o.watch(long)
+	stop()
+	stopSmall()
+	stopReads()
+	o.recovers()
+	o.tell()
+	o.checkMemory(long)
+	o.checkLog()
+	o.drains(2*time.Minute + 2*long)
+	i.stop()
+}
+
+func overloadTime(t *testing.T) time.Duration {
+	text := os.Getenv("METERPLEX_TEST_OVERLOAD")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("METERPLEX_TEST_OVERLOAD: %v", err)
+	}
+	return d
+}
+
+// overload is what many clients were told. A batch counts as a whole: it is too
+// much to keep each event.
+type overload struct {
+	w       *world
+	at      *instance
+	tenants []*tenant
+	clients int
+
+	mu      sync.Mutex
+	batches map[string]fateOfBatch
+	took    map[int][]time.Duration // by the size of the batch, of what was taken
+	answers map[string]int          // by status and code
+	events  int
+	refused int
+	rss     []int // KiB, each second
+	began   time.Time
+}
+
+type fateOfBatch struct {
+	size           int
+	taken, unknown bool // else refused
+}
+
+// start runs n clients for each tenant, each with batches of a size.
+func (o *overload) start(n, size int) (stop func()) {
+	ctx, cancel := context.WithCancel(o.w.t.Context())
+	var all sync.WaitGroup
+	for _, x := range o.tenants {
+		for range n {
+			o.clients++
+			name := fmt.Sprint("c", o.clients)
+			all.Go(func() {
+				for turn := 0; ctx.Err() == nil; turn++ {
+					if !o.send(x, fmt.Sprint(name, "-b", turn), size) {
+						time.Sleep(50 * time.Millisecond) // far less than it was told
+					}
+				}
+			})
+		}
+	}
+	o.w.t.Cleanup(func() { cancel(); all.Wait() })
+	return func() { cancel(); all.Wait() }
+}
+
+// send sends one batch once.
+func (o *overload) send(x *tenant, name string, size int) bool {
+	var body bytes.Buffer
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	body.WriteString(`{"events":[`)
+	for n := range size {
+		if n > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(&body, `{"eventId":"%s-e%d","feature":"api_calls","amount":1,"timestamp":%q}`, name, n, now)
+	}
+	body.WriteString(`]}`)
+	start := time.Now()
+	status := o.ask(x, http.MethodPost, "/api/v1/usage/events", &body, func(answer []byte) {
+		if got := bytes.Count(answer, []byte(`"status":"accepted"`)); got != size {
+			o.w.t.Errorf("%d of %d events were accepted: %.300s", got, size, answer)
+		}
+	})
+	took := time.Since(start)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fate := fateOfBatch{size: size, taken: status == http.StatusAccepted, unknown: status == 0}
+	o.batches[name] = fate
+	if fate.taken {
+		o.took[size] = append(o.took[size], took)
+		o.events += size
+	}
+	return fate.taken
+}
+
+// ask makes a request and checks the form of its answer. 0: there was none.
+func (o *overload) ask(x *tenant, method, path string, body io.Reader, good func([]byte)) (status int) {
+	r, err := http.NewRequest(method, o.at.url()+path, body)
+	if err != nil {
+		o.w.t.Error(err)
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+x.key)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := o.w.http.Do(r)
+	what := method + " "
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.answers[what]++
+	}()
+	if err != nil {
+		what += "no answer"
+		return 0
+	}
+	defer answer.Body.Close()
+	got, err := io.ReadAll(answer.Body)
+	if err != nil {
+		what += "no whole answer"
+		return 0
+	}
+	what += strconv.Itoa(answer.StatusCode)
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusAccepted:
+		good(got)
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		var p struct {
+			Type, Title, Detail, Instance, Code, TraceID string
+			Status                                       int
+		}
+		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+		if err != nil || seconds < 1 || json.Unmarshal(got, &p) != nil || p.Code == "" || p.Status != answer.StatusCode ||
+			p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || answer.Header.Get("Content-Type") != "application/problem+json" {
+			o.w.t.Errorf("refused by %v %s", answer.Header, got)
+		}
+		what += " " + p.Code
+		o.mu.Lock()
+		o.refused++
+		o.mu.Unlock()
+	default:
+		o.w.t.Errorf("answered %d %.300s", answer.StatusCode, got)
+	}
+	return answer.StatusCode
+}
+
+// read runs n clients that ask for figures.
+func (o *overload) read(n int) (stop func()) {
+	ctx, cancel := context.WithCancel(o.w.t.Context())
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for turn := 0; ctx.Err() == nil; turn++ {
+				o.ask(o.tenants[turn%len(o.tenants)], http.MethodGet, "/api/v1/entitlements", nil, func([]byte) {})
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }
+}
+
+func (o *overload) counts() (events, refused int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.events, o.refused
+}
+
+// watch notes the memory of the service each second, for at least so long.
+func (o *overload) watch(long time.Duration) {
+	o.began = time.Now()
+	for n := 0; n < 3 || time.Since(o.began) < long; n++ {
+		time.Sleep(time.Second)
+		o.rss = append(o.rss, o.at.resident(o.w.t))
+		if n%30 == 29 {
+			events, refused := o.counts()
+			o.w.t.Logf("after %s: %d MiB, %d events taken, %d requests refused, %v unpublished", time.Since(o.began).Round(time.Second),
+				o.rss[n]>>10, events, refused, o.w.metric(o.at, "meterplex_outbox_unpublished_count"))
+		}
+	}
+}
+
+// resident is the memory of the process in KiB.
+func (i *instance) resident(t testing.TB) (kib int) {
+	t.Helper()
+	i.mu.Lock()
+	pid := i.run.cmd.Process.Pid
+	i.mu.Unlock()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if os.IsNotExist(err) {
+		t.Skip("this system does not tell the memory of a process")
+	}
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
+// recovers: when the load is over, all is taken at once again, and nothing is held.
+func (o *overload) recovers() {
+	o.w.t.Helper()
+	if !o.send(o.tenants[0], "after", 1) {
+		o.w.t.Error("what is sent after the overload is refused")
+	}
+	for _, gauge := range []string{"ingest_queue_rows", "ingest_queue_bytes", "http_request_bytes", `http_requests_in_flight{kind="ingest"}`} {
+		within(o.w.t, 30*time.Second, gauge+" is 0", func(context.Context) (bool, string) {
+			v := o.w.metric(o.at, "meterplex_"+gauge)
+			return v == 0, fmt.Sprint(v)
+		})
+	}
+}
+
+func (o *overload) tell() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.w.t.Logf("answers: %v", o.answers)
+	for size, took := range o.took {
+		slices.Sort(took)
+		o.w.t.Logf("%d batches of %d taken: p50 %s, p99 %s, max %s", len(took), size, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+	}
+	sent, refused := 0, 0.0
+	for what, n := range o.answers {
+		if strings.Contains(what, " 429 ") || strings.Contains(what, " 503 ") {
+			sent += n
+		}
+	}
+	for _, reason := range []string{"requests", "connections", "memory", "queue", "database", "rate", "backlog", "behind"} {
+		n := o.w.metric(o.at, `meterplex_http_refused_total{reason="`+reason+`"}`)
+		if refused += n; n > 0 {
+			o.w.t.Logf("%.0f requests were refused for %s", n, reason)
+		}
+	}
+	if sent == 0 || refused < float64(sent) {
+		o.w.t.Errorf("%d requests were refused, %.0f are counted", sent, refused)
+	}
+}
+
+// mostMemory of the service is generous: what a full queue, full bodies and the
+// pipe's buffers take, twice for the garbage collector.
+const mostMemory = 768 << 10 // KiB
+
+func (o *overload) checkMemory(long time.Duration) {
+	most := slices.Max(o.rss)
+	if most > mostMemory {
+		o.w.t.Errorf("the service took %d MiB", most>>10)
+	}
+	if long == 0 {
+		return
+	}
+	mean := func(list []int) (sum int) {
+		for _, v := range list {
+			sum += v
+		}
+		return sum / len(list)
+	}
+	part := len(o.rss) / 5
+	early, late := mean(o.rss[part:2*part]), mean(o.rss[len(o.rss)-part:])
+	o.w.t.Logf("memory: %d MiB in the second fifth of the time, %d MiB in the last, %d MiB at most", early>>10, late>>10, most>>10)
+	if late > early*13/10 {
+		o.w.t.Error("memory grows")
+	}
+}
+
+// checkLog: what was taken is there whole, what was refused is not there at all.
+func (o *overload) checkLog() {
+	o.w.t.Helper()
+	found, err := o.w.sql.Query(o.w.t.Context(), `SELECT substring(dedupe_key FROM '^u/(.*)-e[0-9]+$'), count(*) FROM event_log_rows WHERE subject = 1 GROUP BY 1`)
+	if err != nil {
+		o.w.t.Fatal(err)
+	}
+	var name string
+	var n, total int
+	_, err = pgx.ForEachRow(found, []any{&name, &n}, func() error {
+		total += n
+		fate, sent := o.batches[name]
+		if !sent || !fate.taken && !fate.unknown || n != fate.size {
+			o.w.t.Errorf("%d events of %s are in the log: %+v", n, name, fate)
+		}
+		if fate.unknown {
+			o.events += n
+		}
+		delete(o.batches, name)
+		return nil
+	})
+	if err != nil {
+		o.w.t.Fatal(err)
+	}
+	for name, fate := range o.batches {
+		if fate.taken {
+			o.w.t.Errorf("%s was accepted and is not in the log", name)
+		}
+	}
+	if total != o.events {
+		o.w.t.Errorf("%d events are in the log, %d were accepted", total, o.events)
+	}
+	o.w.t.Logf("%d events accepted, and in the log", total)
+}
+
+// drains: the consumers come after, and the figures are what was accepted.
+func (o *overload) drains(limit time.Duration) {
+	start := time.Now()
+	within(o.w.t, limit, "the figures are complete", func(ctx context.Context) (bool, string) {
+		var counted int
+		err := o.w.sql.QueryRow(ctx, `SELECT coalesce(sum(event_count), 0)::bigint FROM usage_aggregates`).Scan(&counted)
+		if counted > o.events {
+			o.w.t.Fatalf("%d events are counted, %d were accepted", counted, o.events)
+		}
+		return counted == o.events, fmt.Sprint(counted, " of ", o.events, " ", err)
+	})
+	o.w.t.Logf("the figures were complete %s after the load", time.Since(start).Round(time.Second))
+}

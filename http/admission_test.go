@@ -1,0 +1,233 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	nethttp "net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http"
+)
+
+// stall begins an ingest request whose body does not come: it is in work until the
+// connection is closed.
+func (w *world) stall(key string, length int, body string) net.Conn {
+	w.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	w.must(err)
+	w.Cleanup(func() { conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, length, body)
+	w.must(err)
+	return conn
+}
+
+// untilTold waits until the metrics hold a line.
+func (w *world) untilTold(line string) {
+	w.Helper()
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatal("the metrics never told " + line)
+		}
+	}
+}
+
+// refusedFor counts the requests that were sent away for a reason, as told.
+func (w *world) refusedFor(reason string) (n int) {
+	w.Helper()
+	_, rest, found := strings.Cut(string(w.do(call{method: "GET", path: "/metrics"}).body), `meterplex_http_refused_total{reason="`+reason+`"} `)
+	if !found {
+		w.Fatalf("no count of %s", reason)
+	}
+	_, err := fmt.Sscan(rest, &n)
+	w.must(err)
+	return n
+}
+
+func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
+	w.catalogue()
+	a := w.party("A")
+	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
+	held := []net.Conn{w.stall(a.key, 10, "{"), w.stall(a.key, 10, "{")}
+	w.untilTold(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
+	refused := w.do(sent)
+	w.refused(refused, 503, "overloaded")
+	if refused.header.Get("Retry-After") != "1" || w.stored() != before || w.refusedFor("requests") == 0 {
+		t.Errorf("%v; %d events are stored instead of %d", refused.header, w.stored(), before)
+	}
+	w.want(200, call{method: "GET", path: "/livez"})
+	w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key}) // other kinds have places of their own
+	for _, conn := range held {
+		conn.Close()
+	}
+	for refused.status != 202 {
+		refused = w.do(sent)
+	}
+}
+
+func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Connections = 3 })
+	w.catalogue() // over one connection
+	a := w.party("A")
+	w.client.CloseIdleConnections()
+	var idle []net.Conn
+	for range 3 {
+		conn, err := net.Dial("tcp", w.addr)
+		w.must(err)
+		defer conn.Close()
+		idle = append(idle, conn)
+	}
+	refused := answer{}
+	for n := 0; refused.status != 503 && n < 1000; n++ { // until the three are accepted, and the client's old one is gone
+		w.client.CloseIdleConnections()
+		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
+	}
+	w.refused(refused, 503, "overloaded")
+	w.want(200, call{method: "GET", path: "/livez"})
+	if w.refusedFor("connections") == 0 {
+		t.Error("it was not counted")
+	}
+	for _, conn := range idle {
+		conn.Close()
+	}
+	for refused.status != 200 {
+		w.client.CloseIdleConnections()
+		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
+	}
+}
+
+func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
+	const memory = 1 << 20
+	w := newWorld(t, func(s *http.Server) { s.Limits.Memory = memory })
+	w.catalogue()
+	a, b := w.party("A"), w.party("B")
+	large := func(n int) []any { // some 200 KB
+		list := make([]any, 200)
+		for i := range list {
+			list[i] = event(fmt.Sprint(n, "/", i), map[string]any{"metadata": map[string]any{"k": strings.Repeat("x", 900)}})
+		}
+		return list
+	}
+	w.ingest(a, batch(large(1)...))
+	before := w.stored()
+	var held []net.Conn
+	for range 3 { // each holds what it has sent, and little more
+		held = append(held, w.stall(a.key, 150_000, strings.Repeat(" ", 100_000)))
+	}
+	w.untilTold(fmt.Sprint("meterplex_http_request_bytes ", 3*(16<<10+128<<10)))
+	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(large(2)...)}
+	refused := w.do(sent)
+	w.refused(refused, 503, "overloaded")
+	if w.stored() != before || w.refusedFor("memory") == 0 {
+		t.Errorf("%d events are stored instead of %d", w.stored(), before)
+	}
+	w.ingest(b, batch(large(3)...)) // one tenant takes half of it at most
+	for _, conn := range held {
+		conn.Close()
+	}
+	for refused.status != 202 {
+		refused = w.do(sent)
+	}
+	w.untilTold("meterplex_http_request_bytes 0")
+}
+
+// door is a log that is full until it is opened.
+type door struct {
+	commands.UsageLog
+	full bool
+}
+
+func (d *door) Admit(tenant uuid.UUID) error {
+	if d.full {
+		return &commands.Overloaded{Wait: 2500 * time.Millisecond}
+	}
+	return d.UsageLog.Admit(tenant)
+}
+
+func TestWhatWouldWaitTooLongIsSentAwayUnread(t *testing.T) {
+	d := &door{full: true}
+	w := newWorld(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
+	w.catalogue()
+	a := w.party("A")
+	before := w.stored()
+	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", a.key)
+	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
+		t.Errorf("a client that asks before it sends a body is told %s", got)
+	}
+	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
+	refused := w.do(sent)
+	w.refused(refused, 503, "overloaded")
+	if refused.header.Get("Retry-After") != "3" || w.stored() != before || w.refusedFor("queue") != 2 {
+		t.Errorf("%v", refused.header)
+	}
+	d.full = false
+	w.want(202, sent)
+	if w.stored() != before+1 {
+		t.Errorf("%d events are stored instead of %d", w.stored(), before+1)
+	}
+}
+
+func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
+	var readers *world
+	w := newWorld(t, func(s *http.Server) {
+		readers = newWorld(t)
+		s.Reads.Pool = readers.pool
+	})
+	w.catalogue()
+	a := w.party("A")
+	for range readers.pool.Config().MaxConns {
+		conn, err := readers.pool.Acquire(context.Background())
+		w.must(err)
+		defer conn.Release()
+	}
+	refused := w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
+	w.refused(refused, 503, "overloaded")
+	if w.refusedFor("database") != 1 {
+		t.Error("it was not counted")
+	}
+	w.ingest(a, batch(event("1", nil)))
+}
+
+// Each body below is small and says that it needs a window of 8 MiB to be read.
+func TestManySmallBodiesWithLargeWindowsTakeLittle(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	var packed bytes.Buffer
+	z, err := zstd.NewWriter(&packed, zstd.WithWindowSize(8<<20), zstd.WithEncoderConcurrency(1))
+	w.must(err)
+	_, err = z.Write([]byte(`{"events":`))
+	w.must(err)
+	w.must(z.Flush()) // so that the frame does not tell its size
+	_, err = z.Write(bytes.Repeat([]byte(" "), 1<<20))
+	w.must(err)
+	w.must(z.Close())
+	var before, after runtime.MemStats
+	var all sync.WaitGroup
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range 32 {
+		all.Go(func() {
+			got := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{"Content-Encoding": "zstd"}, packed.Bytes()})
+			if got.status != nethttp.StatusBadRequest && got.status != nethttp.StatusServiceUnavailable {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	t.Logf("%d KiB for each of 32 requests", (after.TotalAlloc-before.TotalAlloc)/32>>10)
+	if took := (after.TotalAlloc - before.TotalAlloc) / 32; took > 6<<20 {
+		t.Errorf("each takes %d bytes", took)
+	}
+}

@@ -1,0 +1,185 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Bounds of what waits for one writer. Those of rows and bytes bound memory, the
+// one of time what callers wait; whichever is reached first refuses.
+const (
+	maxQueuedRows  = 32_000   // 16 groups
+	maxQueuedBytes = 16 << 20 // of payloads
+	// standardWait is far below what clients wait for an answer, and far above what a
+	// full group takes.
+	standardWait = 500 * time.Millisecond
+	// firstPerRow is what a row is taken to need before any was measured.
+	firstPerRow = 100 * time.Microsecond
+	// measuredRows is how many rows a group has to have to tell what a row takes: a
+	// small one takes what its commit takes.
+	measuredRows = 256
+)
+
+// queueLoad is what one writer has before it, and how fast it gets on. All of it
+// is read without a lock, since every request asks.
+type queueLoad struct {
+	longest time.Duration
+	started time.Time // what since counts from
+	rows    atomic.Int64
+	bytes   atomic.Int64
+	perRow  atomic.Int64 // nanoseconds, in groups of measuredRows or more
+	since   atomic.Int64 // when the group under way began; 0: there is none
+}
+
+func newQueueLoad(longest time.Duration) *queueLoad {
+	if longest == 0 {
+		longest = standardWait
+	}
+	q := &queueLoad{longest: longest, started: time.Now()}
+	q.perRow.Store(int64(firstPerRow))
+	return q
+}
+
+// wait estimates how long so many rows take to commit, and how long the group under
+// way has taken already.
+func (q *queueLoad) wait(ahead int64) (expected, elapsed time.Duration) {
+	if since := q.since.Load(); since > 0 {
+		elapsed = time.Since(q.started) - time.Duration(since)
+	}
+	return time.Duration(ahead * q.perRow.Load()), elapsed
+}
+
+// check refuses where what is ahead takes too long. A group that takes twice as
+// long by itself stands for a database that is slow or away; a pause may be over at
+// once, a queue is not. Nothing is refused by a queue that is empty: a wrong
+// estimate would never be corrected.
+func (q *queueLoad) check(ahead, rows, bytes int64) error {
+	if ahead == 0 {
+		return nil
+	}
+	expected, elapsed := q.wait(ahead)
+	if expected > q.longest || elapsed > 2*q.longest || ahead+rows > maxQueuedRows || q.bytes.Load()+bytes > maxQueuedBytes {
+		return &commands.Overloaded{Wait: max(expected, elapsed)}
+	}
+	return nil
+}
+
+// enter counts a submission in, or refuses it.
+func (q *queueLoad) enter(s *submission) error {
+	rows := int64(len(s.batch))
+	ahead := q.rows.Add(rows) - rows
+	if err := q.check(ahead, rows, s.bytes); err != nil {
+		q.rows.Add(-rows)
+		return err
+	}
+	q.bytes.Add(s.bytes)
+	return nil
+}
+
+// leave counts a submission out, once it is answered.
+func (q *queueLoad) leave(s *submission) {
+	q.rows.Add(-int64(len(s.batch)))
+	q.bytes.Add(-s.bytes)
+}
+
+// begin and end stand around the commit of a group.
+func (q *queueLoad) begin() { q.since.Store(int64(max(1, time.Since(q.started)))) }
+
+func (q *queueLoad) end(rows int) {
+	took := int64(time.Since(q.started)) - q.since.Swap(0)
+	if rows < measuredRows {
+		return
+	}
+	before := q.perRow.Load()
+	q.perRow.Store(max(1, before+(took/int64(rows)-before)/4))
+}
+
+// sizeOf is what the payloads of a batch take.
+func sizeOf(batch []commands.Submitted) (bytes int64) {
+	for i := range batch {
+		bytes += int64(len(batch[i].Payload))
+	}
+	return bytes
+}
+
+// Admit implements commands.UsageLog.
+func (l *Log) Admit(tenant uuid.UUID) error {
+	q := l.writerOf(tenant).load
+	return q.check(q.rows.Load(), 0, 0)
+}
+
+func (l *Log) writerOf(tenant uuid.UUID) *writer {
+	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
+}
+
+// Queue is what waits to be committed.
+type Queue struct {
+	Rows, Bytes int64
+	Wait        time.Duration // of the longest queue, as estimated
+}
+
+// Queue tells what waits now.
+func (l *Log) Queue() (all Queue) {
+	for _, w := range l.writers {
+		rows := w.load.rows.Load()
+		all.Rows += rows
+		all.Bytes += w.load.bytes.Load()
+		expected, elapsed := w.load.wait(rows)
+		all.Wait = max(all.Wait, expected, elapsed)
+	}
+	return all
+}
+
+// patience is how long a request waits for a connection, or for its turn to change
+// something: who waits longer has more before him than is done in time.
+const patience = time.Second
+
+// borrow takes a connection for a request, or refuses.
+func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := pool.Acquire(soon)
+	switch {
+	case err == nil:
+		return conn, nil
+	case soon.Err() != nil && ctx.Err() == nil:
+		return nil, busy()
+	}
+	return nil, unavailable(err)
+}
+
+// busy refuses what found no connection.
+func busy() error { return &commands.Overloaded{Wait: patience, Database: true} }
+
+// How many changes of the catalogue, and how many looks at keys and histories, may
+// have a connection of the pool that events are written through. Changes wait for
+// each other at the heads of the log; whoever tries keys can ask for any number.
+const (
+	maxChanges = 4
+	maxLoads   = 6
+)
+
+// seats are the places of what may not take all connections.
+type seats chan struct{}
+
+// take waits a little for a seat.
+func (s seats) take(ctx context.Context) (leave func(), err error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-soon.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, unavailable(err)
+		}
+		return nil, busy()
+	}
+}

@@ -1,0 +1,292 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// holdHead locks a partition's head until it is let go: nothing is appended there.
+func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), lockHeadsSQL, []int16{partition}); err != nil {
+		t.Fatal(err)
+	}
+	let = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(let)
+	return let
+}
+
+func recorded(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1`, events.UsageRecorded).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so within 30 s: " + what)
+		}
+	}
+}
+
+func isOverloaded(err error) bool {
+	var full *commands.Overloaded
+	return errors.As(err, &full) && errors.Is(err, commands.ErrUnavailable)
+}
+
+func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	load := l.writerOf(tenant).load
+	load.longest = 30 * time.Millisecond
+	let := holdHead(t, pool, events.PartitionOf(tenant))
+	first := make(chan error, 1)
+	go func() {
+		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{usage(tenant, "first", 1)})
+		first <- err
+	}()
+	until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
+	for n := range 10 {
+		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
+			t.Fatalf("a submission was taken: %v", err)
+		}
+	}
+	if q := l.Queue(); q.Rows != 1 || q.Bytes == 0 || q.Wait < load.longest {
+		t.Errorf("what waits is told as %+v", q)
+	}
+	let()
+	if err := <-first; err != nil {
+		t.Errorf("what had been taken was not stored: %v", err)
+	}
+	if n := recorded(t, pool); n != 1 {
+		t.Errorf("%d events are in the log, 1 was taken", n)
+	}
+	until(t, "the door is open", func() bool { return l.Admit(tenant) == nil })
+	if got := submit(t, l, tenant, usage(tenant, "refused0", 1)); got[0].Status != commands.Appended {
+		t.Errorf("what was refused and sent again is %v", got[0].Status)
+	}
+	if q := l.Queue(); q.Rows != 0 || q.Bytes != 0 {
+		t.Errorf("after all were answered, %+v waits", q)
+	}
+}
+
+func TestTheQueueOfAWriterIsBounded(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	load := l.writerOf(tenant).load
+	load.longest = time.Hour
+	const callers, size = 40, 1000
+	batches := make([][]commands.Submitted, callers)
+	for caller := range batches {
+		for i := range size {
+			batches[caller] = append(batches[caller], usage(tenant, fmt.Sprint(caller, "/", i), 1))
+		}
+	}
+	let := holdHead(t, pool, events.PartitionOf(tenant))
+	var taken, refused, most atomic.Int64
+	var all sync.WaitGroup
+	for _, batch := range batches {
+		all.Go(func() {
+			_, err := l.Submit(context.Background(), tenant, batch)
+			switch {
+			case err == nil:
+				taken.Add(size)
+			case isOverloaded(err):
+				refused.Add(size)
+			default:
+				t.Errorf("neither taken nor refused: %v", err)
+			}
+		})
+	}
+	until(t, "all have asked", func() bool {
+		rows := load.rows.Load()
+		most.Store(max(most.Load(), rows))
+		return rows+refused.Load() == callers*size
+	})
+	if most.Load() != maxQueuedRows || refused.Load() != callers*size-maxQueuedRows {
+		t.Errorf("%d rows waited, %d were refused; the bound is %d", most.Load(), refused.Load(), maxQueuedRows)
+	}
+	let()
+	all.Wait()
+	if n := recorded(t, pool); int64(n) != taken.Load() || taken.Load() != maxQueuedRows {
+		t.Errorf("%d events are in the log, %d were taken", n, taken.Load())
+	}
+}
+
+func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
+	q := newQueueLoad(0)
+	if q.longest != standardWait || q.check(0, 1_000_000, 1<<40) != nil {
+		t.Error("an empty queue refuses")
+	}
+	if q.check(4000, 1000, 1000) != nil || q.check(6000, 1000, 1000) == nil {
+		t.Error("before anything was measured all is taken, or little is refused")
+	}
+	q.perRow.Store(1)
+	if q.check(maxQueuedRows/2, 1000, 1000) != nil {
+		t.Error("a queue that is fast refuses")
+	}
+	if q.check(maxQueuedRows, 1, 1) == nil || q.check(1, 1, maxQueuedBytes+1) == nil {
+		t.Error("rows or bytes are not bounded")
+	}
+	q.perRow.Store(int64(time.Millisecond))
+	if q.check(450, 1000, 1) != nil || q.check(550, 1, 1) == nil {
+		t.Error("a wait below the bound is refused, or one above is not")
+	}
+	q.begin()
+	q.end(measuredRows - 1)
+	if q.perRow.Load() != int64(time.Millisecond) {
+		t.Error("a small group tells what a row takes")
+	}
+	for range 40 {
+		q.begin()
+		q.end(maxGroupRows)
+	}
+	if q.check(maxQueuedRows-1, 1, 1) != nil {
+		t.Errorf("one slow group is never forgotten: %s a row", time.Duration(q.perRow.Load()))
+	}
+	if q.since.Load() != 0 {
+		t.Error("a group seems to be under way")
+	}
+}
+
+// Changes of the catalogue wait for each other at a head; they may not take the
+// connections that events need.
+func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
+	l, pool, _ := openLog(t)
+	let := holdHead(t, pool, 0)
+	var tenant uuid.UUID
+	for tenant == uuid.Nil || events.PartitionOf(tenant) == 0 {
+		tenant = uuid.New()
+	}
+	var all sync.WaitGroup
+	var refused, began atomic.Int64
+	for range pool.Config().MaxConns + 8 {
+		all.Go(func() {
+			began.Add(1)
+			err := l.Change(context.Background(), events.Platform, func(commands.Tx) error { return errors.New("nothing to change") })
+			if isOverloaded(err) {
+				refused.Add(1)
+			}
+		})
+	}
+	until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
+	if got := submit(t, l, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Appended {
+		t.Errorf("%v", got[0].Status)
+	}
+	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
+		t.Errorf("%d connections are taken", n)
+	}
+	until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
+	let()
+	all.Wait()
+	if err := l.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Whoever tries keys that do not exist has each of them looked up.
+func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(let)
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE api_keys`); err != nil { // looks at keys take long
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	callers := 2 * int64(pool.Config().MaxConns)
+	for n := range callers {
+		all.Go(func() {
+			if _, _, err := l.Keys().Find(context.Background(), [32]byte{byte(n)}); isOverloaded(err) {
+				refused.Add(1)
+			}
+		})
+	}
+	until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
+	tenant := uuid.New()
+	if got := submit(t, l, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Appended {
+		t.Errorf("%v", got[0].Status)
+	}
+	until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
+	let()
+	all.Wait()
+	if _, _, err := l.Keys().Find(t.Context(), [32]byte{255}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
+	_, pool, _ := openLog(t)
+	catalogue := &Catalogue{Pool: pool}
+	var held []*pgxpool.Conn
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	if _, err := catalogue.Features(t.Context(), commands.Page{Limit: 1}); !isOverloaded(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := catalogue.Feature(t.Context(), "x"); !isOverloaded(err) {
+		t.Errorf("%v", err)
+	}
+	for _, conn := range held {
+		conn.Release()
+	}
+	if _, err := catalogue.Features(t.Context(), commands.Page{Limit: 1}); err != nil {
+		t.Errorf("%v", err)
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are held", n)
+	}
+}
+
+// BenchmarkAdmit is what each request pays at the door and in the queue.
+func BenchmarkAdmit(b *testing.B) {
+	q := newQueueLoad(time.Hour)
+	q.perRow.Store(1)
+	q.begin()
+	q.rows.Store(1) // something is ahead
+	s := &submission{batch: make([]commands.Submitted, 1), bytes: 100, load: q}
+	b.ReportAllocs()
+	for b.Loop() {
+		if q.check(q.rows.Load(), 0, 0) != nil {
+			b.Fatal("refused")
+		}
+		if q.enter(s) == nil {
+			q.leave(s)
+		}
+	}
+}
