@@ -80,7 +80,7 @@ func (c *BenchAll) Run(a *app) error {
 // show prints the report: Markdown reads as a table, too.
 func (c *BenchAll) show(a *app, report *bench.Report) error {
 	if a.client.Output == "table" {
-		_, err := fmt.Fprint(a.stdout, report.Markdown())
+		_, err := fmt.Fprint(a.stdout, report.Markdown(""))
 		return err
 	}
 	raw, err := json.Marshal(report)
@@ -152,10 +152,10 @@ func (c *BenchAll) write(report *bench.Report) error {
 	}
 	errs := []error{
 		os.WriteFile(filepath.Join(c.Out, name+".json"), append(raw, '\n'), 0o644),
-		os.WriteFile(filepath.Join(c.Out, name+".md"), []byte(report.Markdown()), 0o644),
+		os.WriteFile(filepath.Join(c.Out, name+".md"), []byte(report.Markdown(name+".svg")), 0o644),
 	}
 	if picture := report.Picture(); picture != "" {
-		errs = append(errs, os.WriteFile(filepath.Join(c.Out, bench.PictureName), []byte(picture), 0o644))
+		errs = append(errs, os.WriteFile(filepath.Join(c.Out, name+".svg"), []byte(picture), 0o644))
 	}
 	return errors.Join(errs...)
 }

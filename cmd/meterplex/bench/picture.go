@@ -13,7 +13,7 @@ const (
 	panelWidth  = 480
 	panelHeight = 360
 	marginLeft  = 58
-	marginRight = 18
+	marginRight = 36
 	marginTop   = 64
 	marginFoot  = 48
 )

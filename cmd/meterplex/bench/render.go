@@ -7,11 +7,9 @@ import (
 	"strings"
 )
 
-// PictureName is where Markdown looks for Picture, beside itself.
-const PictureName = "latency.svg"
-
-// Markdown is the report for people.
-func (r *Report) Markdown() string {
+// Markdown is the report for people. It shows the file of the picture, if one is
+// named.
+func (r *Report) Markdown(picture string) string {
 	var b strings.Builder
 	kind := ""
 	if r.Quick {
@@ -29,7 +27,11 @@ func (r *Report) Markdown() string {
 		b.WriteString(r.Figures[i].latencyRow())
 	}
 	if len(r.Curves) > 0 {
-		b.WriteString("\n## Throughput against latency\n\n![Throughput against latency](" + PictureName + ")\n\n| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
+		b.WriteString("\n## Throughput against latency\n\n")
+		if picture != "" {
+			b.WriteString("![Throughput against latency](" + picture + ")\n\n")
+		}
+		b.WriteString("| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
 	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all that ran on the machine beside.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {

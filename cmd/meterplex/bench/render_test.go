@@ -29,7 +29,7 @@ func TestReportForPeople(t *testing.T) {
 		f.judge()
 		r.Figures = append(r.Figures, f)
 	}
-	got := r.Markdown()
+	got := r.Markdown("")
 	const golden = "testdata/report.md"
 	if *update {
 		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

@@ -29,9 +29,10 @@ const stopTime = time.Minute
 
 func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
 	s := &stand{cfg: cfg}
-	var settings map[string]string
+	// Four instances need more than the usual hundred connections.
+	settings := map[string]string{"max_connections": "200"}
 	if cfg.Profile != "" {
-		settings = map[string]string{"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
+		settings["shared_preload_libraries"], settings["pg_stat_statements.track_planning"] = "pg_stat_statements", "on"
 	}
 	var g errgroup.Group
 	g.Go(func() (err error) {
@@ -135,7 +136,7 @@ func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
 const kafkaVersion = "4.3.1"
 
 const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',
- 'full_page_writes', 'shared_buffers', 'wal_buffers', 'max_wal_size', 'checkpoint_timeout', 'max_connections']) name`
+ 'full_page_writes', 'shared_buffers', 'wal_buffers', 'max_wal_size', 'checkpoint_timeout', 'max_connections', 'wal_compression']) name`
 
 const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, round(total_plan_time) AS plan_ms,
  round((total_exec_time + total_plan_time)::numeric * 1000 / greatest(calls, 1)) AS us_each, rows, shared_blks_hit, wal_bytes,
