@@ -29,11 +29,12 @@ type BenchCmd struct {
 
 // BenchAll measures the service on servers of its own.
 type BenchAll struct {
-	Out     string   `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
-	Quick   bool     `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
-	Only    []string `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
-	Grow    int      `placeholder:"N" help:"With B10: so many events in the log, 50000000 say. It takes about 1.2 kB of disk for each, and long."`
-	Profile string   `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
+	Out      string        `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
+	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
+	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
+	Grow     int           `placeholder:"N" help:"With B10: so many events in the log, 50000000 say. It takes about 1.2 kB of disk for each, and long."`
+	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
+	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
 
 // Help is the long form.
@@ -68,7 +69,7 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := bench.Run(a.ctx, bench.Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
@@ -130,6 +131,9 @@ func (c *BenchAll) asked() string {
 	}
 	if c.Grow > 0 {
 		words = append(words, fmt.Sprintf("--grow=%d", c.Grow))
+	}
+	if c.Overload > 0 {
+		words = append(words, "--overload="+c.Overload.String())
 	}
 	if c.Profile != "" {
 		words = append(words, "--profile")

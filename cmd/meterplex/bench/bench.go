@@ -24,13 +24,15 @@ type Config struct {
 	// given by its environment. It says where it answers on standard error.
 	Serve func(ctx context.Context) *exec.Cmd
 	// Empty makes the command of an HTTP server whose one handler does nothing.
-	Empty   func(ctx context.Context) *exec.Cmd
-	Only    []string // ids of figures; empty: all
-	Grow    int      // events in the log for B10; 0: it is left out
-	Quick   bool
-	Command string // how the run was asked for, for the report
-	Log     io.Writer
-	Now     func() time.Time
+	Empty func(ctx context.Context) *exec.Cmd
+	Only  []string // ids of figures; empty: all
+	Grow  int      // events in the log for B10; 0: it is left out
+	// Overload is how long too much is offered; 0: a minute, or less in a quick run.
+	Overload time.Duration
+	Quick    bool
+	Command  string // how the run was asked for, for the report
+	Log      io.Writer
+	Now      func() time.Time
 	// Profile, where it is set, is a folder that takes what a profiler wants to
 	// know: statements by time of the database.
 	Profile string
@@ -50,18 +52,21 @@ type times struct {
 	outage  time.Duration // and without the broker
 	crowd   int           // tenants
 	point   time.Duration // each point of a curve
+	idle    time.Duration
+	// overload is how long too much is offered.
+	overload time.Duration
 }
 
 func (c *Config) times() times {
 	if c.Quick {
 		return times{
 			rounds: 1, round: 4 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
-			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, crowd: 1000, point: 1500 * time.Millisecond,
+			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, crowd: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
 		rounds: 3, round: 8 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
-		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, crowd: 10_000, point: 6 * time.Second,
+		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, crowd: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }
 
@@ -123,9 +128,10 @@ func (r *run) groups() []group {
 	return []group{
 		{"api", []part{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
 		{"all", []part{
-			{id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
+			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
 			{id: "B4", measure: r.endToEnd}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
+		{"all", []part{{id: "overload", slow: true, measure: r.overload}}},
 		{"all", []part{{id: "B8", measure: r.rebuild}}},
 		{"all", []part{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []part{

@@ -46,7 +46,7 @@ func (p *progress) caughtUp() bool { return p.applied == p.recorded }
 func (p *progress) behind() int64 { return p.recorded - p.applied }
 
 // settleTime is when a pipeline that does not catch up ends the run.
-const settleTime = 10 * time.Minute
+const settleTime = 30 * time.Minute
 
 // follow looks at the pipeline until a condition holds.
 func (s *subject) follow(ctx context.Context, every time.Duration, until func(progress) bool) error {

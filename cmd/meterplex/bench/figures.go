@@ -83,6 +83,19 @@ func figureB9(away time.Duration) Figure {
 	}
 }
 
+func figureIdle() Figure {
+	return Figure{
+		ID: "idle", Unit: "% of a core", What: "the service when nobody asks for anything; CPU and writes below are for each second (all roles)",
+		aims: []aim{{"< 2 %", func(f *Figure) bool { return f.Value < 2 }}},
+	}
+}
+
+func figureOverload(d time.Duration) Figure {
+	return Figure{
+		ID: "overload", Unit: "events/s", What: fmt.Sprintf("taken while %s events/s are offered for %.0f s (all roles)", thousands(overloadRate), d.Seconds()),
+	}
+}
+
 func figureCrowd(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
 
 func figureInstances(id string, n int, what string) Figure {

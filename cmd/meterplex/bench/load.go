@@ -117,6 +117,9 @@ func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	err := all(l.clients, func(client int) error {
 		hists[client] = newHistogram()
 		for n := range ready {
+			if ctx.Err() != nil { // what is due already is not sent any more
+				return nil
+			}
 			err := l.send(client, n)
 			if _, ok := isRefusal(err); ok {
 				refused.Add(1)

@@ -67,6 +67,17 @@ func TestOpenLoadEndsAtAnError(t *testing.T) {
 	if _, _, err := l.run(t.Context()); !errors.Is(err, bad) {
 		t.Errorf("%v", err)
 	}
+	var late atomic.Int32
+	slow := &open{perSecond: 1e6, sends: 1000, clients: 1, send: func(_, n int) error {
+		late.Add(1)
+		time.Sleep(10 * time.Millisecond)
+		return nil
+	}}
+	short, enough := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer enough()
+	if _, _, err := slow.run(short); !errors.Is(err, context.DeadlineExceeded) || late.Load() > 10 {
+		t.Errorf("%d sends were made, %v", late.Load(), err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	l.send = func(_, n int) error {
 		if n == 5 {
