@@ -203,7 +203,7 @@ SELECT l.partition, l.position, l.previous_position, l.recorded_at, l.occurred_a
        l.epoch, l.subject, l.dedupe_key, l.payload_hash, l.payload, coalesce(l.replay, ''),
        o.actor_type, o.actor_id, o.service, o.instance, o.commit
 FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS place (partition, number, n)
-CROSS JOIN LATERAL (SELECT * FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l
+CROSS JOIN LATERAL (SELECT e.*, e.payload, e.payload_hash FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l
 JOIN log_origins o ON o.id = l.origin
 ORDER BY place.n`
 
