@@ -43,7 +43,6 @@ type Envelope struct {
 	OccurredAt    time.Time
 	RecordedAt    time.Time
 	DedupeKey     string
-	PayloadHash   []byte // one byte canonical version, 32 bytes SHA-256; nil where nothing is compared
 	Payload       json.RawMessage
 	Replay        string
 	// Withheld marks a record that stands in for one that could not be published:
@@ -61,7 +60,7 @@ type Pending struct {
 	Subject       Subject
 	TenantID      uuid.UUID
 	DedupeKey     string
-	PayloadHash   []byte // as in Envelope
+	PayloadHash   []byte // one byte canonical version, 32 bytes SHA-256; nil where nothing is compared
 	CorrelationID uuid.UUID
 	CausationID   uuid.UUID
 	Actor         Actor

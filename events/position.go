@@ -2,9 +2,9 @@ package events
 
 import (
 	"crypto/sha256"
-	"fmt"
+	"errors"
+	"math"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 )
@@ -34,8 +34,11 @@ type Position struct {
 	Number    int64
 }
 
-func (p Position) String() string {
-	return strconv.Itoa(int(p.Partition)) + "-" + strconv.FormatInt(p.Number, 10)
+func (p Position) String() string { return string(p.append(make([]byte, 0, 24))) }
+
+func (p Position) append(dst []byte) []byte {
+	dst = append(strconv.AppendInt(dst, int64(p.Partition), 10), '-')
+	return strconv.AppendInt(dst, p.Number, 10)
 }
 
 // Stretch is the numbers of a partition after one, up to and with another.
@@ -46,17 +49,42 @@ type Stretch struct {
 
 // ParsePosition reads the form that String writes, and nothing else.
 func ParsePosition(s string) (Position, error) {
-	left, right, ok := strings.Cut(s, "-")
-	partition, err := strconv.ParseUint(left, 10, 8)
-	if !ok || err != nil || partition >= Partitions {
-		return Position{}, fmt.Errorf("a position is written partition-number, as in 17-4711")
-	}
-	number, err := strconv.ParseInt(right, 10, 64)
-	p := Position{int16(partition), number}
-	if err != nil || number < 0 || p.String() != s {
-		return Position{}, fmt.Errorf("a position is written partition-number, as in 17-4711")
+	p, ok := parsePosition(s)
+	if !ok {
+		return Position{}, errors.New("a position is written partition-number, as in 17-4711")
 	}
 	return p, nil
+}
+
+func parsePosition[T string | []byte](s T) (Position, bool) {
+	dash := 0
+	for dash < len(s) && s[dash] != '-' {
+		dash++
+	}
+	if dash == len(s) {
+		return Position{}, false
+	}
+	partition, ok := parseDecimal(s[:dash])
+	number, ok2 := parseDecimal(s[dash+1:])
+	if !ok || !ok2 || partition >= Partitions {
+		return Position{}, false
+	}
+	return Position{int16(partition), number}, true
+}
+
+// parseDecimal reads a number that is not negative, as FormatInt writes it.
+func parseDecimal[T string | []byte](s T) (n int64, ok bool) {
+	if len(s) == 0 || len(s) > 1 && s[0] == '0' {
+		return 0, false
+	}
+	for i := range len(s) {
+		digit := int64(s[i]) - '0'
+		if digit < 0 || digit > 9 || n > (math.MaxInt64-digit)/10 {
+			return 0, false
+		}
+		n = n*10 + digit
+	}
+	return n, true
 }
 
 // MarshalText writes the position as it stands in JSON.

@@ -3,7 +3,7 @@
 // brokers or rules, and imports the standard library and uuid only.
 package events
 
-import "fmt"
+import "strconv"
 
 // Subject is the number under which an event's type and version stand in the
 // log. Numbers are frozen: they are never reused and never renamed.
@@ -63,7 +63,11 @@ type SubjectInfo struct {
 }
 
 // Name is the subject as it stands on the wire: type and version.
-func (i SubjectInfo) Name() string { return fmt.Sprintf("%s.v%d", i.Type, i.Version) }
+func (i SubjectInfo) Name() string { return string(i.appendName(nil)) }
+
+func (i *SubjectInfo) appendName(dst []byte) []byte {
+	return strconv.AppendInt(append(append(dst, i.Type...), ".v"...), int64(i.Version), 10)
+}
 
 var registry = [...]SubjectInfo{
 	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "POST /usage/events accepts an event"},

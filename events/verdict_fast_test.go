@@ -26,7 +26,7 @@ func FuzzVerdict(f *testing.F) {
 	f.Add([]byte(strings.Replace(string(body), `"amount":5`, `"amount":05`, 1)))
 	f.Add([]byte(strings.Replace(string(body), "Z", "+02:00", 1)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		fast, ok := parseValidated(body)
+		fast, ok := parseValidated(&Envelope{Payload: body})
 		if !ok {
 			return
 		}
@@ -45,7 +45,7 @@ func TestVerdictsAreReadFast(t *testing.T) {
 		v := sampleVerdict()
 		v.EventID = id
 		body, _ := json.Marshal(v)
-		if got, ok := parseValidated(body); !ok || got != v {
+		if got, ok := parseValidated(&Envelope{Payload: body}); !ok || got != v {
 			t.Errorf("%s: %v %+v", body, ok, got)
 		}
 	}

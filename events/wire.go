@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,13 @@ func TenantText(id uuid.UUID) string {
 	return id.String()
 }
 
+func appendTenant(dst []byte, id uuid.UUID) []byte {
+	if id == Platform {
+		return append(dst, "platform"...)
+	}
+	return appendUUID(dst, id)
+}
+
 func parseTenant(s string) (uuid.UUID, error) {
 	if s == "platform" {
 		return Platform, nil
@@ -35,7 +43,6 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("events: subject %d is not registered", e.Subject)
 	}
-	tenant := TenantText(e.TenantID)
 	dst = append(dst, `{"eventId":"`...)
 	dst = appendUUID(dst, e.EventID)
 	dst = append(dst, `","eventType":"`...)
@@ -45,11 +52,11 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	dst = append(dst, `,"schemaUri":"`...)
 	dst = append(dst, SchemaURI(e.Subject)...)
 	dst = append(dst, `","tenantId":"`...)
-	dst = append(dst, tenant...)
+	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, `","partition":`...)
 	dst = strconv.AppendInt(dst, int64(e.Position.Partition), 10)
 	dst = append(dst, `,"position":"`...)
-	dst = append(dst, e.Position.String()...)
+	dst = e.Position.append(dst)
 	dst = append(dst, `","epoch":`...)
 	dst = strconv.AppendInt(dst, int64(e.Epoch), 10)
 	dst = appendOptionalID(dst, `,"correlationId":`, e.CorrelationID)
@@ -75,7 +82,7 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	dst = append(dst, `,"metadata":{"retentionClass":"`...)
 	dst = append(dst, info.Retention...)
 	dst = append(dst, `","dataResidency":"`+DataResidency+`","orderingKey":"`...)
-	dst = append(dst, tenant...)
+	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, '"')
 	if e.Replay != "" {
 		dst = append(dst, `,"replay":`...)
@@ -85,8 +92,14 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 }
 
 func appendUUID(dst []byte, id uuid.UUID) []byte {
-	text, _ := id.MarshalText() // never fails
-	return append(dst, text...)
+	var text [36]byte
+	hex.Encode(text[:], id[:4])
+	hex.Encode(text[9:], id[4:6])
+	hex.Encode(text[14:], id[6:8])
+	hex.Encode(text[19:], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return append(dst, text[:]...)
 }
 
 func appendOptionalID(dst []byte, member string, id uuid.UUID) []byte {
@@ -134,8 +147,8 @@ var (
 	ErrUnknownSubject = errors.New("the record's type and version are not registered")
 )
 
-// ParseWire reads what AppendWire wrote. Previous and PayloadHash do not travel
-// in the value and stay empty.
+// ParseWire reads what AppendWire wrote. Previous does not travel in the value and
+// stays empty.
 func ParseWire(value []byte) (Envelope, error) {
 	w, ok := parseCanonical(value)
 	if !ok {
@@ -173,17 +186,14 @@ func ToRecord(e *Envelope) (Record, error) {
 	if !ok {
 		return Record{}, fmt.Errorf("events: subject %d is not registered", e.Subject)
 	}
-	r := Record{
-		Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: []byte(TenantText(e.TenantID)),
-		Headers: []Header{
-			{HeaderSubject, []byte(info.Name())},
-			{HeaderPosition, []byte(e.Position.String())},
-			{HeaderPrevious, strconv.AppendInt(nil, e.Previous, 10)},
-			{HeaderEpoch, strconv.AppendInt(nil, int64(e.Epoch), 10)},
-			{HeaderEventID, appendUUID(nil, e.EventID)},
-			{HeaderTenant, []byte(TenantText(e.TenantID))},
-		},
-	}
+	h := headerWriter{list: make([]Header, 0, 7), buf: make([]byte, 0, 200)}
+	h.add(HeaderSubject, info.appendName(h.buf))
+	h.add(HeaderPosition, e.Position.append(h.buf))
+	h.add(HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
+	h.add(HeaderEpoch, strconv.AppendInt(h.buf, int64(e.Epoch), 10))
+	h.add(HeaderEventID, appendUUID(h.buf, e.EventID))
+	tenant := h.add(HeaderTenant, appendTenant(h.buf, e.TenantID))
+	r := Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
 	if e.Withheld {
 		r.Headers = append(r.Headers, Header{HeaderWithheld, []byte("1")})
 		return r, nil
@@ -191,6 +201,19 @@ func ToRecord(e *Envelope) (Record, error) {
 	value, err := AppendWire(make([]byte, 0, len(e.Payload)+900), e)
 	r.Value = value
 	return r, err
+}
+
+// headerWriter puts the values of a record's headers into one piece of memory.
+type headerWriter struct {
+	list []Header
+	buf  []byte
+}
+
+// add takes the buffer with a value appended to it.
+func (h *headerWriter) add(key string, grown []byte) []byte {
+	value := grown[len(h.buf):len(grown):len(grown)]
+	h.list, h.buf = append(h.list, Header{key, value}), grown
+	return value
 }
 
 // Place is where a record says it belongs, read from its headers alone.
@@ -204,8 +227,8 @@ type Place struct {
 
 // PlaceOf reads a record's place; an error means the record is not ours.
 func PlaceOf(r *Record) (Place, error) {
-	position, err := ParsePosition(string(r.Header(HeaderPosition)))
-	if err != nil || position.Partition != r.Partition {
+	position, ok := parsePosition(r.Header(HeaderPosition))
+	if !ok || position.Partition != r.Partition {
 		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
 	previous, err1 := strconv.ParseInt(string(r.Header(HeaderPrevious)), 10, 64)

@@ -44,6 +44,27 @@ func (r *wireReader) text() []byte {
 	return s
 }
 
+// known takes a string that is likely to be one of some: no copy is made of these.
+func (r *wireReader) known(texts ...string) string {
+	s := r.text()
+	for _, text := range texts {
+		if string(s) == text {
+			return text
+		}
+	}
+	return string(s)
+}
+
+func (r *wireReader) eventType() string {
+	s := r.text()
+	for i := range registry {
+		if string(s) == registry[i].Type {
+			return registry[i].Type
+		}
+	}
+	return string(s)
+}
+
 // number takes digits as the server writes them, and a sign.
 func (r *wireReader) number(bits int) int64 {
 	n := 0
@@ -86,10 +107,9 @@ func (r *wireReader) time() (t time.Time) {
 	return t
 }
 
-func (r *wireReader) position() (p Position) {
-	if p.UnmarshalText(r.text()) != nil {
-		r.bad = true
-	}
+func (r *wireReader) position() Position {
+	p, ok := parsePosition(r.text())
+	r.bad = r.bad || !ok
 	return p
 }
 
@@ -98,7 +118,7 @@ const wireMetadata = `,"metadata":{"retentionClass":"`
 // payload takes all up to the metadata, which is the last member.
 func (r *wireReader) payload() json.RawMessage {
 	end := bytes.LastIndex(r.rest, []byte(wireMetadata))
-	if r.bad || end < 0 || !json.Valid(r.rest[:end]) {
+	if r.bad || end < 0 || !plainJSON(r.rest[:end]) {
 		r.bad = true
 		return nil
 	}
@@ -113,11 +133,12 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	r.skip(`{"eventId":"`)
 	w.EventID = r.id()
 	r.skip(`,"eventType":"`)
-	w.EventType = string(r.text())
+	w.EventType = r.eventType()
 	r.skip(`,"eventVersion":`)
 	w.EventVersion = int(r.number(strconv.IntSize))
 	r.skip(`,"schemaUri":"`)
-	w.SchemaURI = string(r.text())
+	subject, _ := SubjectOf(w.EventType, w.EventVersion)
+	w.SchemaURI = r.known(SchemaURI(subject))
 	r.skip(`,"tenantId":"`)
 	w.TenantID = string(r.text())
 	r.skip(`,"partition":`)
@@ -131,7 +152,7 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	r.skip(`,"causationId":`)
 	w.CausationID = r.optionalID()
 	r.skip(`,"actor":{"type":"`)
-	w.Actor.Type = string(r.text())
+	w.Actor.Type = r.known("api_key", "service")
 	r.skip(`,"id":"`)
 	w.Actor.ID = string(r.text())
 	r.skip(`},"occurredAt":"`)
@@ -139,7 +160,7 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	r.skip(`,"recordedAt":"`)
 	w.RecordedAt = r.time()
 	r.skip(`,"producedBy":{"service":"`)
-	w.ProducedBy.Service = string(r.text())
+	w.ProducedBy.Service = r.known("meterplex")
 	r.skip(`,"instance":"`)
 	w.ProducedBy.Instance = string(r.text())
 	r.skip(`,"commit":"`)
@@ -148,11 +169,11 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	w.DedupeKey = string(r.text())
 	r.skip(`,"payload":`)
 	w.Payload = r.payload()
-	w.Metadata.RetentionClass = string(r.text())
+	w.Metadata.RetentionClass = r.known("cold", "warm", "hot")
 	r.skip(`,"dataResidency":"`)
-	w.Metadata.DataResidency = string(r.text())
+	w.Metadata.DataResidency = r.known(DataResidency)
 	r.skip(`,"orderingKey":"`)
-	w.Metadata.OrderingKey = string(r.text())
+	w.Metadata.OrderingKey = r.known(w.TenantID)
 	r.skip(`}}`) // a replay's member is left to the general decoder
 	return w, !r.bad && len(r.rest) == 0
 }

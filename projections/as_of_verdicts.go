@@ -39,7 +39,7 @@ WHERE l.partition = $1 AND l.tenant_id = $2
   AND (l.subject = 10 OR l.subject = 11 AND o.actor_id = 'meterplex-usage-aggregator')`
 
 const readVerdicts = `
-SELECT l.position, l.subject, l.causation_id, l.payload FROM event_log l
+SELECT l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.body FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2
   AND (l.dedupe_key > 'v/' AND l.dedupe_key < 'v0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = 12)`
 
@@ -112,7 +112,7 @@ func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func
 	return step(ctx, tx, query{readVerdicts, []any{t.partition, t.tenant}, each(func(rows pgx.Rows) error {
 		e := events.Envelope{TenantID: t.tenant, Position: events.Position{Partition: t.partition}}
 		var causation *uuid.UUID
-		if err := rows.Scan(&e.Position.Number, &e.Subject, &causation, (*[]byte)(&e.Payload)); err != nil {
+		if err := rows.Scan(&e.Position.Number, &e.Subject, &causation, &e.OccurredAt, &e.DedupeKey, (*[]byte)(&e.Payload)); err != nil {
 			return err
 		}
 		c := countedUsage{position: e.Position.Number}

@@ -89,7 +89,7 @@ func (c *poisonCase) poisonings() map[string]func(*scene, *projections.Runner, e
 	}
 	return map[string]func(*scene, *projections.Runner, events.Position) string{
 		"a payload that does not fold": func(s *scene, _ *projections.Runner, at events.Position) string {
-			alter(s, `UPDATE event_log_rows SET payload = $3::text::json WHERE partition = $1 AND position = $2`, at, c.payload)
+			alter(s, `UPDATE event_log_rows SET body = $3::text::json WHERE partition = $1 AND position = $2`, at, c.payload)
 			return projections.CodeFoldFailed
 		},
 		"an unknown subject": func(s *scene, _ *projections.Runner, at events.Position) string {

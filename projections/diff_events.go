@@ -58,7 +58,7 @@ type DiffEvents struct {
 
 // What was withheld or could not be folded is in neither generation.
 const readKeysVerdicts = `
-SELECT l.position, l.subject, l.event_id, l.recorded_at, l.occurred_at, l.payload::text
+SELECT l.position, l.subject, l.event_id, l.recorded_at, l.occurred_at, l.dedupe_key, l.body::text
 FROM event_log_rows l
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.topic = 2 AND l.position > $3 AND l.position <= $4
   AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)
@@ -105,7 +105,7 @@ func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, 
 		err = step(ctx, tx, query{readKeysVerdicts, args, each(func(rows pgx.Rows) error {
 			e := events.Envelope{TenantID: q.TenantID, Position: events.Position{Partition: t.partition}}
 			var payload string
-			err := rows.Scan(&e.Position.Number, &e.Subject, &e.EventID, &e.RecordedAt, &e.OccurredAt, &payload)
+			err := rows.Scan(&e.Position.Number, &e.Subject, &e.EventID, &e.RecordedAt, &e.OccurredAt, &e.DedupeKey, &payload)
 			e.Payload = json.RawMessage(payload)
 			t.take(&e)
 			return err

@@ -320,7 +320,12 @@ func closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string)
 // followUp makes an event that an event leads to. Its key is its own id, which is
 // enough where it is appended with the step of a checkpoint: that happens once.
 func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
-	body, _ := json.Marshal(payload) // our own structs, with payloads that were checked, never fail
+	var body []byte
+	if verdict, ok := payload.(*events.Validated); ok {
+		body = events.VerdictJSON(verdict)
+	} else {
+		body, _ = json.Marshal(payload) // our own structs, with payloads that were checked, never fail
+	}
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: cause.TenantID, DedupeKey: events.KeyEvent(id),
 		CorrelationID: cause.CorrelationID, CausationID: cause.EventID, Actor: events.Actor{Type: "service", ID: by},

@@ -1,7 +1,6 @@
 package projections_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,7 +153,7 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "event")]
 			for name, tenant := range map[string]*uuid.UUID{"any": nil, "its own": &d.tenant} {
 				got, err := s.reads.Event(context.Background(), operator, projections.EventRef{ID: e.EventID}, tenant)
-				if err != nil || wire(got) != wire(e) || !bytes.Equal(got.PayloadHash, e.PayloadHash) || got.Previous != e.Previous {
+				if err != nil || wire(got) != wire(e) || got.Previous != e.Previous {
 					rt.Fatalf("%s by its id, of %s tenant: %v, %s instead of %s", e.DedupeKey, name, err, wire(got), wire(e))
 				}
 			}

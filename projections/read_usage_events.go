@@ -62,7 +62,7 @@ const readUsageEvents = `
 WITH page AS MATERIALIZED (
   SELECT l.position, l.recorded_at, l.payload, l.payload ->> 'eventId' AS event_id
   FROM usage_positions($1, $4, $2, $3, $5, $6, $7, $8) u (position)
-  CROSS JOIN LATERAL (SELECT * FROM event_log e WHERE e.partition = $1 AND e.position = u.position LIMIT 1) l)
+  CROSS JOIN LATERAL (SELECT e.*, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = u.position LIMIT 1) l)
 SELECT p.position, p.recorded_at, p.payload, coalesce(v.position, 0), x.payload,
        (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer', coalesce(d.details ->> 'consumer', '')))
         FROM dead_letter_events d WHERE d.generation = $9 AND d.tenant_id = $4 AND d.producer_event_id = p.event_id)

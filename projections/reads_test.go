@@ -88,7 +88,7 @@ func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
 func (s *scene) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.Helper()
 	var payload json.RawMessage
-	s.must(s.pool.QueryRow(context.Background(), `SELECT payload FROM event_log_rows WHERE partition = $1 AND position = $2`, events.PartitionOf(tenant), raw).Scan(&payload))
+	s.must(s.pool.QueryRow(context.Background(), `SELECT l.payload FROM event_log_rows l WHERE partition = $1 AND position = $2`, events.PartitionOf(tenant), raw).Scan(&payload))
 	again := say(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter, Attempt: attempt, Usage: payload})
 	again.DedupeKey = events.KeyRetry(letter, attempt)
 	s.append(again, say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,18 +12,22 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// The verdicts of a stretch, in the columns that the fold needs. 2 is the topic
+// The verdicts of a stretch, in the columns that the fold needs: bodies, which are
+// read as they are. 2 is the topic
 // usage.validated; the stretch is read once through the primary key.
 const (
 	readStretch = `
-SELECT l.position, l.tenant_id, l.subject, l.payload FROM event_log_rows l
+SELECT l.position, l.tenant_id, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
 WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 ORDER BY l.position`
 	readStretchOf = `
-SELECT l.position, l.tenant_id, l.subject, l.payload FROM event_log_rows l
+SELECT l.position, l.tenant_id, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
 WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 AND l.tenant_id = $4 ORDER BY l.position`
 )
 
 var _ bulkFolder = (*UsageAggregates)(nil)
+
+// postgresEpoch is where the server's timestamps begin, in Unix microseconds.
+const postgresEpoch = 946684800_000_000
 
 // foldStretch implements bulkFolder: sums in memory, then one upsert.
 func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool) (int64, *Failure, error) {
@@ -49,7 +54,9 @@ func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generati
 		}
 		e.TenantID = uuid.UUID(raw[1])
 		e.Subject = events.Subject(binary.BigEndian.Uint16(raw[2]))
-		e.Payload = raw[3]
+		e.OccurredAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[3])) + postgresEpoch)
+		e.DedupeKey = string(raw[4])
+		e.Payload = raw[5]
 		if failure := sums.take(&e); failure != nil {
 			return 0, failure, nil
 		}

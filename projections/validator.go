@@ -51,9 +51,11 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	default:
 		return j, errNotForValidator
 	}
-	if err := json.Unmarshal(body, &j.Usage); err != nil {
-		return j, fmt.Errorf("read recorded usage: %w", err)
+	usage, err := events.UsageOf(body)
+	if err != nil {
+		return j, err
 	}
+	j.Usage = usage
 	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
 	j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
 	return j, nil

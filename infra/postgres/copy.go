@@ -1,10 +1,10 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,7 +25,7 @@ type row struct {
 }
 
 const copyRows = `COPY event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
- correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload, replay)
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, hash, body, replay)
  FROM STDIN (FORMAT binary)`
 
 const copyColumns = 17
@@ -35,37 +35,76 @@ var copySignature = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00
 // postgresEpoch is where the server's timestamps begin, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
-// encodeRows gives the rows in the binary format of COPY (PostgreSQL's manual,
-// "COPY", "Binary Format"): written by hand, since reflection cost more than
-// the rest of the client's work on a row.
-func encodeRows(dst []byte, rows []row) []byte {
-	dst = append(dst, copySignature...)
-	for i := range rows {
-		r := &rows[i]
-		dst = binary.BigEndian.AppendUint16(dst, copyColumns)
-		dst = copyInt64(dst, r.position.Number)
-		dst = copyInt64(dst, r.previous)
-		dst = copyTime(dst, r.recorded)
-		dst = copyTime(dst, r.OccurredAt)
-		dst = copyBytes(dst, r.EventID[:])
-		dst = copyBytes(dst, r.TenantID[:])
-		dst = copyOptionalID(dst, r.CorrelationID)
-		dst = copyOptionalID(dst, r.CausationID)
-		dst = copyInt32(dst, r.epoch)
-		dst = copyInt32(dst, r.origin)
-		dst = copyInt16(dst, r.position.Partition)
-		dst = copyInt16(dst, int16(r.topic))
-		dst = copyInt16(dst, int16(r.Subject))
-		dst = copyString(dst, r.DedupeKey)
-		dst = copyOptional(dst, r.PayloadHash)
-		dst = copyBytes(dst, r.Payload)
-		if r.Replay == "" {
-			dst = copyNull(dst)
-		} else {
-			dst = copyString(dst, r.Replay)
-		}
+// rowSource gives rows in the binary format of COPY (PostgreSQL's manual, "COPY",
+// "Binary Format"), a piece at a time, so that a group takes no memory of its whole
+// size. Written by hand: reflection cost more than the rest of the client's work on
+// a row.
+type rowSource struct {
+	rows  []row
+	piece []byte // encoded
+	read  int    // of the piece
+	done  bool
+}
+
+// pieceSize is what a COPY sends at once.
+const pieceSize = 60_000
+
+func newRowSource(rows []row) *rowSource {
+	size := len(copySignature)
+	for i := 0; i < len(rows) && size < pieceSize; i++ {
+		size += len(rows[i].Payload) + rowSize
 	}
-	return binary.BigEndian.AppendUint16(dst, 0xffff)
+	return &rowSource{rows: rows, piece: append(make([]byte, 0, size), copySignature...)}
+}
+
+// rowSize is more than what a row takes beside its body.
+const rowSize = 300
+
+// Read implements io.Reader.
+func (s *rowSource) Read(p []byte) (int, error) {
+	if s.read == len(s.piece) {
+		if s.done {
+			return 0, io.EOF
+		}
+		s.piece, s.read = s.piece[:0], 0
+	}
+	for len(s.piece) < pieceSize && len(s.rows) > 0 {
+		s.piece, s.rows = encodeRow(s.piece, &s.rows[0]), s.rows[1:]
+	}
+	if len(s.rows) == 0 && !s.done {
+		s.piece, s.done = binary.BigEndian.AppendUint16(s.piece, 0xffff), true
+	}
+	n := copy(p, s.piece[s.read:])
+	s.read += n
+	return n, nil
+}
+
+func encodeRow(dst []byte, r *row) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, copyColumns)
+	dst = copyInt64(dst, r.position.Number)
+	dst = copyInt64(dst, r.previous)
+	dst = copyTime(dst, r.recorded)
+	dst = copyTime(dst, r.OccurredAt)
+	dst = copyBytes(dst, r.EventID[:])
+	dst = copyBytes(dst, r.TenantID[:])
+	dst = copyOptionalID(dst, r.CorrelationID)
+	dst = copyOptionalID(dst, r.CausationID)
+	dst = copyInt32(dst, r.epoch)
+	dst = copyInt32(dst, r.origin)
+	dst = copyInt16(dst, r.position.Partition)
+	dst = copyInt16(dst, int16(r.topic))
+	dst = copyInt16(dst, int16(r.Subject))
+	dst = copyString(dst, r.DedupeKey)
+	if events.ImpliedHash(r.Pending) {
+		dst = copyNull(dst)
+	} else {
+		dst = copyOptional(dst, r.PayloadHash)
+	}
+	dst = copyBody(dst, r.Pending)
+	if r.Replay == "" {
+		return copyNull(dst)
+	}
+	return copyString(dst, r.Replay)
 }
 
 func copyNull(dst []byte) []byte { return binary.BigEndian.AppendUint32(dst, 0xffffffff) }
@@ -83,6 +122,14 @@ func copyOptional(dst, b []byte) []byte {
 		return copyNull(dst)
 	}
 	return copyBytes(dst, b)
+}
+
+// copyBody fills the length in when it is known.
+func copyBody(dst []byte, p *events.Pending) []byte {
+	at := len(dst)
+	dst = events.AppendBody(append(dst, 0, 0, 0, 0), p)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
 }
 
 func copyOptionalID(dst []byte, id uuid.UUID) []byte {
@@ -111,8 +158,7 @@ func writeRows(ctx context.Context, conn *pgx.Conn, rows []row) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	buf := encodeRows(make([]byte, 0, len(rows)*512), rows)
-	tag, err := conn.PgConn().CopyFrom(ctx, bytes.NewReader(buf), copyRows)
+	tag, err := conn.PgConn().CopyFrom(ctx, newRowSource(rows), copyRows)
 	if err != nil {
 		return fmt.Errorf("copying %d events into the log: %w", len(rows), err)
 	}

@@ -19,7 +19,7 @@ const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
- CROSS JOIN LATERAL (SELECT * FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
+ CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
 
 // What became of letters, a row for each event of their fates: '0' is the character
 // after '/', so that a pair of bounds is a prefix. The limits are beyond what there
@@ -29,12 +29,12 @@ const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id
  CASE WHEN f.subject = 15 THEN f.payload ->> 'status' ELSE '' END
  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS a (id, tenant_id, raw)
  CROSS JOIN LATERAL (
-  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
+  (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
     AND l.dedupe_key > 'r/' || a.id || '/' AND l.dedupe_key < 'r/' || a.id || '0' LIMIT 10000)
   UNION ALL
-  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id AND l.dedupe_key = 'v/' || a.raw LIMIT 1)
+  (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id AND l.dedupe_key = 'v/' || a.raw LIMIT 1)
   UNION ALL
-  (SELECT * FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
+  (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
     AND l.dedupe_key > 'x/' || a.raw || '/' AND l.dedupe_key < 'x/' || a.raw || '0' LIMIT 10000)) f
  ORDER BY a.id, f.position`
 

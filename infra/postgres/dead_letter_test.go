@@ -63,7 +63,7 @@ func (w *letters) retry() {
 		return errors.Join(append(faults, err)...)
 	}))
 	var retried int
-	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows WHERE subject = $1 AND payload ->> 'deadLetterId' = $2::text`,
+	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND l.payload ->> 'deadLetterId' = $2::text`,
 		events.DeadLetterRetried, w.id).Scan(&retried))
 	if retried != 1 {
 		w.Errorf("retried %d times, want once", retried)

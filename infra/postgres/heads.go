@@ -152,6 +152,9 @@ func arrayText(v []int64) string {
 func partitionsOf(pending []events.Pending) []int16 {
 	var ps []int16
 	for i := range pending {
+		if i > 0 && pending[i].TenantID == pending[i-1].TenantID {
+			continue
+		}
 		if p := events.PartitionOf(pending[i].TenantID); !slices.Contains(ps, p) {
 			ps = append(ps, p)
 		}

@@ -107,7 +107,7 @@ func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.UsageConflicted); n != 2 {
 		t.Fatalf("%d conflicts are recorded for 2 other payloads", n)
 	}
-	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1 AND payload ->> 'amount' = '1'`, events.UsageRecorded); n != 1 {
+	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE subject = $1 AND l.payload ->> 'amount' = '1'`, events.UsageRecorded); n != 1 {
 		t.Fatal("the first payload did not stay")
 	}
 }

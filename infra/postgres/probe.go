@@ -28,7 +28,7 @@ type found struct {
 // believes of the table's size.
 const probeSQL = `SELECT k.tenant_id, k.dedupe_key, l.partition, l.position, l.event_id, l.payload_hash
  FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k (partition, tenant_id, dedupe_key)
- CROSS JOIN LATERAL (SELECT partition, position, event_id, payload_hash FROM event_log_rows l
+ CROSS JOIN LATERAL (SELECT l.partition, l.position, l.event_id, l.payload_hash FROM event_log_rows l
   WHERE l.partition = k.partition AND l.tenant_id = k.tenant_id AND l.dedupe_key = k.dedupe_key LIMIT 1) l`
 
 // probe looks the keys of pending events up in one set. Under the heads' locks

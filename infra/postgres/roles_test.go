@@ -14,7 +14,7 @@ func TestP6_TheServiceCannotAlterTheLog(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usage(tenant, "a", 1))
 	for _, sql := range []string{
-		`UPDATE event_log SET payload = '{}'`, `UPDATE event_log_rows SET payload = '{}'`,
+		`UPDATE event_log SET body = '{}'`, `UPDATE event_log_rows SET body = '{}'`,
 		`DELETE FROM event_log`, `DELETE FROM event_log_rows`, `TRUNCATE event_log`, `TRUNCATE event_log_rows`,
 		`DROP TABLE event_log`, `ALTER TABLE event_log NO FORCE ROW LEVEL SECURITY`,
 		`DELETE FROM log_heads`, `UPDATE log_epochs SET epoch = 9`, `DELETE FROM subscription_history`, `UPDATE subscription_history SET snapshot = NULL`,

@@ -11,7 +11,7 @@ import (
 )
 
 // rowReader takes the values of a row one after the other, in the server's binary
-// format, as encodeRows writes them: every event is read by the relay and by each
+// format, as encodeRow writes them: every event is read by the relay and by each
 // projection, and reflection cost twice what the rest of reading does.
 type rowReader struct {
 	values [][]byte
@@ -33,7 +33,7 @@ func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	origin := r.int32()
 	e.Subject = events.Subject(r.int16())
 	e.DedupeKey = string(r.next())
-	e.PayloadHash, e.Payload = r.bytes(), r.bytes()
+	e.Payload = events.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
 	e.Replay = string(r.next())
 	e.Withheld = r.bool()
 	return e, origin
@@ -76,13 +76,4 @@ func (r *rowReader) optionalID() uuid.UUID {
 		return uuid.Nil
 	}
 	return r.id()
-}
-
-// bytes copies: the row's own memory is used again for the next. NULL is nil.
-func (r *rowReader) bytes() []byte {
-	v := r.next()
-	if v == nil {
-		return nil
-	}
-	return append(make([]byte, 0, len(v)), v...)
 }

@@ -24,7 +24,7 @@ func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
 	for _, sql := range []string{
 		// Partition 3 holds 10 events; the last verdict is the sixth, a minute old.
 		`UPDATE log_heads SET position = 10, topic_positions[2] = 6 WHERE partition = 3`,
-		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, payload)
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
 		 SELECT n, 0, now() - interval '1 min', now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, CASE WHEN n = 6 THEN 2 ELSE 1 END, 1, n::text, '{}' FROM generate_series(1, 10) n`,
 		`UPDATE consumer_checkpoints SET position = 2 WHERE consumer = 'meterplex-usage-aggregator' AND partition = 3`,
 		`UPDATE consumer_checkpoints SET position = 10 WHERE consumer = 'meterplex-entitlement-reads' AND partition = 3`,

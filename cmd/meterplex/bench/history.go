@@ -18,20 +18,17 @@ const historyRun = 1000
 // the run, $5 and $6 the last positions of its topics, $7 subscription, $8 origin.
 const writeRun = `
 INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, causation_id,
-  epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload)
+  epoch, origin, partition, topic, subject, dedupe_key, body)
 SELECT $3::bigint + n + CASE part WHEN 2 THEN %[1]d ELSE 0 END,
        CASE WHEN n = 1 THEN CASE part WHEN 1 THEN $5::bigint ELSE $6::bigint END ELSE $3::bigint + n - 1 + CASE part WHEN 2 THEN %[1]d ELSE 0 END END,
        now(), at, gen_random_uuid(), $2::uuid, NULL, NULL, 1, $8::int, $1::smallint, part, part,
        CASE part WHEN 1 THEN 'u/h-' || $4::bigint || '-' || n ELSE 'v/' || ($3::bigint + n) END,
-       CASE part WHEN 1 THEN decode(repeat('01', 33), 'hex') END,
        (CASE part
-         WHEN 1 THEN '{"amount":' || amount || ',"eventId":"h-' || $4::bigint || '-' || n || '","feature":"%[2]s","timestamp":"' || written || '","type":"usage"}'
-         ELSE '{"rawPosition":' || ($3::bigint + n) || ',"eventId":"h-' || $4::bigint || '-' || n || '","feature":"%[2]s","amount":' || amount
-           || ',"count":1,"timestamp":"' || written || '","validatedSubscriptionId":"' || $7::uuid || '","featureType":"METERED","periodKey":"' || to_char(at, 'YYYY-MM') || '"}'
+         WHEN 1 THEN '[' || amount || ',"%[2]s"]'
+         ELSE '[' || amount || ',"%[2]s","h-' || $4::bigint || '-' || n || '","' || $7::uuid || '","METERED","' || to_char(at, 'YYYY-MM') || '"]'
         END)::json
 FROM generate_series(1, 2) part, generate_series(1, %[1]d) n,
-     LATERAL (SELECT timestamptz '2026-01-01Z' + make_interval(secs => ($4::bigint * %[1]d + n) %% 26000000) AS at, 1 + n %% 9 AS amount) a,
-     LATERAL (SELECT to_char(at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS written) w
+     LATERAL (SELECT timestamptz '2026-01-01Z' + make_interval(secs => ($4::bigint * %[1]d + n) %% 26000000) AS at, 1 + n %% 9 AS amount) a
 ORDER BY part, n`
 
 // raiseHeads makes what was written the log's, published and folded: the live

@@ -203,7 +203,7 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 }
 
 const commitSQL = `INSERT INTO bench_commit SELECT $1::bigint, previous_position, now(), occurred_at, event_id, tenant_id, correlation_id, causation_id,
- epoch, origin, partition, topic, subject, 'u/' || $1::bigint::text, payload_hash, payload, replay FROM bench_commit_sample`
+ epoch, origin, partition, topic, subject, 'u/' || $1::bigint::text, hash, body, replay FROM bench_commit_sample`
 
 // bareCommits makes the same load of one insert and commit each, without a
 // service. The row is one of the log's.

@@ -16,23 +16,21 @@ import (
 )
 
 // pgbenchScript is one insert, which is one commit, of a row as the log has them:
-// the same columns, the same indexes, a payload and a hash of the same size.
+// the same columns, the same indexes, a body of the same size.
 const pgbenchScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
- correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload)
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
  1, 1, :client_id % 16, 1, 1, 'u/abcdefghijkl-' || n,
- '\x01e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
- '{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00Z","type":"usage"}'
+ '[5,"api_calls",{"region":"eu-1"}]'
  FROM nextval('bench_single_position') n;
 `
 
 // insertScript is the same for a client of our own.
 const insertScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
- correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, payload_hash, payload)
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
  1, 1, $1::int % 16, 1, 1, 'u/abcdefghijkl-' || n,
- '\x01e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
- '{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00Z","type":"usage"}'
+ '[5,"api_calls",{"region":"eu-1"}]'
  FROM nextval('bench_single_position') n`
 
 // inserter is the limit of B2: one row, one commit, as many at once as there are

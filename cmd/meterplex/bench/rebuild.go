@@ -135,7 +135,7 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 }
 
 // The columns that the fold needs, and nothing done with them.
-const copyOutSQL = `COPY (SELECT position, tenant_id, subject, payload FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
+const copyOutSQL = `COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
 
 func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {
 	began := time.Now()

@@ -44,8 +44,8 @@ type row struct {
 // recorded reads the tenant's recorded usage, by the producer's id.
 func (w *world) recorded(x *tenant) map[string]row {
 	w.t.Helper()
-	found, err := w.sql.Query(w.t.Context(), `SELECT payload ->> 'eventId', payload ->> 'feature', (payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
-FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)
+	found, err := w.sql.Query(w.t.Context(), `SELECT l.payload ->> 'eventId', l.payload ->> 'feature', (l.payload ->> 'amount')::bigint, partition || '-' || position, dedupe_key
+FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, x.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func (w *world) checkLog(x *tenant) {
 func (w *world) checkSums(x *tenant) {
 	w.t.Helper()
 	promised := x.ledger.sums()
-	recorded := w.sums(`SELECT payload ->> 'feature', sum((payload ->> 'amount')::numeric)::bigint, count(*)
-FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0' GROUP BY 1`, x.id)
+	recorded := w.sums(`SELECT l.payload ->> 'feature', sum((l.payload ->> 'amount')::numeric)::bigint, count(*)
+FROM event_log_rows l WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0' GROUP BY 1`, x.id)
 	if !maps.Equal(promised, recorded) {
 		w.t.Errorf("tenant %s: promised %v, in the log %v", x.id, promised, recorded)
 	}
@@ -169,9 +169,9 @@ HAVING count(v.*) FILTER (WHERE v.subject = 2) > 1 OR count(v.*) = 0 LIMIT 10`},
 		{"first verdicts come in the order of what they are on", `
 SELECT format('%s-%s is on %s, the one before on %s', partition, position, raw, before) FROM (
   SELECT partition, position, raw, lag(raw, 1, 0::bigint) OVER (PARTITION BY partition ORDER BY position) before FROM (
-    SELECT partition, position, (payload ->> 'rawPosition')::bigint raw FROM event_log_rows
-    WHERE subject = 2 AND NOT EXISTS (SELECT FROM event_log_rows c WHERE c.partition = event_log_rows.partition AND c.event_id = event_log_rows.causation_id AND c.subject = 6)
-       OR subject = 3 AND (payload ->> 'attempt')::int = 0) v) o
+    SELECT partition, position, (l.payload ->> 'rawPosition')::bigint raw FROM event_log_rows l
+    WHERE subject = 2 AND NOT EXISTS (SELECT FROM event_log_rows c WHERE c.partition = l.partition AND c.event_id = l.causation_id AND c.subject = 6)
+       OR subject = 3 AND (l.payload ->> 'attempt')::int = 0) v) o
 WHERE raw <= before LIMIT 10`},
 		{"verdicts are applied once", `
 SELECT format('partition %s: %s verdicts, %s applied', partition, v.n, a.n)
@@ -180,8 +180,8 @@ FULL JOIN (SELECT partition, sum(applied_count) n FROM usage_aggregates WHERE ge
 WHERE v.n IS DISTINCT FROM a.n`},
 		{"every rejection and conflict is a dead letter", `
 SELECT format('%s of stage %s: in the log %s, as dead letter %s', id, coalesce(l.stage, d.stage), l.stage IS NOT NULL, d.stage IS NOT NULL)
-FROM (SELECT DISTINCT CASE WHEN subject IN (4, 7) THEN event_id ELSE (payload ->> 'deadLetterId')::uuid END id,
-             CASE WHEN subject IN (4, 7) THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows WHERE subject IN (3, 4, 7)) l
+FROM (SELECT DISTINCT CASE WHEN subject IN (4, 7) THEN event_id ELSE (r.payload ->> 'deadLetterId')::uuid END id,
+             CASE WHEN subject IN (4, 7) THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows r WHERE subject IN (3, 4, 7)) l
 FULL JOIN (SELECT id, stage FROM dead_letter_events WHERE generation = 1) d USING (id)
 WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
 		{"accepted = applied + rejected, counted in the head rows", `

@@ -69,7 +69,7 @@ func ascending(t *testing.T, x *tenant, last int64, verdicts []verdict) int64 {
 // checkOrder: the verdicts are in the order in which the client sent.
 func (w *world) checkOrder(x *tenant) {
 	w.t.Helper()
-	found, err := w.sql.Query(w.t.Context(), `SELECT payload ->> 'eventId' FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
+	found, err := w.sql.Query(w.t.Context(), `SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,0 +1,226 @@
+package events
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"time"
+)
+
+// The body of a row of the log is the event's payload without what other columns
+// of the row say already. Of the two kinds that make up the log it is an array of
+// the members that are left, each as it stood, so that the payload can be put
+// together again byte for byte, from the key and from the time of usage:
+//
+//	recorded usage:  [amount,"feature"], and metadata and source where there are any
+//	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
+//
+// Whatever is written in another way than this service writes it stays whole: an
+// object, which no body in short is. The database does the same, for who reads it
+// in SQL (migrations/0010).
+
+// AppendBody appends an event's payload as the log keeps it.
+func AppendBody(dst []byte, p *Pending) []byte {
+	r := bodyReader{rest: p.Payload}
+	var members [6][]byte
+	switch p.Subject {
+	case UsageRecorded:
+		r.usage(&members, p)
+	case UsageValidated:
+		r.verdict(&members, p)
+	default:
+		r.bad = true
+	}
+	if r.bad || len(r.rest) != 0 {
+		return append(dst, p.Payload...)
+	}
+	separator := byte('[')
+	for _, m := range members {
+		if m != nil {
+			dst = append(append(dst, separator), m...)
+			separator = ','
+		}
+	}
+	return append(dst, ']')
+}
+
+// ImpliedHash reports whether the hash need not be kept since it follows from the
+// payload: the first canonical version's, of recorded usage.
+func ImpliedHash(p *Pending) bool {
+	if p.Subject != UsageRecorded || len(p.PayloadHash) != 1+sha256.Size || p.PayloadHash[0] != 1 {
+		return false
+	}
+	sum := sha256.Sum256(p.Payload)
+	return bytes.Equal(p.PayloadHash[1:], sum[:])
+}
+
+// bodyReader takes a payload apart. Every byte is either compared or kept, so that
+// what it takes can be put together again; what it meets otherwise makes it bad.
+type bodyReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *bodyReader) skip(text string) {
+	if r.bad || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
+		r.bad = true
+		return
+	}
+	r.rest = r.rest[len(text):]
+}
+
+// skipKey takes what a key says behind its prefix.
+func (r *bodyReader) skipKey(key, prefix string) {
+	if len(key) <= len(prefix) || key[:len(prefix)] != prefix {
+		r.bad = true
+		return
+	}
+	r.skip(key[len(prefix):])
+}
+
+func (r *bodyReader) skipTime(t time.Time) {
+	var buf [40]byte
+	text := appendStoredTime(buf[:0], t)
+	if r.bad || !bytes.HasPrefix(r.rest, text) {
+		r.bad = true
+		return
+	}
+	r.rest = r.rest[len(text):]
+}
+
+// value takes a value behind its member's name.
+func (r *bodyReader) value(name string) []byte {
+	r.skip(name)
+	n := valueEnd(r.rest)
+	r.bad = r.bad || n == 0
+	v := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *bodyReader) usage(members *[6][]byte, p *Pending) {
+	members[0] = r.value(`{"amount":`)
+	r.skip(`,"eventId":"`)
+	r.skipKey(p.DedupeKey, "u/")
+	members[1] = r.value(`","feature":`)
+	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
+		members[2] = r.value(`,"metadata":`)
+		r.bad = r.bad || members[2][0] == 'n' // null stands for none
+	}
+	if bytes.HasPrefix(r.rest, []byte(`,"source":`)) {
+		if members[2] == nil {
+			members[2] = []byte("null")
+		}
+		members[3] = r.value(`,"source":`)
+	}
+	r.skip(`,"timestamp":"`)
+	r.skipTime(p.OccurredAt)
+	r.skip(`","type":"usage"}`)
+}
+
+func (r *bodyReader) verdict(members *[6][]byte, p *Pending) {
+	r.skip(`{"rawPosition":`)
+	r.skipKey(p.DedupeKey, "v/")
+	members[2] = r.value(`,"eventId":`)
+	members[1] = r.value(`,"feature":`)
+	members[0] = r.value(`,"amount":`)
+	r.skip(`,"count":1,"timestamp":"`)
+	r.skipTime(p.OccurredAt)
+	members[3] = r.value(`","validatedSubscriptionId":`)
+	members[4] = r.value(`,"featureType":`)
+	members[5] = r.value(`,"periodKey":`)
+	r.skip(`}`)
+}
+
+// WholePayload gives the payload of a row of the log, in memory of its own. What is
+// in no form that AppendBody writes is given as it is.
+func WholePayload(subject Subject, key string, at time.Time, body []byte) []byte {
+	if len(body) > 0 && body[0] == '[' && len(key) > 2 {
+		var members [6][]byte
+		n := split(body, members[:])
+		switch {
+		case subject == UsageRecorded && n >= 2 && n <= 4:
+			return wholeUsage(members, key, at, len(body))
+		case subject == UsageValidated && n == 6:
+			return wholeVerdict(members, key, at, len(body))
+		}
+	}
+	return append(make([]byte, 0, len(body)), body...)
+}
+
+func wholeUsage(members [6][]byte, key string, at time.Time, size int) []byte {
+	dst := make([]byte, 0, size+len(key)+120)
+	dst = append(append(dst, `{"amount":`...), members[0]...)
+	dst = append(append(dst, `,"eventId":"`...), key[2:]...)
+	dst = append(append(dst, `","feature":`...), members[1]...)
+	if len(members[2]) > 0 && members[2][0] != 'n' {
+		dst = append(append(dst, `,"metadata":`...), members[2]...)
+	}
+	if members[3] != nil {
+		dst = append(append(dst, `,"source":`...), members[3]...)
+	}
+	dst = appendStoredTime(append(dst, `,"timestamp":"`...), at)
+	return append(dst, `","type":"usage"}`...)
+}
+
+func wholeVerdict(members [6][]byte, key string, at time.Time, size int) []byte {
+	dst := make([]byte, 0, size+len(key)+180)
+	dst = append(append(dst, `{"rawPosition":`...), key[2:]...)
+	dst = append(append(dst, `,"eventId":`...), members[2]...)
+	dst = append(append(dst, `,"feature":`...), members[1]...)
+	dst = append(append(dst, `,"amount":`...), members[0]...)
+	dst = appendStoredTime(append(dst, `,"count":1,"timestamp":"`...), at)
+	dst = append(append(dst, `","validatedSubscriptionId":`...), members[3]...)
+	dst = append(append(dst, `,"featureType":`...), members[4]...)
+	dst = append(append(dst, `,"periodKey":`...), members[5]...)
+	return append(dst, '}')
+}
+
+// split finds the values of an array; 0 where there are others than it can take.
+func split(array []byte, into [][]byte) int {
+	rest := array[1:]
+	for i := range into {
+		n := valueEnd(rest)
+		if n == 0 || n == len(rest) {
+			return 0
+		}
+		into[i] = rest[:n]
+		if string(rest[n:]) == "]" {
+			return i + 1
+		}
+		rest = rest[n+1:]
+	}
+	return 0
+}
+
+func appendStoredTime(dst []byte, t time.Time) []byte {
+	return time.UnixMicro(t.UnixMicro()).UTC().AppendFormat(dst, time.RFC3339Nano)
+}
+
+// valueEnd is the length of the JSON value that b begins with, which is taken to be
+// one; 0 where there is none.
+func valueEnd(b []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			if quoted = !quoted; !quoted && depth == 0 {
+				return i + 1
+			}
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth == 0 {
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case c == ',' && depth == 0:
+			return i
+		}
+	}
+	return len(b)
+}

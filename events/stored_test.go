@@ -1,0 +1,196 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// storedEvents are events of both kinds, as they are written and as they are not;
+// short says whether their body is.
+func storedEvents() map[string]struct {
+	p     Pending
+	short bool
+} {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 250000000, time.UTC)
+	usage := func(id, payload string) Pending {
+		sum := sha256.Sum256([]byte(payload))
+		return Pending{Subject: UsageRecorded, DedupeKey: KeyUsage(id), OccurredAt: at, Payload: json.RawMessage(payload), PayloadHash: append([]byte{1}, sum[:]...)}
+	}
+	verdict := func(change func(*Validated)) Pending {
+		v := sampleVerdict()
+		v.Timestamp = at
+		change(&v)
+		body, _ := json.Marshal(v)
+		return Pending{Subject: UsageValidated, DedupeKey: KeyValidated(4711), OccurredAt: at, Payload: body}
+	}
+	of := func(p Pending, short bool) struct {
+		p     Pending
+		short bool
+	} {
+		return struct {
+			p     Pending
+			short bool
+		}{p, short}
+	}
+	const tail = `,"timestamp":"2026-05-01T12:00:00.25Z","type":"usage"}`
+	odd := usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail)
+	odd.Subject = UsageRetried
+	late := usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail)
+	late.OccurredAt = at.Add(time.Microsecond)
+	return map[string]struct {
+		p     Pending
+		short bool
+	}{
+		"usage":                 of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
+		"usage with metadata":   of(usage("a", `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}`+tail), true),
+		"usage with a source":   of(usage("a", `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"`+tail), true),
+		"usage with both":       of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":{"a":null},"source":"//x"`+tail), true),
+		"an id beyond ASCII":    of(usage("é€😀", `{"amount":1,"eventId":"é€😀","feature":"f"`+tail), true),
+		"an id with a quote":    of(usage(`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"`+tail), false),
+		"null metadata":         of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":null`+tail), false),
+		"another key":           of(usage("b", `{"amount":1,"eventId":"a","feature":"f"`+tail), false),
+		"another time":          of(late, false),
+		"another subject":       of(odd, false),
+		"a member nobody knows": of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
+		"another order":         of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
+		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is taken as it stands
+		"an empty object":       of(usage("a", `{}`), false),
+		"a verdict":             of(verdict(func(*Validated) {}), true),
+		"a verdict with signs":  of(verdict(func(v *Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
+		"a verdict of two":      of(verdict(func(v *Validated) { v.Count = 2 }), false),
+		"a verdict elsewhere":   of(verdict(func(v *Validated) { v.RawPosition++ }), false),
+		"a verdict then":        of(verdict(func(v *Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
+		"a correction":          of(verdict(func(v *Validated) { v.Amount = -5 }), true),
+	}
+}
+
+// A payload comes out of the log as it went in, byte for byte.
+func TestBodiesAreReadAsTheyWereWritten(t *testing.T) {
+	for name, c := range storedEvents() {
+		p := c.p
+		body := AppendBody([]byte("x"), &p)[1:]
+		if short := body[0] == '['; short != c.short {
+			t.Errorf("%s: in short %v: %s", name, short, body)
+		}
+		if !json.Valid(body) {
+			t.Errorf("%s: no JSON: %s", name, body)
+		}
+		if got := WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, body); string(got) != string(p.Payload) {
+			t.Errorf("%s: %s\ncame back as %s", name, p.Payload, got)
+		}
+		if p.Subject != UsageValidated {
+			continue
+		}
+		whole, err := VerdictOf(&Envelope{Subject: p.Subject, Payload: p.Payload})
+		of, err2 := VerdictOf(&Envelope{Subject: p.Subject, Payload: body, DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt})
+		if err != nil || err2 != nil || !reflect.DeepEqual(whole, of) {
+			t.Errorf("%s: %v %v\nof the payload %+v\nof the body    %+v", name, err, err2, whole, of)
+		}
+	}
+}
+
+// FuzzBody: whatever a payload, a key and a time are, they come out as they went in.
+func FuzzBody(f *testing.F) {
+	for _, c := range storedEvents() {
+		f.Add(int16(c.p.Subject), c.p.DedupeKey, c.p.OccurredAt.UnixMicro(), []byte(c.p.Payload))
+	}
+	f.Fuzz(func(t *testing.T, subject int16, key string, at int64, payload []byte) {
+		if len(payload) == 0 || payload[0] != '{' || !json.Valid(payload) || at < -62135596800_000_000 || at >= 253402300800_000_000 {
+			return // a payload is an object
+		}
+		p := Pending{Subject: Subject(subject), DedupeKey: key, OccurredAt: time.UnixMicro(at), Payload: payload}
+		body := AppendBody(nil, &p)
+		if !json.Valid(body) {
+			t.Fatalf("%q is no JSON", body)
+		}
+		if got := WholePayload(p.Subject, key, p.OccurredAt, body); string(got) != string(payload) {
+			t.Fatalf("%q came back as %q by %q", payload, got, body)
+		}
+	})
+}
+
+// Whatever lies in the log can be read.
+func FuzzWholePayload(f *testing.F) {
+	f.Add(int16(1), "u/", []byte(`[]`))
+	f.Add(int16(2), "v/x", []byte(`[1,"f","e","s","t","p"]`))
+	f.Add(int16(2), "", []byte(`[`))
+	f.Fuzz(func(t *testing.T, subject int16, key string, body []byte) {
+		got := WholePayload(Subject(subject), key, time.Time{}, body)
+		if len(body) > 0 && body[0] != '[' && string(got) != string(body) {
+			t.Fatalf("%q became %q", body, got)
+		}
+		_, _ = VerdictOf(&Envelope{Subject: Subject(subject), DedupeKey: key, Payload: body})
+	})
+}
+
+func TestHashesOfTheFirstVersionAreImplied(t *testing.T) {
+	p := storedEvents()["usage"].p
+	if !ImpliedHash(&p) {
+		t.Error("that of the payload is kept")
+	}
+	for name, change := range map[string]func(*Pending){
+		"another version": func(p *Pending) { p.PayloadHash[0] = 2 },
+		"another hash":    func(p *Pending) { p.PayloadHash[1] ^= 1 },
+		"no hash":         func(p *Pending) { p.PayloadHash = nil },
+		"another payload": func(p *Pending) { p.Payload = json.RawMessage(strings.Replace(string(p.Payload), "1", "2", 1)) },
+		"another subject": func(p *Pending) { p.Subject = UsageRetried },
+	} {
+		p := storedEvents()["usage"].p
+		if change(&p); ImpliedHash(&p) {
+			t.Errorf("%s: not kept", name)
+		}
+	}
+}
+
+func benchEvents() (usage, verdict Pending) {
+	at := time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC)
+	usage = Pending{Subject: UsageRecorded, DedupeKey: "u/abcdefghijkl-0000000001", OccurredAt: at, Payload: json.RawMessage(
+		`{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`)}
+	v := Validated{RawPosition: 4711, EventID: "abcdefghijkl-0000000001", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: at,
+		ValidatedSubscriptionID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), FeatureType: "METERED", PeriodKey: "2026-05"}
+	verdict = Pending{Subject: UsageValidated, DedupeKey: "v/" + strconv.Itoa(4711), OccurredAt: at}
+	verdict.Payload, _ = json.Marshal(v)
+	return usage, verdict
+}
+
+func BenchmarkAppendBody(b *testing.B) {
+	usage, verdict := benchEvents()
+	for name, p := range map[string]*Pending{"usage": &usage, "verdict": &verdict} {
+		b.Run(name, func(b *testing.B) {
+			var dst []byte
+			for b.Loop() {
+				dst = AppendBody(dst[:0], p)
+			}
+			b.ReportMetric(float64(len(dst)), "bytes")
+		})
+	}
+}
+
+func BenchmarkWholePayload(b *testing.B) {
+	usage, verdict := benchEvents()
+	for name, p := range map[string]*Pending{"usage": &usage, "verdict": &verdict} {
+		body := AppendBody(nil, p)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				_ = WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, body)
+			}
+		})
+	}
+}
+
+func BenchmarkVerdictOfBody(b *testing.B) {
+	_, p := benchEvents()
+	e := Envelope{Subject: UsageValidated, Payload: AppendBody(nil, &p), DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt}
+	for b.Loop() {
+		if _, err := VerdictOf(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

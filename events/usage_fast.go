@@ -1,0 +1,91 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// UsageOf reads the payload of UsageRecorded. It may share the payload's memory.
+func UsageOf(payload []byte) (Usage, error) {
+	if u, ok := parseUsage(payload); ok {
+		return u, nil
+	}
+	var u Usage
+	if err := json.Unmarshal(payload, &u); err != nil {
+		return Usage{}, fmt.Errorf("decoding usage: %w", err)
+	}
+	return u, nil
+}
+
+// parseUsage reads usage exactly as it is sealed when it is accepted (RFC 8785);
+// false where it is not sure of it.
+func parseUsage(payload []byte) (u Usage, ok bool) {
+	r := wireReader{rest: payload}
+	r.skip(`{"amount":`)
+	u.Amount = r.number(64)
+	r.skip(`,"eventId":"`)
+	u.EventID = string(r.text())
+	r.skip(`,"feature":"`)
+	u.Feature = string(r.text())
+	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
+		r.skip(`,"metadata":`)
+		u.Metadata = r.value()
+	}
+	if bytes.HasPrefix(r.rest, []byte(`,"source":"`)) {
+		r.skip(`,"source":"`)
+		u.Source = string(r.text())
+	}
+	r.skip(`,"timestamp":"`)
+	u.Timestamp = r.time()
+	r.skip(`,"type":"`)
+	u.Type = r.known("usage")
+	r.skip(`}`)
+	return u, !r.bad && len(r.rest) == 0
+}
+
+// value takes a value that has no blanks in it.
+func (r *wireReader) value() json.RawMessage {
+	n, ok := plainValue(r.rest, 0, 0)
+	if r.bad || !ok {
+		r.bad = true
+		return nil
+	}
+	v := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return json.RawMessage(v)
+}
+
+// VerdictJSON writes a verdict as json.Marshal does.
+func VerdictJSON(v *Validated) []byte {
+	year := v.Timestamp.Year()
+	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
+		body, _ := json.Marshal(v) // our own struct never fails but for a time that no usage has
+		return body
+	}
+	dst := make([]byte, 0, 240+len(v.EventID)+len(v.Feature))
+	dst = strconv.AppendInt(append(dst, `{"rawPosition":`...), v.RawPosition, 10)
+	dst = appendJSONText(append(dst, `,"eventId":`...), v.EventID)
+	dst = appendJSONText(append(dst, `,"feature":`...), v.Feature)
+	dst = strconv.AppendInt(append(dst, `,"amount":`...), v.Amount, 10)
+	dst = strconv.AppendInt(append(dst, `,"count":`...), v.Count, 10)
+	dst = v.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
+	dst = appendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
+	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
+	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
+	return append(dst, '}')
+}
+
+// appendJSONText writes a string as json.Marshal does, which also escapes what HTML
+// would read.
+func appendJSONText(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c == '<' || c == '>' || c == '&' {
+			quoted, _ := json.Marshal(s) // a string never fails
+			return append(dst, quoted...)
+		}
+	}
+	return appendString(dst, s)
+}

@@ -1,0 +1,108 @@
+package events
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+)
+
+const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
+
+// The hand-written reader may refuse what the general one takes, but never take
+// anything else.
+func FuzzUsage(f *testing.F) {
+	f.Add([]byte(sampleUsage))
+	f.Add([]byte(`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`))
+	f.Add([]byte(`{"amount":5,"eventId":"a","feature":"f","metadata":null,"timestamp":"2026-05-01T12:00:00+01:00","type":"usage"}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		fast, ok := parseUsage(payload)
+		if !ok {
+			return
+		}
+		var slow Usage
+		if err := json.Unmarshal(payload, &slow); err != nil {
+			t.Fatalf("took %q, which is %v", payload, err)
+		}
+		if !reflect.DeepEqual(fast, slow) {
+			t.Fatalf("%q is %+v, not %+v", payload, slow, fast)
+		}
+	})
+}
+
+func TestUsageIsReadFast(t *testing.T) {
+	for _, payload := range []string{
+		sampleUsage,
+		`{"amount":-5,"eventId":"!~","feature":"f","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
+		`{"amount":5,"eventId":"a","feature":"f","source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
+		`{"amount":5,"eventId":"a","feature":"f","metadata":{"é":[1.5,"\n",{}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
+	} {
+		if _, ok := parseUsage([]byte(payload)); !ok {
+			t.Errorf("left to the general decoder: %s", payload)
+		}
+	}
+}
+
+// FuzzVerdictJSON: verdicts are written as json.Marshal writes them.
+func FuzzVerdictJSON(f *testing.F) {
+	f.Add("evt_1", "api_calls", int64(5), int64(1777636800123456), "2026-05")
+	f.Add("<é\"\x00\xff\u2028>", "&", int64(-5), int64(-1), "")
+	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period string) {
+		v := sampleVerdict()
+		v.EventID, v.Feature, v.Amount, v.Timestamp, v.PeriodKey = id, feature, amount, time.UnixMicro(at).UTC(), period
+		want, _ := json.Marshal(&v)
+		if got := VerdictJSON(&v); string(got) != string(want) {
+			t.Fatalf("%s\ninstead of %s", got, want)
+		}
+	})
+}
+
+func BenchmarkUsageOf(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := UsageOf([]byte(sampleUsage)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUsageByReflection(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		var u Usage
+		if err := json.Unmarshal([]byte(sampleUsage), &u); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkVerdictJSON(b *testing.B) {
+	v := sampleVerdict()
+	b.ReportAllocs()
+	for b.Loop() {
+		VerdictJSON(&v)
+	}
+}
+
+func BenchmarkToRecord(b *testing.B) {
+	e := sample()
+	e.Replay, e.Actor.ID, e.DedupeKey, e.Payload = "", "k", "u/a", []byte(sampleUsage)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ToRecord(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFromRecord(b *testing.B) {
+	e := sample()
+	e.Replay, e.Actor.ID, e.DedupeKey, e.Payload = "", "k", "u/a", []byte(sampleUsage)
+	r, _ := ToRecord(&e)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := FromRecord(&r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
