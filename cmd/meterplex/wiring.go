@@ -38,6 +38,7 @@ type node struct {
 	pool     *pgxpool.Pool
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
+	grants   *projections.GrantCache
 	pipe     *pipe
 	notifier *relay.Notifier
 	wakes    *wakes
@@ -118,6 +119,7 @@ func (n *node) open(ctx context.Context) (err error) {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 	}
+	n.grants = projections.NewGrantCache(n.pool)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
@@ -285,6 +287,7 @@ const shutHTTP = 15 * time.Second
 func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
+	g.Go(func() error { return n.grants.Run(ctx) })
 	return &http.Server{
 		Ingest: &commands.IngestUsage{
 			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,
