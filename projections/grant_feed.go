@@ -36,6 +36,7 @@ type grantFeed struct {
 	look      *grantLook // under way
 	flip      int
 	confirmed atomicTime // when the last look that succeeded began
+	catalogue atomic.Pointer[[events.Partitions]int64]
 	features  struct {
 		mu    sync.Mutex
 		known map[string]bool // nil: not known
@@ -83,9 +84,19 @@ func (c *GrantCache) Run(ctx context.Context) error {
 // older. An error means that it is not known.
 func (c *GrantCache) Confirm(ctx context.Context) error { return c.confirmSince(ctx, time.Now()) }
 
-// confirmed lets an answer pass that is new enough.
-func (c *GrantCache) confirmed(ctx context.Context) error {
+// Catalogue tells, for each partition, the last event of the catalogue at the last
+// look; nil where that did not begin within a time. It never waits.
+func (c *GrantCache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	now := time.Now()
+	c.isAsked(now)
+	if c.feed.confirmed.before(c.began, now.Add(-within)) {
+		return nil
+	}
+	return c.feed.catalogue.Load()
+}
+
+// isAsked keeps the feed looking.
+func (c *GrantCache) isAsked(now time.Time) {
 	if c.asked.last.before(c.began, now.Add(-askedWithin/4)) {
 		c.asked.last.Store(int64(now.Sub(c.began)) + 1)
 		select {
@@ -93,6 +104,12 @@ func (c *GrantCache) confirmed(ctx context.Context) error {
 		default:
 		}
 	}
+}
+
+// confirmed lets an answer pass that is new enough.
+func (c *GrantCache) confirmed(ctx context.Context) error {
+	now := time.Now()
+	c.isAsked(now)
 	if !c.feed.confirmed.before(c.began, now.Add(-maxUnconfirmed)) {
 		return nil
 	}
@@ -207,6 +224,7 @@ func (c *GrantCache) step(ctx context.Context) (steps []grantStep, flip int, err
 func (c *GrantCache) apply(steps []grantStep, flip int) {
 	flipped := flip != c.feed.flip
 	c.feed.flip = flip
+	catalogue := new([events.Partitions]int64)
 	for i := range steps {
 		s := &steps[i]
 		p := &c.partitions[s.partition]
@@ -221,10 +239,12 @@ func (c *GrantCache) apply(steps []grantStep, flip int) {
 		}
 		p.folded = s.folded
 		p.mu.Unlock()
+		catalogue[s.partition] = s.catalogue
 		if s.partition == events.PartitionOf(events.Platform) {
 			c.sawCatalogue(s.catalogue)
 		}
 	}
+	c.feed.catalogue.Store(catalogue)
 }
 
 func (c *GrantCache) sawCatalogue(position int64) {

@@ -123,7 +123,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended,
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Catalogue: n.grants.Catalogue,
 	})
 	if err != nil {
 		return err

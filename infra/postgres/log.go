@@ -25,6 +25,8 @@ type LogConfig struct {
 	Logger   *slog.Logger
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
+	// Catalogue, where it is set, saves reading keys and subscriptions again and again.
+	Catalogue CatalogueSeen
 }
 
 // Log is the event log in PostgreSQL. It implements commands.UsageLog,
@@ -50,6 +52,9 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
+	if cfg.Catalogue == nil {
+		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -71,8 +76,8 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
 	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own)}
-	l.histories = newHistories(pool, cfg.Now)
-	l.keys = newKeys(pool, cfg.Now)
+	l.histories = newHistories(pool, cfg.Now, cfg.Catalogue)
+	l.keys = newKeys(pool, cfg.Now, cfg.Catalogue)
 	for range cfg.Writers {
 		w := newWriter(l)
 		l.writers = append(l.writers, w)
