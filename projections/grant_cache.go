@@ -37,6 +37,12 @@ type GrantCache struct {
 const maxGrantsKept = 10_000
 
 const (
+	// overtakenFor is how long what the feed saw overtaken is told, from the look on.
+	// With the time between two looks it is what an answer may be behind the projection.
+	overtakenFor = maxUnconfirmed - feedEvery
+	// maxReloads bounds how many the feed reads again after a look; others are read
+	// when they are asked for. The service's other work needs connections, too.
+	maxReloads = 8
 	// loadTime bounds a load, shareWithin how old one may be to wait for it.
 	loadTime    = 5 * time.Second
 	shareWithin = maxUnconfirmed
@@ -97,10 +103,19 @@ func (c *GrantCache) peek(ctx context.Context, tenant uuid.UUID, now time.Time) 
 	p.mu.RLock()
 	g := p.kept[tenant]
 	p.mu.RUnlock()
-	if g == nil || !g.holds(now) {
+	if g == nil || !g.holds(now) || !c.newEnough(g) {
 		return nil, nil
 	}
+	if !g.asked.Load() {
+		g.asked.Store(true)
+	}
 	return g, nil
+}
+
+// newEnough lets what is overtaken be told a moment longer, while it is read again.
+func (c *GrantCache) newEnough(g *granted) bool {
+	at := g.overtaken.Load()
+	return at == 0 || time.Since(c.began) < time.Duration(at)+overtakenFor
 }
 
 // load reads what is granted to a tenant in a snapshot that begins after since. Who
@@ -110,10 +125,7 @@ func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time
 	p.mu.Lock()
 	l := p.loads[tenant]
 	if l == nil || l.began.Before(since) || l.now.Month() != now.Month() {
-		l = &grantLoad{tenant: tenant, began: time.Now(), now: now, done: make(chan struct{})}
-		p.loads[tenant] = l
-		p.running[l] = struct{}{}
-		go c.run(context.WithoutCancel(ctx), p, l)
+		l = c.start(ctx, p, tenant, now)
 	}
 	p.mu.Unlock()
 	select {
@@ -122,6 +134,15 @@ func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// start begins a load; the caller holds the partition's lock.
+func (c *GrantCache) start(ctx context.Context, p *grantPartition, tenant uuid.UUID, now time.Time) *grantLoad {
+	l := &grantLoad{tenant: tenant, began: time.Now(), now: now, done: make(chan struct{})}
+	p.loads[tenant] = l
+	p.running[l] = struct{}{}
+	go c.run(context.WithoutCancel(ctx), p, l)
+	return l
 }
 
 // run loads under the tenant's role: row level security has the last word on what
@@ -168,13 +189,19 @@ func (p *grantPartition) drop(tenant uuid.UUID) {
 	}
 }
 
-// changed forgets what is kept of tenants where it is older than a position.
-func (p *grantPartition) changed(tenants []uuid.UUID, folded int64) {
+// changed takes in that tenants have changed up to a position. What is kept of them
+// and older is overtaken if somebody asked for it, and else forgotten.
+func (p *grantPartition) changed(tenants []uuid.UUID, folded, at int64) (overtaken []*granted) {
 	for _, tenant := range tenants {
-		if g := p.kept[tenant]; g != nil && g.stands.folded < folded {
+		delete(p.loads, tenant)
+		switch g := p.kept[tenant]; {
+		case g == nil || g.stands.folded >= folded:
+		case g.asked.Load():
+			g.overtaken.CompareAndSwap(0, at)
+			overtaken = append(overtaken, g)
+		default:
 			p.drop(tenant)
 		}
-		delete(p.loads, tenant)
 	}
 	for l := range p.running {
 		for _, tenant := range tenants {
@@ -182,6 +209,21 @@ func (p *grantPartition) changed(tenants []uuid.UUID, folded int64) {
 				l.atLeast = max(l.atLeast, folded)
 			}
 		}
+	}
+	return overtaken
+}
+
+// forgetOvertaken drops what is told only until it is read again.
+func (c *GrantCache) forgetOvertaken() {
+	for i := range c.partitions {
+		p := &c.partitions[i]
+		p.mu.Lock()
+		for tenant, g := range p.kept {
+			if g.overtaken.Load() != 0 {
+				p.drop(tenant)
+			}
+		}
+		p.mu.Unlock()
 	}
 }
 

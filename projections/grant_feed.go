@@ -15,7 +15,7 @@ import (
 
 const (
 	// feedEvery is how often the feed looks while checks are asked for.
-	feedEvery = 25 * time.Millisecond
+	feedEvery = 50 * time.Millisecond
 	// maxUnconfirmed is how old a look may be for an answer without another one.
 	maxUnconfirmed = 100 * time.Millisecond
 	// confirmedFor is how long what was confirmed is used while the database does not answer.
@@ -68,7 +68,7 @@ func (c *GrantCache) Run(ctx context.Context) error {
 		case <-c.asked.wake:
 		}
 		for pace := feedEvery; !c.asked.last.before(c.began, time.Now().Add(-askedWithin)); {
-			if err := c.Confirm(ctx); err != nil {
+			if err := c.confirmSince(ctx, time.Now()); err != nil {
 				pace = maxUnconfirmed // those who ask are told
 			}
 			select {
@@ -82,7 +82,13 @@ func (c *GrantCache) Run(ctx context.Context) error {
 
 // Confirm looks at what has been folded until now: what is answered afterwards is no
 // older. An error means that it is not known.
-func (c *GrantCache) Confirm(ctx context.Context) error { return c.confirmSince(ctx, time.Now()) }
+func (c *GrantCache) Confirm(ctx context.Context) error {
+	if err := c.confirmSince(ctx, time.Now()); err != nil {
+		return err
+	}
+	c.forgetOvertaken()
+	return nil
+}
 
 // Catalogue tells, for each partition, the last event of the catalogue at the last
 // look; nil where that did not begin within a time. It never waits.
@@ -188,7 +194,7 @@ func (c *GrantCache) take(ctx context.Context, l *grantLook) {
 		err = fmt.Errorf("follow entitlements: %w", errNoStanding)
 	}
 	if err == nil {
-		c.apply(steps, flip)
+		c.apply(ctx, steps, flip, int64(l.began.Sub(c.began))+1)
 		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)
 	}
 	c.feed.mu.Lock()
@@ -221,7 +227,8 @@ func (c *GrantCache) step(ctx context.Context) (steps []grantStep, flip int, err
 
 // apply takes in what a look saw. What it was not told of a partition may be
 // anything, and a checkpoint that went back is that of another database.
-func (c *GrantCache) apply(steps []grantStep, flip int) {
+func (c *GrantCache) apply(ctx context.Context, steps []grantStep, flip int, at int64) {
+	reloads := 0
 	flipped := flip != c.feed.flip
 	c.feed.flip = flip
 	catalogue := new([events.Partitions]int64)
@@ -235,7 +242,11 @@ func (c *GrantCache) apply(steps []grantStep, flip int) {
 		case !s.told:
 			p.forget(s.folded)
 		default:
-			p.changed(s.changed, s.folded)
+			for _, g := range p.changed(s.changed, s.folded, at) {
+				if reloads++; reloads <= maxReloads {
+					c.start(ctx, p, g.tenant, g.from)
+				}
+			}
 		}
 		p.folded = s.folded
 		p.mu.Unlock()

@@ -166,3 +166,39 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 		t.Errorf("what is older was kept over what is newer: %s, want %s", got, r.tableSays())
 	}
 }
+
+// What the feed saw overtaken is told while it is read again, but no longer than an
+// answer may be behind, also where the
+// reading takes long.
+func TestWhatIsOvertakenIsToldForAMomentOnly(t *testing.T) {
+	r := newRace(t)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.reads.Grants.Run(ctx) }()
+	defer func() { stop(); r.must(<-done) }()
+	for range 5 {
+		before := r.cachedSays()
+		if got := r.cachedSays(); got != before {
+			t.Fatalf("%s, then %s", before, got)
+		}
+		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
+		r.up.next <- struct{}{}
+		released := make(chan struct{})
+		time.AfterFunc(300*time.Millisecond, func() { close(r.up.letItCome); close(released) })
+		r.use(r.who, 3)
+		r.drain(r.validating)
+		r.drain(r.entitling)
+		folded := time.Now()
+		after := r.tableSays()
+		for r.cachedSays() != after {
+			if late := time.Since(folded); late > 2*time.Second {
+				t.Fatalf("%v later still %s", late, before)
+			}
+		}
+		select {
+		case <-r.up.held:
+		case <-r.up.next: // it was read before it could be held
+		}
+		<-released
+	}
+}

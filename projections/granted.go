@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,14 +34,19 @@ LEFT JOIN LATERAL (
 ORDER BY g.feature`
 
 // granted is what a tenant is granted and has used of it, as one snapshot shows
-// it. It does not change.
+// it. What it says does not change.
 type granted struct {
+	tenant            uuid.UUID
 	stands            standing
 	asOf              events.Position
-	from, month, year time.Time // it holds in [from, month), while the year ends at year
+	from, month, year time.Time // it holds in [from, month); the year ends at year
 	subscribed        bool
 	grants            []grant // by feature
 	held              json.Number
+
+	// Of one that is kept: somebody asked for it; when the feed saw it overtaken.
+	asked     atomic.Bool
+	overtaken atomicTime
 }
 
 // grant is what stands of a feature. Left is what a HARD limit leaves, as far as
@@ -69,7 +75,7 @@ func (r *Reads) granted(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait,
 
 func (r *Reads) readGranted(ctx context.Context, v Viewer, tenant uuid.UUID, now time.Time) (*granted, error) {
 	month, year := domain.PeriodKey(domain.ResetMonthly, now), domain.PeriodKey(domain.ResetAnnually, now)
-	g := &granted{held: "0"}
+	g := &granted{tenant: tenant, held: "0"}
 	g.from, g.month, _ = domain.PeriodBounds(month)
 	_, g.year, _ = domain.PeriodBounds(year)
 	read := query{readGranted, []any{tenant, month, year}, each(func(rows pgx.Rows) error {
