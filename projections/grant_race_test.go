@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,26 +74,39 @@ func newRace(t *testing.T) *race {
 func (r *race) empty() { r.reads.Grants = projections.NewGrantCache(r.reads.Pool) }
 
 // says is what a check answers.
-func (r *race) says(reads *projections.Reads, w projections.Wait) string {
+func (r *race) says(ctx context.Context, reads *projections.Reads, w projections.Wait) string {
 	r.Helper()
-	c, err := reads.Check(context.Background(), tenantEyes(r.who.id), r.who.id, "calls", 1, w)
+	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
 	r.must(err)
 	return c.Used.String() + " of " + strconv.FormatInt(*c.Limit, 10)
 }
 
-func (r *race) cachedSays() string { return r.says(r.reads, projections.Wait{}) }
-func (r *race) tableSays() string  { return r.says(r.scene.reads, projections.Wait{}) }
+// cachedSays fails where the check waits for a load that is held.
+func (r *race) cachedSays() string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return r.says(ctx, r.reads, projections.Wait{})
+}
+
+func (r *race) tableSays() string {
+	r.Helper()
+	return r.says(context.Background(), r.scene.reads, projections.Wait{})
+}
 
 // hold has a check load, and keeps the load from coming back until release is
 // called, which tells what that check said.
 func (r *race) hold() (release func() string) {
 	r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
 	r.up.next <- struct{}{}
-	said := make(chan string)
-	go func() { said <- r.cachedSays() }()
+	said := make(chan string, 1)
+	held := r.up.letItCome
+	letItCome := sync.OnceFunc(func() { close(held) })
+	r.Cleanup(letItCome) // or closing the pool waits for the load
+	go func() { said <- r.says(context.Background(), r.reads, projections.Wait{}) }()
 	<-r.up.held
 	return func() string {
-		close(r.up.letItCome)
+		letItCome()
 		return <-said
 	}
 }
@@ -152,7 +166,7 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	r.drain(r.entitling) // at best before the feed looks again, and tells the load of it
 	at := events.Position{Partition: events.PartitionOf(r.who.id), Number: r.who.usage[len(r.who.usage)-1].at}
 	answered := make(chan string, 1)
-	go func() { answered <- r.says(r.reads, projections.Wait{MinPosition: &at}) }()
+	go func() { answered <- r.says(context.Background(), r.reads, projections.Wait{MinPosition: &at}) }()
 	select {
 	case got := <-answered:
 		if got != r.tableSays() {
