@@ -103,5 +103,6 @@ func (s *service) decided(ctx context.Context, in *decisionRequest, decide decis
 	if _, err := decide(ctx, exchangeOf(ctx).caller, once, id, in.Body.Reason); err != nil {
 		return nil, err
 	}
+	s.confirm(ctx)
 	return s.accepted(ctx, id)
 }

@@ -73,6 +73,16 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	return &subscriptionAnswer{subscriptionBody(changed)}, nil
 }
 
+// confirm lets checks on this instance see a change before it is answered. The
+// change holds in any case, and a check sees it soon.
+func (s *service) confirm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
+	defer cancel()
+	if err := s.Reads.Confirm(ctx); err != nil {
+		s.log.DebugContext(ctx, "a change was answered before checks see it", "error", err)
+	}
+}
+
 func (s *service) listSubscriptions(ctx context.Context, in *tenantListRequest) (*listed[domain.Subscription], error) {
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {

@@ -43,6 +43,7 @@ type world struct {
 	testing.TB
 	pool   *pgxpool.Pool
 	log    *postgres.Log
+	grants *projections.GrantCache
 	url    string
 	addr   string
 	client *nethttp.Client
@@ -60,6 +61,7 @@ func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
+	w.grants = projections.NewGrantCache(w.pool, w.pool)
 	s := w.server()
 	for _, c := range change {
 		c(s)
@@ -86,7 +88,7 @@ func (w *world) server() *http.Server {
 		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
-		Reads:    &projections.Reads{Pool: w.pool, Now: time.Now},
+		Reads:    &projections.Reads{Pool: w.pool, Grants: w.grants, Now: time.Now},
 		Rebuilds: w.rebuilds(projections.UsageAggregatesV1),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
@@ -255,7 +257,8 @@ func (w *world) stored() (n int) {
 	return n
 }
 
-// fold brings every projection up to the head, without a pipe.
+// fold brings every projection, and what checks are answered from, up to the head,
+// without a pipe.
 func (w *world) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
@@ -266,6 +269,7 @@ func (w *world) fold() {
 		w.feed(c)
 	}
 	w.follow()
+	w.must(w.grants.Confirm(context.Background()))
 }
 
 func (w *world) runner(c projections.Consumer) *projections.Runner {

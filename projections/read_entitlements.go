@@ -3,12 +3,9 @@ package projections
 import (
 	"context"
 	"encoding/json"
-	"math/big"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -57,41 +54,6 @@ type Entitlements struct {
 	AsOf events.Position `json:"asOfPosition"`
 }
 
-// $3 and $4 name the month and the year of now: the period of each grant that
-// resets. The catalogue and the subscription are asked for only to give a reason.
-// LIMIT 1 has each row looked up by its whole key, not among all of the tenant's.
-const readChecks = `
-SELECT q.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text,
-       EXISTS (SELECT FROM features f WHERE f.lookup_key = q.feature),
-       EXISTS (SELECT FROM subscriptions s WHERE s.tenant_id = $1 AND s.status IN ('ACTIVE', 'TRIALING'))
-FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
-      ORDER BY p.tenant_id DESC LIMIT 1) live
-CROSS JOIN unnest($2::text[]) WITH ORDINALITY AS q (feature, place)
-LEFT JOIN LATERAL (
-  SELECT * FROM entitlement_grants g
-  WHERE g.generation = live.generation AND g.tenant_id = $1 AND g.feature = q.feature
-  LIMIT 1) g ON true
-LEFT JOIN LATERAL (
-  SELECT u.used FROM entitlement_usage u
-  WHERE u.generation = live.generation AND u.tenant_id = $1 AND u.feature = q.feature
-    AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $3::text WHEN 'ANNUALLY' THEN $4::text ELSE 'lifetime' END
-  LIMIT 1) u ON true
-ORDER BY q.place`
-
-const readEntitlements = `
-SELECT g.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text, true, true
-FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
-      ORDER BY p.tenant_id DESC LIMIT 1) live
-JOIN entitlement_grants g ON g.generation = live.generation AND g.tenant_id = $1
-LEFT JOIN LATERAL (
-  SELECT u.used FROM entitlement_usage u
-  WHERE u.generation = live.generation AND u.tenant_id = $1 AND u.feature = g.feature
-    AND u.period_key = CASE g.reset_period WHEN 'MONTHLY' THEN $2::text WHEN 'ANNUALLY' THEN $3::text ELSE 'lifetime' END
-  LIMIT 1) u ON true
-ORDER BY g.feature`
-
 // Check answers one question. Not entitled, no such feature and no subscription
 // are answers, no errors.
 func (r *Reads) Check(ctx context.Context, v Viewer, tenant uuid.UUID, feature string, amount int64, w Wait) (Check, error) {
@@ -104,67 +66,65 @@ func (r *Reads) Check(ctx context.Context, v Viewer, tenant uuid.UUID, feature s
 
 // Checks answers several questions from one snapshot, in their order.
 func (r *Reads) Checks(ctx context.Context, v Viewer, tenant uuid.UUID, questions []Question, w Wait) ([]Check, error) {
-	features := make([]string, len(questions))
-	for i, q := range questions {
-		features[i] = strings.ReplaceAll(strings.ToValidUTF8(q.Feature, "\uFFFD"), "\x00", "\uFFFD")
-	}
 	now := r.Now().UTC()
-	found, asOf, err := r.grants(ctx, v, tenant, w, readChecks, tenant, features, monthOf(now), yearOf(now))
+	g, asOf, err := r.granted(ctx, v, tenant, w, now)
 	if err != nil {
 		return nil, err
 	}
 	checks := make([]Check, len(questions))
-	for i := range found {
-		checks[i] = found[i].check(questions[i].Amount, now)
-		checks[i].Feature, checks[i].AsOf = questions[i].Feature, asOf
+	var refused []string
+	for i, q := range questions {
+		if found := g.find(q.Feature); found != nil {
+			checks[i] = g.check(found, q.Amount)
+		} else {
+			checks[i] = Check{Feature: q.Feature, Reason: ReasonNoSubscription}
+			refused = append(refused, q.Feature)
+		}
+		checks[i].AsOf = asOf
 	}
-	return checks, nil
+	if len(refused) == 0 || !g.subscribed {
+		return checks, nil
+	}
+	return checks, r.giveReasons(ctx, v, checks, refused)
+}
+
+// giveReasons tells what is not granted from what no catalogue has.
+func (r *Reads) giveReasons(ctx context.Context, v Viewer, checks []Check, refused []string) error {
+	known, err := r.knownFeatures(ctx, v, refused)
+	if err != nil {
+		return err
+	}
+	for i := range checks {
+		if checks[i].Type != "" {
+			continue
+		}
+		if checks[i].Reason = ReasonFeatureNotFound; known[checks[i].Feature] {
+			checks[i].Reason = ReasonNotEntitled
+		}
+	}
+	return nil
 }
 
 // Entitlements lists what a tenant is granted.
 func (r *Reads) Entitlements(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) (Entitlements, error) {
-	now := r.Now().UTC()
-	found, asOf, err := r.grants(ctx, v, tenant, w, readEntitlements, tenant, monthOf(now), yearOf(now))
+	g, asOf, err := r.granted(ctx, v, tenant, w, r.Now().UTC())
 	if err != nil {
 		return Entitlements{}, err
 	}
-	all := Entitlements{Data: make([]Check, len(found)), AsOf: asOf}
-	for i := range found {
-		all.Data[i] = found[i].check(1, now)
+	all := Entitlements{Data: make([]Check, len(g.grants)), AsOf: asOf}
+	for i := range g.grants {
+		all.Data[i] = g.check(&g.grants[i], 1)
 		all.Data[i].AsOf = asOf
 	}
 	return all, nil
 }
 
-func monthOf(t time.Time) string { return domain.PeriodKey(domain.ResetMonthly, t) }
-func yearOf(t time.Time) string  { return domain.PeriodKey(domain.ResetAnnually, t) }
-
-// grant is what stands of a feature for a tenant; kind is nil where nothing is granted.
-type grant struct {
-	feature               string
-	kind, behavior, reset *string
-	limit                 *int64
-	used                  string // an exact integer
-	known                 bool   // the feature is in the catalogue
-	subscribed            bool
-}
-
-func (r *Reads) grants(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, sql string, args ...any) ([]grant, events.Position, error) {
-	if err := r.await(ctx, v, entitlementsSource(), tenant, w); err != nil {
-		return nil, events.Position{}, err
+// Confirm returns when checks are answered from what is folded by now.
+func (r *Reads) Confirm(ctx context.Context) error {
+	if r.Grants == nil {
+		return nil
 	}
-	var found []grant
-	var stands standing
-	err := r.snapshot(ctx, v, standingOf(entitlementsSource(), tenant, &stands), query{sql, args, each(func(rows pgx.Rows) error {
-		var g grant
-		err := rows.Scan(&g.feature, &g.kind, &g.limit, &g.behavior, &g.reset, &g.used, &g.known, &g.subscribed)
-		found = append(found, g)
-		return err
-	})})
-	if err != nil {
-		return nil, events.Position{}, err
-	}
-	return found, stands.asOf(tenant, w), nil
+	return r.Grants.Confirm(ctx)
 }
 
 // AwaitGrants returns when checks see every subscription that the log holds now,
@@ -180,7 +140,7 @@ func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
 			target = s.head // stands still, also where more is recorded meanwhile
 		}
 		if s.folded >= target {
-			return nil
+			return r.Confirm(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -188,63 +148,6 @@ func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
 		case <-time.After(poll):
 		}
 	}
-}
-
-// check answers whether an amount may be used now.
-func (g *grant) check(amount int64, now time.Time) Check {
-	c := Check{Feature: g.feature, Reason: g.refusal()}
-	if c.Reason != "" {
-		return c
-	}
-	c.Allowed, c.Type = true, *g.kind
-	if c.Type == domain.FeatureBoolean {
-		return c
-	}
-	c.LimitBehavior, c.Limit = *g.behavior, g.limit
-	used, held := integer(g.used), new(big.Int)
-	c.Used, c.Held = number(used), number(held)
-	if _, end, ok := domain.PeriodBounds(domain.PeriodKey(*g.reset, now)); ok {
-		c.ResetAt = &end
-	}
-	if g.limit == nil {
-		return c
-	}
-	remaining := new(big.Int).Sub(big.NewInt(*g.limit), used)
-	remaining.Sub(remaining, held)
-	if c.LimitBehavior == domain.LimitHard && remaining.Cmp(big.NewInt(amount)) < 0 {
-		c.Allowed, c.Reason = false, ReasonQuotaExceeded
-	}
-	if remaining.Sign() < 0 { // recorded usage and a lowered limit may stand above it
-		remaining.SetInt64(0)
-	}
-	c.Remaining = number(remaining)
-	return c
-}
-
-func (g *grant) refusal() string {
-	switch {
-	case g.kind != nil:
-		return ""
-	case !g.subscribed:
-		return ReasonNoSubscription
-	case !g.known:
-		return ReasonFeatureNotFound
-	default:
-		return ReasonNotEntitled
-	}
-}
-
-func integer(text string) *big.Int {
-	n, ok := new(big.Int).SetString(text, 10)
-	if !ok {
-		panic("projections: the database gave no integer for a sum of integers: " + text)
-	}
-	return n
-}
-
-func number(n *big.Int) *json.Number {
-	text := json.Number(n.String())
-	return &text
 }
 
 // MarshalJSON writes the members that belong to the kind of answer.

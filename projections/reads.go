@@ -17,10 +17,13 @@ import (
 )
 
 // Reads answers what may be asked of the log and of what is folded from it. Each
-// answer comes from one snapshot, read only. It keeps nothing between answers.
+// answer comes from one snapshot, read only. It keeps nothing between answers but
+// what Grants keeps.
 type Reads struct {
 	Pool *pgxpool.Pool // its sessions run as meterplex_worker
 	Now  func() time.Time
+	// Grants keeps what checks are answered from; nil: each check reads the database.
+	Grants *GrantCache
 	// Replica answers lists and figures where nobody asked for a position; nil:
 	// Pool does. What it says is true at the position it tells, which may be older.
 	// Entitlements, receipts and the identity always come from Pool.

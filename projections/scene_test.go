@@ -20,6 +20,7 @@ import (
 type scene struct {
 	*world
 	reads                                         *projections.Reads
+	cached                                        *projections.Reads // with a cache of what is granted
 	validating, aggregating, lettering, entitling *projections.Runner
 	now                                           time.Time
 }
@@ -32,6 +33,7 @@ func newScene(t testing.TB) *scene {
 	w := newWorld(t)
 	s := &scene{world: w, now: may.Add(10 * 24 * time.Hour)}
 	s.reads = &projections.Reads{Pool: w.pool, Now: func() time.Time { return s.now }}
+	s.cached = &projections.Reads{Pool: w.pool, Now: s.reads.Now, Grants: projections.NewGrantCache(w.pool, w.pool)}
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
 	s.lettering, _ = w.runner(projections.DeadLetterConsumer())

@@ -39,6 +39,7 @@ type node struct {
 	readers  *pgxpool.Pool // for what is asked over HTTP: readers take no connection from what moves events
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
+	grants   *projections.GrantCache
 	pipe     *pipe
 	notifier *relay.Notifier
 	wakes    *wakes
@@ -123,10 +124,11 @@ func (n *node) open(ctx context.Context) (err error) {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 	}
+	n.grants = projections.NewGrantCache(n.pool, n.readers)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended,
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Catalogue: n.grants.Catalogue,
 	})
 	if err != nil {
 		return err
@@ -298,6 +300,7 @@ const shutHTTP = 15 * time.Second
 func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
+	g.Go(func() error { return n.grants.Run(ctx) })
 	return &http.Server{
 		Ingest: &commands.IngestUsage{
 			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 const (
@@ -24,30 +25,58 @@ const (
 	maxCached = 20_000
 )
 
-// cache keeps answers for confirmWithin and asks once for many.
+// cache keeps answers for confirmWithin, and longer while the log says that nothing
+// they come from has changed. It asks once for many.
 type cache[K comparable, V any] struct {
 	now    func() time.Time
 	load   func(ctx context.Context, key K) (V, error)
 	name   func(K) string
+	home   func(K, V) (partition int16, ok bool) // whose catalogue events tell of each change
+	seen   CatalogueSeen
 	mu     sync.RWMutex
 	kept   map[K]kept[V]
 	flight singleflight.Group
 	era    uint64 // grows with each forgetting: what was loaded before it is not kept
 }
 
+// CatalogueSeen tells, for each partition, the last event of the catalogue up to
+// which all is known; nil where that was not confirmed within a time. It must not block.
+type CatalogueSeen func(within time.Duration) *[events.Partitions]int64
+
 type kept[V any] struct {
-	value V
-	at    time.Time
+	value     V
+	at        time.Time
+	partition int16
+	catalogue int64 // the last event of the catalogue there before it was read; -1: not known
 }
 
 func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	c.mu.RLock()
 	k, ok := c.kept[key]
 	c.mu.RUnlock()
-	if ok && c.now().Sub(k.at) < confirmWithin {
+	if ok && (c.now().Sub(k.at) < confirmWithin || c.unchanged(&k)) {
 		return k.value, nil
 	}
 	return c.fresh(ctx, key)
+}
+
+// unchanged tells whether nothing of the catalogue was recorded in a partition
+// since an answer was read.
+func (c *cache[K, V]) unchanged(k *kept[V]) bool {
+	if k.catalogue < 0 {
+		return false
+	}
+	seen := c.seen(confirmWithin)
+	return seen != nil && seen[k.partition] == k.catalogue
+}
+
+// note notes with an answer what was seen before it was read.
+func (c *cache[K, V]) note(key K, k kept[V], seen *[events.Partitions]int64) kept[V] {
+	k.catalogue = -1
+	if partition, ok := c.home(key, k.value); ok && seen != nil {
+		k.partition, k.catalogue = partition, seen[partition]
+	}
+	return k
 }
 
 // fresh asks the tables. A load under way is joined, unless it began so long ago
@@ -71,9 +100,9 @@ func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	loaded, err, _ := c.flight.Do(fmt.Sprint(era, "/", c.name(key)), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 		defer cancel()
-		at := c.now()
+		seen, at := c.seen(confirmWithin), c.now()
 		v, err := c.load(ctx, key)
-		return kept[V]{v, at}, err
+		return c.note(key, kept[V]{value: v, at: at}, seen), err
 	})
 	if err != nil {
 		return kept[V]{}, err
@@ -103,9 +132,10 @@ type histories struct {
 	cache[uuid.UUID, domain.History]
 }
 
-func newHistories(pool *pgxpool.Pool, now func() time.Time, loads seats) *histories {
+func newHistories(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *histories {
 	return &histories{cache[uuid.UUID, domain.History]{
-		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String,
+		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String, seen: seen,
+		home: func(tenant uuid.UUID, _ domain.History) (int16, bool) { return events.PartitionOf(tenant), true },
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
 			leave, err := loads.take(ctx)
 			if err != nil {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // What a load answers was true when it began: who joins it later must not take it
@@ -17,6 +19,8 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 	c := &cache[string, int]{
 		now:  func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
 		kept: map[string]kept[int]{}, name: func(k string) string { return k },
+		seen: func(time.Duration) *[events.Partitions]int64 { return nil },
+		home: func(string, int) (int16, bool) { return 0, true },
 		load: func(context.Context, string) (int, error) {
 			mu.Lock()
 			loads++
@@ -51,4 +55,49 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // it joins the load under way; too late, it has one of its own
 	close(release)
 	wait.Wait()
+}
+
+// What is kept is used for longer only while the log says that nothing changed in
+// its partition since before it was read; and for no longer without that.
+func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
+	now, loads, seen := time.Unix(1000, 0), 0, &[events.Partitions]int64{3: 7}
+	during := func() {}
+	c := &cache[string, int]{
+		now: func() time.Time { return now }, kept: map[string]kept[int]{}, name: func(k string) string { return k },
+		seen: func(time.Duration) *[events.Partitions]int64 { return seen },
+		home: func(key string, _ int) (int16, bool) { return 3, key != "nowhere" },
+		load: func(context.Context, string) (int, error) {
+			loads++
+			during()
+			return loads, nil
+		},
+	}
+	for _, step := range []struct {
+		what  string
+		do    func()
+		key   string
+		loads int
+	}{
+		{"first", func() {}, "key", 1},
+		{"at once", func() {}, "key", 1},
+		{"confirmed", func() { now = now.Add(time.Hour) }, "key", 1},
+		{"another partition changed", func() { seen = &[events.Partitions]int64{3: 7, 4: 1} }, "key", 1},
+		{"its partition changed", func() { seen = &[events.Partitions]int64{3: 8} }, "key", 2},
+		{"not confirmed", func() { now, seen = now.Add(time.Hour), nil }, "key", 3},
+		{"confirmed, but not when it was read", func() { now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 8} }, "key", 4},
+		{"confirmed again", func() { now = now.Add(time.Hour) }, "key", 4},
+		{"nowhere", func() {}, "nowhere", 5},
+		{"nowhere, later", func() { now = now.Add(time.Hour) }, "nowhere", 6},
+		{"changed while it was read", func() {
+			now, seen = now.Add(time.Hour), &[events.Partitions]int64{3: 9}
+			during = func() { seen = &[events.Partitions]int64{3: 10} }
+		}, "key", 7},
+		{"and so is read again", func() { now, during = now.Add(time.Hour), func() {} }, "key", 8},
+		{"forgotten", c.forget, "key", 9},
+	} {
+		step.do()
+		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {
+			t.Errorf("%s: load %d of %d, want %d: %v", step.what, got, loads, step.loads, err)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 )
 
 // unavailable marks an error of the database as one that the caller may try again.
@@ -33,10 +34,10 @@ type Keys struct {
 	cache[[32]byte, keyAndTenant]
 }
 
-func newKeys(pool *pgxpool.Pool, now func() time.Time, loads seats) *Keys {
+func newKeys(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
 	return &Keys{cache[[32]byte, keyAndTenant]{
 		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
-		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) },
+		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, home: homeOfKey,
 		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {
 			leave, err := loads.take(ctx)
 			if err != nil {
@@ -46,6 +47,14 @@ func newKeys(pool *pgxpool.Pool, now func() time.Time, loads seats) *Keys {
 			return loadKey(ctx, pool, hash)
 		},
 	}}
+}
+
+// homeOfKey is where a key and its tenant change; of what is no key it is nowhere.
+func homeOfKey(_ [32]byte, v keyAndTenant) (int16, bool) {
+	if v.key == nil {
+		return 0, false
+	}
+	return events.PartitionOf(v.key.TenantID), true
 }
 
 // Find implements commands.Keyring.

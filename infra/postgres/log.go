@@ -28,6 +28,8 @@ type LogConfig struct {
 	Logger      *slog.Logger
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
+	// Catalogue, where it is set, saves reading keys and subscriptions again and again.
+	Catalogue CatalogueSeen
 }
 
 // Log is the event log in PostgreSQL. It implements commands.UsageLog,
@@ -55,6 +57,9 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
+	if cfg.Catalogue == nil {
+		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -76,8 +81,8 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
 	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
-	l.histories = newHistories(pool, cfg.Now, l.loads)
-	l.keys = newKeys(pool, cfg.Now, l.loads)
+	l.histories = newHistories(pool, cfg.Now, cfg.Catalogue, l.loads)
+	l.keys = newKeys(pool, cfg.Now, cfg.Catalogue, l.loads)
 	for range cfg.Writers {
 		w := newWriter(l)
 		l.writers = append(l.writers, w)

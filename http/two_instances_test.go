@@ -1,0 +1,62 @@
+package http_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// What is changed on one instance holds on another within a second, also where that
+// one is asked all the time and keeps what it knows for as long as nothing changes.
+func TestChangesHoldOnAnotherInstanceWithinASecond(t *testing.T) {
+	w := newWorld(t)
+	other := *w
+	other.grants = projections.NewGrantCache(w.pool, w.pool)
+	var err error
+	other.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
+	w.must(err)
+	t.Cleanup(other.log.Close)
+	other.serve(other.server())
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- other.grants.Run(ctx) }()
+	defer func() { stop(); w.must(<-done) }()
+	w.catalogue()
+	a := w.party("A")
+	w.fold()
+	check := call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}
+	within := func(what string, status int) {
+		t.Helper()
+		for began := time.Now(); ; {
+			sent := time.Since(began)
+			got := other.do(check)
+			if got.status == status {
+				return
+			}
+			if sent > time.Second {
+				t.Fatalf("%s: %d %s a second later", what, got.status, got.body)
+			}
+		}
+	}
+	for range 3 {
+		within("as it was made", 200)
+		for kept := time.Now(); time.Since(kept) < 900*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+			other.want(200, check)
+		}
+		tenant := "/api/v1/tenants/" + a.id
+		w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"SUSPENDED"}`})
+		within("suspended", 403)
+		w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"ACTIVE"}`})
+		within("active again", 200)
+		old := a.keyID
+		a.key, a.keyID = w.key(a.id, nil, "entitlements:read")
+		w.do(call{method: "DELETE", path: tenant + "/api-keys/" + old, key: bootstrap})
+		within("revoked", 401)
+		check.key = a.key
+	}
+}

@@ -1,0 +1,89 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// cutter is a way to the database that can be cut.
+type cutter struct {
+	mu    sync.Mutex
+	away  bool
+	conns []net.Conn
+}
+
+var errAway = &net.OpError{Op: "dial", Err: errors.New("the database is away")}
+
+func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return nil, errAway
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	c.conns = append(c.conns, conn)
+	return conn, err
+}
+
+func (c *cutter) cut(away bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = away
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// What is kept is answered from for a second after the database went away, and then
+// no longer: 503, until it is back.
+func TestChecksFailClosed(t *testing.T) {
+	way := &cutter{}
+	var grants *projections.GrantCache
+	var behind *pgxpool.Pool
+	w := newWorld(t, func(s *http.Server) {
+		config := s.Reads.Pool.Config()
+		config.ConnConfig.DialFunc = way.dial
+		var err error
+		behind, err = pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(behind.Close)
+		grants = projections.NewGrantCache(behind, behind)
+		s.Reads = &projections.Reads{Pool: behind, Grants: grants, Now: time.Now}
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- grants.Run(ctx) }()
+	defer func() { stop(); w.must(<-done) }()
+	w.catalogue()
+	a := w.party("A")
+	w.fold()
+	w.must(grants.Confirm(ctx))
+	check := call{method: "GET", path: "/api/v1/entitlements/api_calls/check", key: a.key}
+	list := call{method: "GET", path: "/api/v1/entitlements", key: a.key}
+	w.want(200, check)
+	for range 2 {
+		way.cut(true)
+		gone := time.Now()
+		if got := w.do(check); got.status != 200 && time.Since(gone) < 500*time.Millisecond {
+			t.Errorf("what was confirmed just now is not used: %d %s", got.status, got.body)
+		}
+		time.Sleep(time.Until(gone.Add(1100 * time.Millisecond)))
+		for _, c := range []call{check, list, {"POST", "/api/v1/entitlements/check", a.key, nil, `{"features":[{"feature":"sso"}]}`}} {
+			w.refused(w.do(c), 503, "unavailable")
+		}
+		way.cut(false)
+		w.want(200, check)
+	}
+}

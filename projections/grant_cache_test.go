@@ -1,0 +1,315 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// A generation of the market's shows this much more than the one before it, so that
+// an answer tells which one it is from.
+const perGeneration = 1_000_000
+
+// market is tenants whose usage and limits change while others check them.
+type market struct {
+	*scene
+	mu      sync.Mutex
+	tenants []*trader
+	shown   int // generations that a flip has begun to show, and
+	settled int // has shown before the last Confirm
+}
+
+// trader is a tenant with what the log holds of it. The n-th version of its
+// subscription has the limit 10n.
+type trader struct {
+	id       uuid.UUID
+	sub      domain.Subscription
+	usage    []used
+	versions []int64 // positions of the subscription's versions
+	floor    int64   // all of it up to here was folded before the last Confirm
+	floorAt  int     // the version then
+}
+
+type used struct {
+	at     int64
+	amount int64
+}
+
+func newMarket(s *scene, tenants int) *market {
+	m := &market{scene: s}
+	for i := range tenants {
+		t := &trader{id: newID()}
+		t.sub = domain.Subscription{ID: newID(), TenantID: t.id, Plan: "p", Status: domain.SubscriptionActive, CreatedAt: may}
+		m.tenants = append(m.tenants, t)
+		m.change(t)
+		m.use(t, int64(1000*(i+1)))
+	}
+	s.settle()
+	m.confirm()
+	return m
+}
+
+// change gives a tenant the next version of its subscription.
+func (m *market) change(t *trader) {
+	t.sub.Entitlements = []domain.Grant{quota("calls", int64(10*(len(t.versions)+1)), domain.LimitSoft, domain.ResetMonthly)}
+	subject := events.SubscriptionChanged
+	if len(t.versions) == 0 {
+		subject = events.SubscriptionCreated
+		m.history(t.id, may, &t.sub)
+		t.versions = append(t.versions, m.head(t.id).Number)
+		return
+	}
+	at := m.append(say(t.id, subject, events.Counts{}, t.sub))[0].Number
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.versions = append(t.versions, at)
+}
+
+// use notes what is used before anybody can be told of it.
+func (m *market) use(t *trader, amount int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.append(usage(t.id, newID().String(), "calls", amount, may))[0].Number
+	t.usage = append(t.usage, used{at, amount})
+}
+
+// flip shows a new generation.
+func (m *market) flip() {
+	m.Helper()
+	m.mu.Lock()
+	m.shown++
+	m.mu.Unlock()
+	m.must(second(m.pool.Exec(context.Background(), `
+		WITH old AS (SELECT generation, flip FROM projection_pointers WHERE projection = 'entitlement_reads' AND live),
+		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1, 'entitlement_reads/v1' FROM old),
+		grants AS (INSERT INTO entitlement_grants SELECT o.generation + 1, g.tenant_id, g.feature, g.subscription_id, g.type, g.unit, g."limit", g.limit_behavior, g.reset_period, g.on_ingest
+			FROM entitlement_grants g, old o WHERE g.generation = o.generation),
+		used AS (INSERT INTO entitlement_usage SELECT o.generation + 1, u.tenant_id, u.feature, u.period_key, u.used + 1000000 FROM entitlement_usage u, old o WHERE u.generation = o.generation),
+		fed AS (INSERT INTO consumer_checkpoints (consumer, generation, partition, epoch, position)
+			SELECT c.consumer, o.generation + 1, c.partition, c.epoch, c.position FROM consumer_checkpoints c, old o WHERE c.consumer = 'meterplex-entitlement-reads' AND c.generation = o.generation),
+		unfed AS (UPDATE consumer_checkpoints c SET joined = false FROM old o WHERE c.consumer = 'meterplex-entitlement-reads' AND c.generation < o.generation),
+		hidden AS (UPDATE projection_pointers SET live = false WHERE projection = 'entitlement_reads')
+		INSERT INTO projection_pointers (projection, tenant_id, generation, flip)
+		SELECT 'entitlement_reads', '00000000-0000-0000-0000-000000000000', generation + 1, flip + 1 FROM old`)))
+}
+
+// confirm has the cache look, and notes what no answer may be older than. What was
+// recorded may not be folded yet.
+func (m *market) confirm() {
+	m.Helper()
+	floors := make([]int64, len(m.tenants))
+	versions := make([]int, len(m.tenants))
+	shown := m.shown
+	for i, t := range m.tenants {
+		c, err := m.reads.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, projections.Wait{})
+		m.must(err)
+		floors[i], versions[i] = c.AsOf.Number, int(*c.Limit/10)
+		// A neighbour's events move the position too; the cache tells the tenant's own.
+		for j := len(t.usage) - 1; j >= 0; j-- {
+			if t.usage[j].at <= floors[i] {
+				floors[i] = t.usage[j].at
+				break
+			}
+		}
+	}
+	m.must(m.cached.Confirm(context.Background()))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settled = shown
+	for i, t := range m.tenants {
+		t.floor, t.floorAt = floors[i], versions[i]
+	}
+}
+
+// look checks a tenant and holds the answer against the log at the position it names.
+func (m *market) look(t *trader) error {
+	m.mu.Lock()
+	floor, floorAt, settled := t.floor, t.floorAt, m.settled
+	asked := t.usage[rand.IntN(len(t.usage))].at
+	m.mu.Unlock()
+	var wait projections.Wait
+	if rand.IntN(3) == 0 {
+		wait.MinPosition = &events.Position{Partition: events.PartitionOf(t.id), Number: asked}
+	}
+	c, err := m.cached.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, wait)
+	if errors.Is(err, projections.ErrProjectionBehind) && asked > floor {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum := int64(0)
+	for _, u := range t.usage {
+		if u.at <= c.AsOf.Number {
+			sum += u.amount
+		}
+	}
+	said, err := strconv.ParseInt(c.Used.String(), 10, 64)
+	generation := int((said - sum) / perGeneration)
+	version := int(*c.Limit / 10)
+	switch {
+	case err != nil:
+		return err
+	case wait.MinPosition != nil && c.AsOf.Number < asked:
+		return fmt.Errorf("asked for %d, answered at %d", asked, c.AsOf.Number)
+	case said != sum+perGeneration*int64(generation) || generation < settled || generation > m.shown:
+		return fmt.Errorf("used %d at %d, where the log says %d; generations %d to %d", said, c.AsOf.Number, sum, settled, m.shown)
+	case c.AsOf.Number < floor:
+		return fmt.Errorf("answered at %d after %d was confirmed", c.AsOf.Number, floor)
+	case version < floorAt || version < len(t.versions) && t.versions[version] <= c.AsOf.Number:
+		return fmt.Errorf("version %d of the subscription at %d, of %v; %d was confirmed", version, c.AsOf.Number, t.versions, floorAt)
+	}
+	return nil
+}
+
+// P9, and what asOfPosition and minPosition promise: whatever is recorded, folded,
+// flipped and asked for at the same time, each answer is what the log says at the
+// position that it names, of that tenant alone, and none is older than what was
+// confirmed or asked for.
+func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
+	s := newScene(t)
+	ctx, stop := context.WithCancel(context.Background())
+	running := make(chan error, 1)
+	go func() { running <- s.cached.Grants.Run(ctx) }()
+	defer func() { stop(); s.must(<-running) }()
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMarket(s, 3)
+		var faults sync.Map
+		done := make(chan struct{})
+		var checking sync.WaitGroup
+		for range 3 {
+			checking.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					if err := m.look(m.tenants[rand.IntN(len(m.tenants))]); err != nil {
+						faults.Store(err.Error(), true)
+						return
+					}
+				}
+			})
+		}
+		for range rapid.IntRange(4, 10).Draw(rt, "steps") {
+			who := m.tenants[rapid.IntRange(0, len(m.tenants)-1).Draw(rt, "tenant")]
+			switch rapid.SampledFrom([]string{"use", "use", "use", "change", "validate", "fold", "fold", "flip"}).Draw(rt, "step") {
+			case "use":
+				m.use(who, rapid.Int64Range(1, 9).Draw(rt, "amount"))
+			case "change":
+				m.change(who)
+			case "validate":
+				m.drain(m.validating)
+			case "fold":
+				m.drain(m.validating, m.entitling)
+				m.confirm()
+			case "flip":
+				m.flip()
+				m.confirm()
+			}
+		}
+		close(done)
+		checking.Wait()
+		faults.Range(func(fault, _ any) bool { rt.Fatal(fault); return false })
+	})
+}
+
+// What is kept of one tenant is shown to no other, whatever is asked.
+func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	neighbour := tenantIn(events.PartitionOf(tenant))
+	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
+	s.settle()
+	for range 2 { // read, then kept
+		own, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{})
+		if err != nil || !own.Allowed {
+			t.Fatalf("%+v %v", own, err)
+		}
+		for _, v := range []projections.Viewer{tenantEyes(neighbour), {}} {
+			for _, of := range []uuid.UUID{tenant, neighbour} {
+				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, projections.Wait{})
+				if err != nil || c.Allowed || c.Limit != nil {
+					t.Errorf("%v is told of %v: %+v %v", v, of, c, err)
+				}
+			}
+		}
+	}
+}
+
+// Neither unknown features nor a warm cache cost a statement, and a period that
+// ends ends what is kept of it.
+func TestCachedChecksCostNoStatement(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, newID(), tenant)
+	s.must(err)
+	s.append(usage(tenant, "e", "calls", 7, may))
+	s.settle()
+	check := func(feature string) projections.Check {
+		c, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, feature, 1, projections.Wait{})
+		s.must(err)
+		return c
+	}
+	check("calls")
+	check("unknown")
+	before, began := s.pool.Stat().AcquireCount(), time.Now()
+	for i := range 10_000 {
+		if c := check("calls"); c.Used.String() != "7" {
+			t.Fatalf("%+v", c)
+		}
+		if c := check(fmt.Sprint("unknown", i)); c.Reason != projections.ReasonFeatureNotFound {
+			t.Fatalf("%+v", c)
+		}
+	}
+	// One look for each 100 ms, since nothing runs the feed here.
+	if took, taken := time.Since(began), s.pool.Stat().AcquireCount()-before; taken > 1+int64(took/(100*time.Millisecond)) {
+		t.Errorf("%d connections were taken in %v", taken, took)
+	}
+	s.now = may.AddDate(0, 1, 0)
+	if c := check("calls"); c.Used.String() != "0" || !c.ResetAt.Equal(may.AddDate(0, 2, 0)) {
+		t.Errorf("a new month begins at nothing: %+v", c)
+	}
+}
+
+// However many tenants ask, what is kept is bounded.
+func TestKeptGrantsAreBounded(t *testing.T) {
+	s := newScene(t)
+	grants := make([]domain.Grant, 999)
+	for i := range grants {
+		grants[i] = grant(fmt.Sprintf("f%03d", i), domain.ResetNever)
+	}
+	tenants := make([]uuid.UUID, 12)
+	for i := range tenants {
+		tenants[i] = tenantIn(3)
+		s.subscribe(tenants[i], may, grants...)
+	}
+	s.settle()
+	for range 2 {
+		for _, tenant := range tenants {
+			list, err := s.cached.Entitlements(t.Context(), tenantEyes(tenant), tenant, projections.Wait{})
+			if err != nil || len(list.Data) != len(grants) {
+				t.Fatalf("%d grants %v", len(list.Data), err)
+			}
+		}
+	}
+	if kept := s.cached.Grants.Kept(); kept != 10 {
+		t.Errorf("%d tenants are kept, of whom 10 have room", kept)
+	}
+}

@@ -1,0 +1,299 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+const (
+	// feedEvery is how often the feed looks while checks are asked for.
+	feedEvery = 50 * time.Millisecond
+	// maxUnconfirmed is how old a look may be for an answer without another one.
+	maxUnconfirmed = 100 * time.Millisecond
+	// confirmedFor is how long what was confirmed is used while the database does not answer.
+	confirmedFor = time.Second
+	// askedWithin is how long the feed goes on looking after the last check.
+	askedWithin = time.Second
+	// feedTime bounds a look, feedPatience how long an answer that may do without waits for it.
+	feedTime = 500 * time.Millisecond
+	feedPatience = 50 * time.Millisecond
+	// feedSpan bounds how much of a partition's log is looked through for tenants;
+	// where more was folded between two looks, all of the partition is forgotten.
+	feedSpan = 8192
+)
+
+// grantFeed follows what the projection folds.
+type grantFeed struct {
+	mu        sync.Mutex
+	look      *grantLook // under way
+	flip      int
+	confirmed atomicTime // when the last look that succeeded began
+	catalogue atomic.Pointer[[events.Partitions]int64]
+	features  struct {
+		mu    sync.Mutex
+		known map[string]bool // nil: not known
+		at    int64           // the last change of the platform's catalogue that known holds
+	}
+}
+
+// grantLook is one look at the database.
+type grantLook struct {
+	began time.Time
+	done  chan struct{}
+	err   error
+}
+
+// atomicTime is a time since the cache began; 0 is never.
+type atomicTime struct{ atomic.Int64 }
+
+func (t *atomicTime) before(began, oldest time.Time) bool {
+	at := t.Load()
+	return at == 0 || began.Add(time.Duration(at)).Before(oldest)
+}
+
+// Run keeps the feed at its pace while checks are asked for, and is idle otherwise.
+func (c *GrantCache) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.asked.wake:
+		}
+		for pace := feedEvery; !c.asked.last.before(c.began, time.Now().Add(-askedWithin)); {
+			if err := c.confirmSince(ctx, time.Now()); err != nil {
+				pace = maxUnconfirmed // those who ask are told
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pace):
+			}
+		}
+	}
+}
+
+// Confirm looks at what has been folded until now: what is answered afterwards is no
+// older. An error means that it is not known.
+func (c *GrantCache) Confirm(ctx context.Context) error {
+	if err := c.confirmSince(ctx, time.Now()); err != nil {
+		return err
+	}
+	c.forgetOvertaken()
+	return nil
+}
+
+// Catalogue tells, for each partition, the last event of the catalogue at the last
+// look; nil where that did not begin within a time. It never waits.
+func (c *GrantCache) Catalogue(within time.Duration) *[events.Partitions]int64 {
+	now := time.Now()
+	c.isAsked(now)
+	if c.feed.confirmed.before(c.began, now.Add(-within)) {
+		return nil
+	}
+	return c.feed.catalogue.Load()
+}
+
+// isAsked keeps the feed looking.
+func (c *GrantCache) isAsked(now time.Time) {
+	if c.asked.last.before(c.began, now.Add(-askedWithin/4)) {
+		c.asked.last.Store(int64(now.Sub(c.began)) + 1)
+		select {
+		case c.asked.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// confirmed lets an answer pass that is new enough.
+func (c *GrantCache) confirmed(ctx context.Context) error {
+	now := time.Now()
+	c.isAsked(now)
+	if !c.feed.confirmed.before(c.began, now.Add(-maxUnconfirmed)) {
+		return nil
+	}
+	still := !c.feed.confirmed.before(c.began, now.Add(-confirmedFor+feedPatience))
+	if still {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, feedPatience)
+		defer cancel()
+	}
+	if err := c.confirmSince(ctx, now.Add(-maxUnconfirmed)); err != nil && !still {
+		return fmt.Errorf("%w: %w", errUnconfirmed, err)
+	}
+	return nil
+}
+
+// confirmSince waits for a look that began at oldest or later. Who asks while one
+// is under way waits for the same.
+func (c *GrantCache) confirmSince(ctx context.Context, oldest time.Time) error {
+	for c.feed.confirmed.before(c.began, oldest) {
+		c.feed.mu.Lock()
+		l := c.feed.look
+		if l == nil {
+			l = &grantLook{began: time.Now(), done: make(chan struct{})}
+			c.feed.look = l
+			go c.take(context.WithoutCancel(ctx), l)
+		}
+		c.feed.mu.Unlock()
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if l.err != nil {
+			return l.err
+		}
+	}
+	return nil
+}
+
+// grantStep is what a look saw of a partition: where the projection is, who was
+// changed since the look before, and the last change of the catalogue there.
+type grantStep struct {
+	partition int16
+	folded    int64
+	catalogue int64
+	changed   []uuid.UUID
+	told      bool // changed is complete
+}
+
+// $1 and $2 say how far the feed knows each partition, $3 where anything is kept.
+// All generations that have joined stand at the same position.
+const readGrantFeed = `
+SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
+       CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
+         SELECT array_agg(DISTINCT l.tenant_id) FROM event_log_rows l
+         WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position) END,
+       (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads')
+FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) AS k (partition, position, kept)
+JOIN log_heads h ON h.partition = k.partition
+CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
+  WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`
+
+// Planning anew each time takes longer than the look. The plan that is kept goes
+// along primary keys, however small a table was when it was made.
+const (
+	keepPlans    = `SET LOCAL plan_cache_mode = force_generic_plan`
+	alongIndexes = `SET LOCAL enable_seqscan = off`
+)
+
+// take looks once. Looks come one after the other.
+func (c *GrantCache) take(ctx context.Context, l *grantLook) {
+	ctx, cancel := context.WithTimeout(ctx, feedTime)
+	defer cancel()
+	steps, flip, err := c.step(ctx)
+	if err == nil && len(steps) != events.Partitions {
+		err = fmt.Errorf("follow entitlements: %w", errNoStanding)
+	}
+	if err == nil {
+		c.apply(ctx, steps, flip, int64(l.began.Sub(c.began))+1)
+		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)
+	}
+	c.feed.mu.Lock()
+	c.feed.look = nil
+	c.feed.mu.Unlock()
+	l.err = err
+	close(l.done)
+}
+
+func (c *GrantCache) step(ctx context.Context) (steps []grantStep, flip int, err error) {
+	var partitions [events.Partitions]int16
+	var folded [events.Partitions]int64
+	var kept [events.Partitions]bool
+	for i := range c.partitions {
+		p := &c.partitions[i]
+		p.mu.RLock()
+		partitions[i], folded[i], kept[i] = int16(i), p.folded, len(p.kept)+len(p.running) > 0
+		p.mu.RUnlock()
+	}
+	nothing := func(pgx.Rows) error { return nil }
+	err = c.looks.snapshot(ctx, Viewer{Operator: true}, query{keepPlans, nil, nothing}, query{alongIndexes, nil, nothing},
+		query{readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, each(func(rows pgx.Rows) error {
+			var s grantStep
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &flip)
+			steps = append(steps, s)
+			return err
+		})})
+	return steps, flip, err
+}
+
+// apply takes in what a look saw. What it was not told of a partition may be
+// anything, and a checkpoint that went back is that of another database.
+func (c *GrantCache) apply(ctx context.Context, steps []grantStep, flip int, at int64) {
+	reloads := 0
+	flipped := flip != c.feed.flip
+	c.feed.flip = flip
+	catalogue := new([events.Partitions]int64)
+	for i := range steps {
+		s := &steps[i]
+		p := &c.partitions[s.partition]
+		p.mu.Lock()
+		switch {
+		case flipped || s.folded < p.folded:
+			p.forget(never)
+		case !s.told:
+			p.forget(s.folded)
+		default:
+			for _, g := range p.changed(s.changed, s.folded, at) {
+				if reloads++; reloads <= maxReloads {
+					c.start(ctx, p, g.tenant, g.from)
+				}
+			}
+		}
+		p.folded = s.folded
+		p.mu.Unlock()
+		catalogue[s.partition] = s.catalogue
+		if s.partition == events.PartitionOf(events.Platform) {
+			c.sawCatalogue(s.catalogue)
+		}
+	}
+	c.feed.catalogue.Store(catalogue)
+}
+
+func (c *GrantCache) sawCatalogue(position int64) {
+	f := &c.feed.features
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at != position {
+		f.known = nil
+	}
+}
+
+const readFeatures = `
+SELECT h.topic_positions[6], f.lookup_key
+FROM log_heads h LEFT JOIN features f ON true WHERE h.partition = $1`
+
+// knownFeatures gives the keys of all features, so that asking for what there is
+// not costs no statement either.
+func (c *GrantCache) knownFeatures(ctx context.Context) (map[string]bool, error) {
+	f := &c.feed.features
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known != nil {
+		return f.known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, feedTime)
+	defer cancel()
+	known, at := make(map[string]bool), int64(0)
+	err := c.looks.snapshot(ctx, Viewer{Operator: true}, query{readFeatures, []any{events.PartitionOf(events.Platform)}, each(func(rows pgx.Rows) error {
+		var key *string
+		err := rows.Scan(&at, &key)
+		if key != nil {
+			known[*key] = true
+		}
+		return err
+	})})
+	if err != nil {
+		return nil, fmt.Errorf("read the features: %w", err)
+	}
+	f.known, f.at = known, at
+	return known, nil
+}

@@ -1,0 +1,218 @@
+package projections_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// holdUp keeps the next load, once it has read its snapshot, from coming back.
+type holdUp struct {
+	next            chan struct{} // holds one where a load is to be held
+	held, letItCome chan struct{}
+}
+
+type holdUpKey struct{}
+
+func (h *holdUp) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (h *holdUp) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (h *holdUp) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (h *holdUp) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "entitlement_grants") {
+			return context.WithValue(ctx, holdUpKey{}, true)
+		}
+	}
+	return ctx
+}
+
+func (h *holdUp) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if ctx.Value(holdUpKey{}) == nil {
+		return
+	}
+	select {
+	case <-h.next:
+		close(h.held)
+		<-h.letItCome
+	default:
+	}
+}
+
+// race is a market of one tenant, whose loads can be held up.
+type race struct {
+	*market
+	who   *trader
+	up    *holdUp
+	reads *projections.Reads // with a cache, empty at first
+}
+
+func newRace(t *testing.T) *race {
+	r := &race{market: newMarket(newScene(t), 1), up: &holdUp{next: make(chan struct{}, 1)}}
+	r.who = r.tenants[0]
+	config := r.pool.Config()
+	config.ConnConfig.Tracer = r.up
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	r.must(err)
+	t.Cleanup(pool.Close)
+	r.reads = &projections.Reads{Pool: pool, Now: r.scene.reads.Now}
+	r.empty()
+	return r
+}
+
+func (r *race) empty() { r.reads.Grants = projections.NewGrantCache(r.reads.Pool, r.reads.Pool) }
+
+// says is what a check answers.
+func (r *race) says(ctx context.Context, reads *projections.Reads, w projections.Wait) string {
+	r.Helper()
+	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
+	r.must(err)
+	return c.Used.String() + " of " + strconv.FormatInt(*c.Limit, 10)
+}
+
+// cachedSays fails where the check waits for a load that is held.
+func (r *race) cachedSays() string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return r.says(ctx, r.reads, projections.Wait{})
+}
+
+func (r *race) tableSays() string {
+	r.Helper()
+	return r.says(context.Background(), r.scene.reads, projections.Wait{})
+}
+
+// hold has a check load, and keeps the load from coming back until release is
+// called, which tells what that check said.
+func (r *race) hold() (release func() string) {
+	r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
+	r.up.next <- struct{}{}
+	said := make(chan string, 1)
+	held := r.up.letItCome
+	letItCome := sync.OnceFunc(func() { close(held) })
+	r.Cleanup(letItCome) // or closing the pool waits for the load
+	go func() { said <- r.says(context.Background(), r.reads, projections.Wait{}) }()
+	<-r.up.held
+	return func() string {
+		letItCome()
+		return <-said
+	}
+}
+
+// crowd is more of a neighbour's than a look looks through.
+func (r *race) crowd() {
+	neighbour := tenantIn(events.PartitionOf(r.who.id))
+	for range 9 {
+		batch := make([]events.Pending, 1000)
+		for i := range batch {
+			batch[i] = usage(neighbour, newID().String(), "calls", 1, may)
+		}
+		r.append(batch...)
+	}
+	r.use(r.who, 9)
+}
+
+// What changes while a load is on its way back is seen by whoever asks after the
+// change was confirmed, also where the load comes back last.
+func TestALoadThatIsOvertakenIsNotKept(t *testing.T) {
+	r := newRace(t)
+	for what, change := range map[string]func(){
+		"usage":                          func() { r.use(r.who, 7) },
+		"subscription":                   func() { r.change(r.who) },
+		"flip":                           r.flip,
+		"more than a look looks through": r.crowd,
+	} {
+		for _, askedMeanwhile := range []bool{true, false} {
+			r.empty()
+			before, release := r.tableSays(), r.hold()
+			change()
+			r.settle()
+			r.must(r.reads.Confirm(t.Context()))
+			after := r.tableSays()
+			if askedMeanwhile {
+				if got := r.cachedSays(); got != after || after == before {
+					t.Errorf("%s: while a load was held %s, want %s, not %s", what, got, after, before)
+				}
+			}
+			if got := release(); got != before {
+				t.Errorf("%s: the load brought %s, want %s", what, got, before)
+			}
+			if got := r.cachedSays(); got != after {
+				t.Errorf("%s: after the load came back %s, want %s; asked meanwhile: %v", what, got, after, askedMeanwhile)
+			}
+		}
+	}
+}
+
+// A position that is asked for is not answered by a load that began before it, and
+// what is older is not kept over what is newer.
+func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
+	r := newRace(t)
+	r.use(r.who, 3)
+	r.drain(r.validating)
+	release := r.hold()
+	r.drain(r.entitling) // at best before the feed looks again, and tells the load of it
+	at := events.Position{Partition: events.PartitionOf(r.who.id), Number: r.who.usage[len(r.who.usage)-1].at}
+	answered := make(chan string, 1)
+	go func() { answered <- r.says(context.Background(), r.reads, projections.Wait{MinPosition: &at}) }()
+	select {
+	case got := <-answered:
+		if got != r.tableSays() {
+			t.Errorf("at %s %s, want %s", at, got, r.tableSays())
+		}
+	case <-time.After(10 * time.Second):
+		t.Errorf("who asked for %s waits for a load that began before it", at)
+	}
+	release()
+	if got := r.cachedSays(); got != r.tableSays() {
+		t.Errorf("what is older was kept over what is newer: %s, want %s", got, r.tableSays())
+	}
+}
+
+// What the feed saw overtaken is told while it is read again, but no longer than an
+// answer may be behind, also where the
+// reading takes long.
+func TestWhatIsOvertakenIsToldForAMomentOnly(t *testing.T) {
+	r := newRace(t)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.reads.Grants.Run(ctx) }()
+	defer func() { stop(); r.must(<-done) }()
+	for range 5 {
+		before := r.cachedSays()
+		if got := r.cachedSays(); got != before {
+			t.Fatalf("%s, then %s", before, got)
+		}
+		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
+		r.up.next <- struct{}{}
+		released := make(chan struct{})
+		time.AfterFunc(300*time.Millisecond, func() { close(r.up.letItCome); close(released) })
+		r.use(r.who, 3)
+		r.drain(r.validating)
+		r.drain(r.entitling)
+		folded := time.Now()
+		after := r.tableSays()
+		for r.cachedSays() != after {
+			if late := time.Since(folded); late > 2*time.Second {
+				t.Fatalf("%v later still %s", late, before)
+			}
+		}
+		select {
+		case <-r.up.held:
+		case <-r.up.next: // it was read before it could be held
+		}
+		<-released
+	}
+}
