@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 )
 
 const (
@@ -34,16 +33,18 @@ type submission struct {
 	done   chan error
 }
 
-// writer commits the submissions of its partitions in groups: what comes while
-// one group commits makes the next. There is no timer; the commit is the timer.
+// writer commits submissions in groups: what comes while one group commits makes
+// the next. There is no timer; the commit is the timer.
 type writer struct {
-	log   *Log
-	queue chan *submission
-	hot   map[int16]time.Time // until when a partition is probed first
+	log     *Log
+	queue   chan *submission
+	shared  bool                // takes small submissions of all partitions; see shared.go
+	carried []*submission       // belong to the next group
+	hot     map[int16]time.Time // until when a partition is probed first
 }
 
-func newWriter(l *Log) *writer {
-	return &writer{log: l, queue: make(chan *submission, maxQueued), hot: map[int16]time.Time{}}
+func newWriter(l *Log, shared bool) *writer {
+	return &writer{log: l, shared: shared, queue: make(chan *submission, maxQueued), hot: map[int16]time.Time{}}
 }
 
 // Submit implements commands.UsageLog.
@@ -69,9 +70,8 @@ func (l *Log) enqueue(ctx context.Context, s *submission) error {
 	if l.closed {
 		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
 	}
-	w := l.writers[int(events.PartitionOf(s.tenant))%len(l.writers)]
 	select {
-	case w.queue <- s:
+	case l.writerOf(s).queue <- s:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
@@ -79,54 +79,53 @@ func (l *Log) enqueue(ctx context.Context, s *submission) error {
 }
 
 func (w *writer) run() {
-	var carried *submission
 	for {
-		first := carried
-		carried = nil
-		if first == nil {
-			s, ok := <-w.queue
-			if !ok {
-				return
-			}
-			first = s
+		group, ok := w.gather()
+		if !ok {
+			return
 		}
-		group := []*submission{first}
-		group, carried = w.gather(group)
 		w.commit(group)
 	}
 }
 
-// gather adds what waits already, up to the bound; what would pass it is carried
-// over to the next group.
-func (w *writer) gather(group []*submission) ([]*submission, *submission) {
-	rows := len(group[0].batch)
-	for {
-		select {
-		case s, ok := <-w.queue:
-			if !ok {
-				return group, nil
-			}
-			if rows += len(s.batch); rows > maxGroupRows {
-				return group, s
-			}
-			group = append(group, s)
-		default:
-			return group, nil
+// gather waits for a submission and adds what waits beside it, up to the bound;
+// what would pass it is carried over to the next group. It is over when the queue
+// is closed and empty.
+func (w *writer) gather() (group []*submission, ok bool) {
+	group, w.carried = w.carried, nil
+	if len(group) == 0 {
+		s, ok := <-w.queue
+		if !ok {
+			return nil, false
 		}
+		group = append(group, s)
 	}
+	rows := 0
+	for _, s := range group {
+		rows += len(s.batch)
+	}
+	for w.waiting() {
+		s := <-w.queue
+		if rows += len(s.batch); rows > maxGroupRows {
+			w.carried = append(w.carried, s)
+			break
+		}
+		group = append(group, s)
+	}
+	return group, true
 }
 
 // commit appends a group and answers everybody in it. A commit that was not
 // answered is not guessed at: the group is appended again with a look at the keys
 // first. That look waits for the head's lock, which the unanswered transaction
 // holds until it is durable or gone.
-func (w *writer) commit(group []*submission) {
-	g := newGroup(w.log, group)
+func (w *writer) commit(subs []*submission) {
+	g := newGroup(w.log, subs)
 	probing := g.mustProbe || w.isHot(g.partitions)
 	deadline := time.Now().Add(resolveFor)
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		err := w.attempt(ctx, g, probing)
+		err := w.attempt(ctx, g, probing, w.shared && attempt == 0)
 		cancel()
 		if err == nil {
 			g.answer(nil)
@@ -156,11 +155,7 @@ func (w *writer) hopeless(err error) bool {
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
-func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
-	origin, err := w.log.originsOf(ctx, g.pending)
-	if err != nil {
-		return err
-	}
+func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) error {
 	conn, err := w.log.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
@@ -170,9 +165,20 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if probing {
 		planning = planAnewSQL
 	}
-	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning)
+	lock := lockHeadsSQL
+	if skip {
+		lock = lockFreeHeadsSQL
+	}
+	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning, lock)
 	if err != nil {
 		return err
+	}
+	if len(hs) < len(g.partitions) {
+		w.passOn(g.leave(hs))
+	}
+	origin, err := w.log.originsOf(ctx, g.pending)
+	if err != nil {
+		return errors.Join(err, rollback(conn.Conn()))
 	}
 	if err := g.decide(ctx, conn.Conn(), hs, origin, probing); err != nil {
 		return errors.Join(err, rollback(conn.Conn()))
