@@ -186,10 +186,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) erro
 	if len(g.rows) == 0 {
 		return rollback(conn.Conn())
 	}
-	if err := writeRows(ctx, conn.Conn(), g.rows); err != nil {
-		return errors.Join(err, rollback(conn.Conn()))
+	err = finish(ctx, conn.Conn(), g.rows, hs)
+	if sqlState(err) != "" && !conn.Conn().IsClosed() {
+		err = errors.Join(err, rollback(conn.Conn()))
 	}
-	return commitHeads(ctx, conn.Conn(), hs)
+	return err
 }
 
 func rollback(conn *pgx.Conn) error {
@@ -197,29 +198,6 @@ func rollback(conn *pgx.Conn) error {
 	defer cancel()
 	_, err := conn.Exec(ctx, "rollback")
 	return err
-}
-
-// commitHeads moves the heads and commits in one round trip. It has its own time:
-// a context that ends while COMMIT is on its way would leave the outcome open.
-func commitHeads(ctx context.Context, conn *pgx.Conn, hs heads) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	b := &pgx.Batch{}
-	b.Queue(updateHeadsSQL, hs.updateArgs()...)
-	b.Queue("commit")
-	res := conn.SendBatch(ctx, b)
-	if _, err := res.Exec(); err != nil {
-		closeErr := res.Close()
-		return classifyCommit(errors.Join(fmt.Errorf("moving heads: %w", err), closeErr))
-	}
-	tag, err := res.Exec()
-	if closeErr := res.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil && tag.String() != "COMMIT" {
-		return fmt.Errorf("the transaction was rolled back by the server (%s)", tag)
-	}
-	return classifyCommit(err)
 }
 
 func (w *writer) isHot(partitions []int16) bool {
