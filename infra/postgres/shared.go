@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -25,14 +26,44 @@ func (l *Log) ownWriter(s *submission) *writer {
 	return l.writers[int(events.PartitionOf(s.tenant))%len(l.writers)]
 }
 
-// waiting tells whether a submission is in the queue. The shared writer lets those
-// who are about to submit go first: a turn of what can run now, no timer, nothing
-// where nobody is about.
-func (w *writer) waiting() bool {
-	if len(w.queue) == 0 && w.shared {
+// A crowd is so many events in one group that those who are answered are about to
+// send again: the next group waits for as many, for linger at most. Who sends alone
+// or among few never waits.
+const (
+	crowd  = 16
+	linger = time.Millisecond
+)
+
+// patience ends the wait for a crowd, where one is waited for.
+func (w *writer) patience() (ends <-chan time.Time, calm func() bool) {
+	if !w.shared || w.last < crowd {
+		return nil, func() bool { return false }
+	}
+	t := time.NewTimer(linger)
+	return t.C, t.Stop
+}
+
+// next gives another submission for a group of so many rows, nil where the group is
+// complete. The shared writer lets those who are about to submit go first: a turn
+// of what can run now, nothing where nobody is about.
+func (w *writer) next(rows int, patience <-chan time.Time) *submission {
+	if w.shared && len(w.queue) == 0 {
 		runtime.Gosched()
 	}
-	return len(w.queue) > 0
+	select {
+	case s := <-w.queue:
+		return s
+	default:
+	}
+	if patience == nil || rows >= w.last {
+		return nil
+	}
+	select {
+	case s := <-w.queue:
+		return s
+	case <-patience:
+		return nil
+	}
 }
 
 // leave takes the submissions out of a group whose heads somebody else has, so

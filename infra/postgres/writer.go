@@ -34,12 +34,13 @@ type submission struct {
 }
 
 // writer commits submissions in groups: what comes while one group commits makes
-// the next. There is no timer; the commit is the timer.
+// the next. The commit is the timer; a crowd is waited for (see shared.go).
 type writer struct {
 	log     *Log
 	queue   chan *submission
 	shared  bool                // takes small submissions of all partitions; see shared.go
 	carried []*submission       // belong to the next group
+	last    int                 // rows of the last group
 	hot     map[int16]time.Time // until when a partition is probed first
 }
 
@@ -93,26 +94,32 @@ func (w *writer) run() {
 // is closed and empty.
 func (w *writer) gather() (group []*submission, ok bool) {
 	group, w.carried = w.carried, nil
+	rows := rowsOf(group)
 	if len(group) == 0 {
 		s, ok := <-w.queue
 		if !ok {
 			return nil, false
 		}
-		group = append(group, s)
+		group, rows = append(group, s), len(s.batch)
 	}
-	rows := 0
-	for _, s := range group {
-		rows += len(s.batch)
-	}
-	for w.waiting() {
-		s := <-w.queue
-		if rows += len(s.batch); rows > maxGroupRows {
+	patience, calm := w.patience()
+	defer calm()
+	for s := w.next(rows, patience); s != nil; s = w.next(rows, patience) {
+		if rows+len(s.batch) > maxGroupRows {
 			w.carried = append(w.carried, s)
 			break
 		}
-		group = append(group, s)
+		group, rows = append(group, s), rows+len(s.batch)
 	}
+	w.last = rows
 	return group, true
+}
+
+func rowsOf(group []*submission) (rows int) {
+	for _, s := range group {
+		rows += len(s.batch)
+	}
+	return rows
 }
 
 // commit appends a group and answers everybody in it. A commit that was not
