@@ -23,7 +23,7 @@ const (
 	// askedWithin is how long the feed goes on looking after the last check.
 	askedWithin = time.Second
 	// feedTime bounds a look, feedPatience how long an answer that may do without waits for it.
-	feedTime = 500 * time.Millisecond
+	feedTime     = 500 * time.Millisecond
 	feedPatience = 50 * time.Millisecond
 	// feedSpan bounds how much of a partition's log is looked through for tenants;
 	// where more was folded between two looks, all of the partition is forgotten.

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 )
 
 // Bounds of what waits for one writer. Those of rows and bytes bound memory, the
@@ -80,7 +79,15 @@ func (q *queueLoad) enter(s *submission) error {
 		return err
 	}
 	q.bytes.Add(s.bytes)
+	s.load = q
 	return nil
+}
+
+// add counts a submission in that was admitted elsewhere.
+func (q *queueLoad) add(s *submission) {
+	q.rows.Add(int64(len(s.batch)))
+	q.bytes.Add(s.bytes)
+	s.load = q
 }
 
 // leave counts a submission out, once it is answered.
@@ -109,14 +116,11 @@ func sizeOf(batch []commands.Submitted) (bytes int64) {
 	return bytes
 }
 
-// Admit implements commands.UsageLog.
+// Admit implements commands.UsageLog. What is small goes through another queue
+// first, which is asked when it is known to be small.
 func (l *Log) Admit(tenant uuid.UUID) error {
-	q := l.writerOf(tenant).load
+	q := l.ownWriter(tenant).load
 	return q.check(q.rows.Load(), 0, 0)
-}
-
-func (l *Log) writerOf(tenant uuid.UUID) *writer {
-	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
 }
 
 // Queue is what waits to be committed.
@@ -127,7 +131,7 @@ type Queue struct {
 
 // Queue tells what waits now.
 func (l *Log) Queue() (all Queue) {
-	for _, w := range l.writers {
+	for _, w := range append(l.writers[:len(l.writers):len(l.writers)], l.shared) {
 		rows := w.load.rows.Load()
 		all.Rows += rows
 		all.Bytes += w.load.bytes.Load()

@@ -60,7 +60,7 @@ func isOverloaded(err error) bool {
 func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	load := l.writerOf(tenant).load
+	load := l.ownWriter(tenant).load
 	load.longest = 30 * time.Millisecond
 	let := holdHead(t, pool, events.PartitionOf(tenant))
 	first := make(chan error, 1)
@@ -96,7 +96,7 @@ func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
 func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	load := l.writerOf(tenant).load
+	load := l.ownWriter(tenant).load
 	load.longest = time.Hour
 	const callers, size = 40, 1000
 	batches := make([][]commands.Submitted, callers)

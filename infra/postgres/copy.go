@@ -41,38 +41,50 @@ const postgresEpoch = 946684800_000_000
 // a row.
 type rowSource struct {
 	rows  []row
-	piece []byte // encoded
+	piece []byte // encoded, behind room for a message's header
 	read  int    // of the piece
 	done  bool
 }
+
+// copyHeader is that of a message: its type and length.
+const copyHeader = 5
 
 // pieceSize is what a COPY sends at once.
 const pieceSize = 60_000
 
 func newRowSource(rows []row) *rowSource {
-	size := len(copySignature)
+	size := copyHeader + len(copySignature)
 	for i := 0; i < len(rows) && size < pieceSize; i++ {
 		size += len(rows[i].Payload) + rowSize
 	}
-	return &rowSource{rows: rows, piece: append(make([]byte, 0, size), copySignature...)}
+	return &rowSource{rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
 }
 
 // rowSize is more than what a row takes beside its body.
 const rowSize = 300
 
-// Read implements io.Reader.
-func (s *rowSource) Read(p []byte) (int, error) {
-	if s.read == len(s.piece) {
-		if s.done {
-			return 0, io.EOF
-		}
-		s.piece, s.read = s.piece[:0], 0
+// next encodes a piece in the place of the one before; done tells that it is the last.
+func (s *rowSource) next() []byte {
+	if s.read > 0 {
+		s.piece = s.piece[:copyHeader]
 	}
 	for len(s.piece) < pieceSize && len(s.rows) > 0 {
 		s.piece, s.rows = encodeRow(s.piece, &s.rows[0]), s.rows[1:]
 	}
-	if len(s.rows) == 0 && !s.done {
+	if len(s.rows) == 0 {
 		s.piece, s.done = binary.BigEndian.AppendUint16(s.piece, 0xffff), true
+	}
+	s.read = copyHeader
+	return s.piece
+}
+
+// Read implements io.Reader.
+func (s *rowSource) Read(p []byte) (int, error) {
+	if s.read == 0 || s.read == len(s.piece) {
+		if s.done {
+			return 0, io.EOF
+		}
+		s.next()
 	}
 	n := copy(p, s.piece[s.read:])
 	s.read += n

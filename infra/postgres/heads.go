@@ -30,6 +30,9 @@ type heads map[int16]*head
 const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at FROM log_heads
  WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`
 
+// lockFreeHeadsSQL leaves out the heads that somebody else has.
+const lockFreeHeadsSQL = lockHeadsSQL + ` SKIP LOCKED`
+
 func scanHeads(rows pgx.Rows) (heads, error) {
 	defer rows.Close()
 	hs := heads{}
@@ -51,12 +54,13 @@ const (
 	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
 )
 
-// beginLocked starts a transaction and locks the heads in one round trip.
-func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16, planning string) (heads, error) {
+// beginLocked starts a transaction and locks the heads in one round trip: all of
+// them, or with lockFreeHeadsSQL those that are free.
+func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16, planning, lock string) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
-	b.Queue(lockHeadsSQL, partitions)
+	b.Queue(lock, partitions)
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
 	for range 2 {
@@ -69,7 +73,7 @@ func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16, planni
 		return nil, fmt.Errorf("locking heads: %w", err)
 	}
 	hs, err := scanHeads(rows)
-	if err == nil && len(hs) != len(partitions) {
+	if err == nil && lock == lockHeadsSQL && len(hs) != len(partitions) {
 		err = fmt.Errorf("locking heads: %d rows for %d partitions", len(hs), len(partitions))
 	}
 	if err != nil {

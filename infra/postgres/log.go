@@ -19,7 +19,7 @@ import (
 // LogConfig says how the log is written.
 type LogConfig struct {
 	Producer events.Producer
-	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers
+	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers; small submissions by one more
 	// LongestWait is how long a submission may have to wait for its writer, as
 	// estimated, before it is refused at once; 0: half a second.
 	LongestWait time.Duration
@@ -44,9 +44,11 @@ type Log struct {
 	changes seats
 	loads   seats // of keys and histories
 	writers []*writer
+	shared  *writer      // of small submissions, ahead of writers
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
-	wg      sync.WaitGroup
+	wg      sync.WaitGroup // of writers
+	ahead   sync.WaitGroup // of shared
 }
 
 // NewLog makes sure of the epoch, then starts the writers. Close ends them.
@@ -84,10 +86,12 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	l.histories = newHistories(pool, cfg.Now, cfg.Catalogue, l.loads)
 	l.keys = newKeys(pool, cfg.Now, cfg.Catalogue, l.loads)
 	for range cfg.Writers {
-		w := newWriter(l)
+		w := newWriter(l, false)
 		l.writers = append(l.writers, w)
 		l.wg.Go(w.run)
 	}
+	l.shared = newWriter(l, true)
+	l.ahead.Go(l.shared.run)
 	return l, nil
 }
 
@@ -101,6 +105,8 @@ func (l *Log) Close() {
 	l.closed = true
 	l.mu.Unlock()
 	if !already {
+		close(l.shared.queue)
+		l.ahead.Wait() // it passes on to the writers
 		for _, w := range l.writers {
 			close(w.queue)
 		}

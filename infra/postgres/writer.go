@@ -36,17 +36,20 @@ type submission struct {
 	done   chan error
 }
 
-// writer commits the submissions of its partitions in groups: what comes while
-// one group commits makes the next. There is no timer; the commit is the timer.
+// writer commits submissions in groups: what comes while one group commits makes
+// the next. The commit is the timer; a crowd is waited for (see shared.go).
 type writer struct {
-	log   *Log
-	queue chan *submission
-	load  *queueLoad
-	hot   map[int16]time.Time // until when a partition is probed first
+	log     *Log
+	queue   chan *submission
+	load    *queueLoad
+	shared  bool                // takes small submissions of all partitions; see shared.go
+	carried []*submission       // belong to the next group
+	last    int                 // rows of the last group
+	hot     map[int16]time.Time // until when a partition is probed first
 }
 
-func newWriter(l *Log) *writer {
-	return &writer{log: l, queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
+func newWriter(l *Log, shared bool) *writer {
+	return &writer{log: l, shared: shared, queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
 }
 
 // Submit implements commands.UsageLog.
@@ -73,11 +76,15 @@ func (l *Log) enqueue(s *submission) error {
 	if l.closed {
 		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
 	}
-	w := l.writerOf(s.tenant)
+	w, own := l.writerOf(s), l.ownWriter(s.tenant)
+	if w != own { // it may be passed on there
+		if err := own.load.check(own.load.rows.Load(), int64(len(s.batch)), s.bytes); err != nil {
+			return err
+		}
+	}
 	if err := w.load.enter(s); err != nil {
 		return err
 	}
-	s.load = w.load
 	select {
 	case w.queue <- s:
 		return nil
@@ -88,56 +95,61 @@ func (l *Log) enqueue(s *submission) error {
 }
 
 func (w *writer) run() {
-	var carried *submission
 	for {
-		first := carried
-		carried = nil
-		if first == nil {
-			s, ok := <-w.queue
-			if !ok {
-				return
-			}
-			first = s
+		group, ok := w.gather()
+		if !ok {
+			return
 		}
-		group := []*submission{first}
-		group, carried = w.gather(group)
 		w.commit(group)
 	}
 }
 
-// gather adds what waits already, up to the bound; what would pass it is carried
-// over to the next group.
-func (w *writer) gather(group []*submission) ([]*submission, *submission) {
-	rows := len(group[0].batch)
-	for {
-		select {
-		case s, ok := <-w.queue:
-			if !ok {
-				return group, nil
-			}
-			if rows += len(s.batch); rows > maxGroupRows {
-				return group, s
-			}
-			group = append(group, s)
-		default:
-			return group, nil
+// gather waits for a submission and adds what waits beside it, up to the bound;
+// what would pass it is carried over to the next group. It is over when the queue
+// is closed and empty.
+func (w *writer) gather() (group []*submission, ok bool) {
+	group, w.carried = w.carried, nil
+	rows := rowsOf(group)
+	if len(group) == 0 {
+		s, ok := <-w.queue
+		if !ok {
+			return nil, false
 		}
+		group, rows = append(group, s), len(s.batch)
 	}
+	patience, calm := w.patience()
+	defer calm()
+	for s := w.next(rows, patience); s != nil; s = w.next(rows, patience) {
+		if rows+len(s.batch) > maxGroupRows {
+			w.carried = append(w.carried, s)
+			break
+		}
+		group, rows = append(group, s), rows+len(s.batch)
+	}
+	w.last = rows
+	return group, true
+}
+
+func rowsOf(group []*submission) (rows int) {
+	for _, s := range group {
+		rows += len(s.batch)
+	}
+	return rows
 }
 
 // commit appends a group and answers everybody in it. A commit that was not
 // answered is not guessed at: the group is appended again with a look at the keys
 // first. That look waits for the head's lock, which the unanswered transaction
 // holds until it is durable or gone.
-func (w *writer) commit(group []*submission) {
-	g := newGroup(w.log, group)
+func (w *writer) commit(subs []*submission) {
+	g := newGroup(w.log, subs)
 	w.load.begin()
 	defer func() { w.load.end(len(g.members)) }()
 	probing := g.mustProbe || w.isHot(g.partitions)
 	deadline := time.Now().Add(resolveFor)
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		err := w.attempt(ctx, g, probing)
+		err := w.attempt(ctx, g, probing, w.shared && attempt == 0)
 		cancel()
 		if err == nil {
 			g.answer(nil)
@@ -167,11 +179,7 @@ func (w *writer) hopeless(err error) bool {
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
-func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
-	origin, err := w.log.originsOf(ctx, g.pending)
-	if err != nil {
-		return err
-	}
+func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) error {
 	conn, err := w.log.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
@@ -181,9 +189,20 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if probing {
 		planning = planAnewSQL
 	}
-	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning)
+	lock := lockHeadsSQL
+	if skip {
+		lock = lockFreeHeadsSQL
+	}
+	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning, lock)
 	if err != nil {
 		return err
+	}
+	if len(hs) < len(g.partitions) {
+		w.passOn(g.leave(hs))
+	}
+	origin, err := w.log.originsOf(ctx, g.pending)
+	if err != nil {
+		return errors.Join(err, rollback(conn.Conn()))
 	}
 	if err := g.decide(ctx, conn.Conn(), hs, origin, probing); err != nil {
 		return errors.Join(err, rollback(conn.Conn()))
@@ -191,10 +210,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if len(g.rows) == 0 {
 		return rollback(conn.Conn())
 	}
-	if err := writeRows(ctx, conn.Conn(), g.rows); err != nil {
-		return errors.Join(err, rollback(conn.Conn()))
+	err = finish(ctx, conn.Conn(), g.rows, hs)
+	if sqlState(err) != "" && !conn.Conn().IsClosed() {
+		err = errors.Join(err, rollback(conn.Conn()))
 	}
-	return commitHeads(ctx, conn.Conn(), hs)
+	return err
 }
 
 func rollback(conn *pgx.Conn) error {
@@ -202,29 +222,6 @@ func rollback(conn *pgx.Conn) error {
 	defer cancel()
 	_, err := conn.Exec(ctx, "rollback")
 	return err
-}
-
-// commitHeads moves the heads and commits in one round trip. It has its own time:
-// a context that ends while COMMIT is on its way would leave the outcome open.
-func commitHeads(ctx context.Context, conn *pgx.Conn, hs heads) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	b := &pgx.Batch{}
-	b.Queue(updateHeadsSQL, hs.updateArgs()...)
-	b.Queue("commit")
-	res := conn.SendBatch(ctx, b)
-	if _, err := res.Exec(); err != nil {
-		closeErr := res.Close()
-		return classifyCommit(errors.Join(fmt.Errorf("moving heads: %w", err), closeErr))
-	}
-	tag, err := res.Exec()
-	if closeErr := res.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil && tag.String() != "COMMIT" {
-		return fmt.Errorf("the transaction was rolled back by the server (%s)", tag)
-	}
-	return classifyCommit(err)
 }
 
 func (w *writer) isHot(partitions []int16) bool {

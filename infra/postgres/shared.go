@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// smallRows is how many events a submission may have that goes through the shared
+// writer. A commit costs about the same for one row as for some dozen: what is
+// small shares it across partitions. What is large pays for itself, and would keep
+// the small ones waiting.
+const smallRows = 16
+
+// writerOf is who commits a submission: the shared writer, or that of its
+// partition. Partitions are kept in order by their heads' locks, not by this.
+func (l *Log) writerOf(s *submission) *writer {
+	if len(s.batch) <= smallRows {
+		return l.shared
+	}
+	return l.ownWriter(s.tenant)
+}
+
+func (l *Log) ownWriter(tenant uuid.UUID) *writer {
+	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
+}
+
+// A crowd is so many events in one group that those who are answered are about to
+// send again: the next group waits for as many, for linger at most. Who sends alone
+// or among few never waits.
+const (
+	crowd  = 16
+	linger = time.Millisecond
+)
+
+// patience ends the wait for a crowd, where one is waited for.
+func (w *writer) patience() (ends <-chan time.Time, calm func() bool) {
+	if !w.shared || w.last < crowd {
+		return nil, func() bool { return false }
+	}
+	t := time.NewTimer(linger)
+	return t.C, t.Stop
+}
+
+// next gives another submission for a group of so many rows, nil where the group is
+// complete. The shared writer lets those who are about to submit go first: a turn
+// of what can run now, nothing where nobody is about.
+func (w *writer) next(rows int, patience <-chan time.Time) *submission {
+	if w.shared && len(w.queue) == 0 {
+		runtime.Gosched()
+	}
+	select {
+	case s := <-w.queue:
+		return s
+	default:
+	}
+	if patience == nil || rows >= w.last {
+		return nil
+	}
+	select {
+	case s := <-w.queue:
+		return s
+	case <-patience:
+		return nil
+	}
+}
+
+// leave takes the submissions out of a group whose heads somebody else has, so
+// that one partition's wait is not everybody's.
+func (g *group) leave(hs heads) (left []*submission) {
+	var kept []*submission
+	for _, s := range g.subs {
+		if hs[events.PartitionOf(s.tenant)] == nil {
+			left = append(left, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	*g = *newGroup(g.log, kept)
+	return left
+}
+
+// passOn gives submissions to the writers of their partitions, which wait for
+// heads. It must not wait itself, since it is called with heads locked: what a
+// full queue does not take is in the next group.
+func (w *writer) passOn(left []*submission) {
+	for _, s := range left {
+		own := w.log.ownWriter(s.tenant)
+		before := s.load
+		own.load.add(s)
+		select {
+		case own.queue <- s:
+			before.leave(s)
+		default:
+			own.load.leave(s)
+			s.load = before
+			w.carried = append(w.carried, s)
+		}
+	}
+}

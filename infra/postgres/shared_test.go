@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// tenantsApart makes tenants that live in partitions of their own.
+func tenantsApart(n int) []uuid.UUID {
+	var list []uuid.UUID
+	taken := map[int16]bool{}
+	for len(list) < n {
+		id := uuid.Must(uuid.NewV7())
+		if p := events.PartitionOf(id); !taken[p] {
+			taken[p] = true
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenants := tenantsApart(6)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := lockHeads(t.Context(), tx, []int16{events.PartitionOf(tenants[0])}); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan error, 1)
+	go func() {
+		_, err := l.Submit(t.Context(), tenants[0], []commands.Submitted{usage(tenants[0], "held", 1)})
+		held <- err
+	}()
+	began := time.Now()
+	var all sync.WaitGroup
+	for i, tenant := range tenants[1:] {
+		if int(events.PartitionOf(tenant))%len(l.writers) == int(events.PartitionOf(tenants[0]))%len(l.writers) {
+			continue // a writer waits for all of its group's heads
+		}
+		all.Go(func() {
+			for n := range 20 {
+				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("events of other partitions waited %v for a head that somebody else had", took)
+	}
+	select {
+	case err := <-held:
+		t.Fatalf("an event was stored past a lock: %v", err)
+	default:
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Small and large submissions are committed by different writers: the same events
+// in both are stored once, while heads are held now and then.
+func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenants := tenantsApart(5)
+	const size = 3 * smallRows
+	var appended atomic.Int64
+	send := func(tenant uuid.UUID, batch []commands.Submitted) {
+		places, err := l.Submit(t.Context(), tenant, batch)
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range places {
+			switch places[i].Status {
+			case commands.Appended:
+				appended.Add(1)
+			case commands.Duplicate:
+			default:
+				t.Errorf("status %v", places[i].Status)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for _, tenant := range tenants {
+		batch := func() (b []commands.Submitted) {
+			for n := range size {
+				b = append(b, usage(tenant, fmt.Sprint("e", n), n+1))
+			}
+			return b
+		}
+		all.Go(func() { send(tenant, batch()) })
+		for range 2 {
+			all.Go(func() {
+				for _, s := range batch() {
+					send(tenant, []commands.Submitted{s})
+				}
+			})
+		}
+		all.Go(func() {
+			for range 10 { // somebody else appends, too
+				tx, err := pool.Begin(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := lockHeads(t.Context(), tx, []int16{events.PartitionOf(tenant)}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(3 * time.Millisecond)
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := appended.Load(); n != size*int64(len(tenants)) {
+		t.Errorf("%d events of %d were answered as new", n, size*len(tenants))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log`); n != size*len(tenants) {
+		t.Errorf("%d events of %d are in the log", n, size*len(tenants))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM (SELECT position, row_number() OVER (PARTITION BY partition ORDER BY position) AS n FROM event_log) p WHERE position <> n`); n != 0 {
+		t.Errorf("%d positions are not dense", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM log_heads h WHERE position <> (SELECT count(*) FROM event_log l WHERE l.partition = h.partition) OR accepted <> position`); n != 0 {
+		t.Errorf("%d heads do not say what the log holds", n)
+	}
+}
