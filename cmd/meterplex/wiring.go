@@ -36,11 +36,13 @@ type node struct {
 	instance string
 	commit   string
 	pool     *pgxpool.Pool
+	carrying *pgxpool.Pool // of the relay and the consumers that every event passes
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
 	pipe     *pipe
 	notifier *relay.Notifier
 	wakes    *wakes
+	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	// What usage is added up by: every version that a generation may be bound to,
@@ -96,7 +98,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -108,8 +110,13 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 
 // open connects what the roles share; close undoes as much of it as there is.
 func (n *node) open(ctx context.Context) (err error) {
-	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: 24, ApplicationName: "meterplex"}
+	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: 16, ApplicationName: "meterplex"}
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	carrying := db
+	carrying.MaxConns, carrying.KeepPlans = 10, true
+	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
 		return err
 	}
 	if n.cfg.DatabaseReadURL != "" {
@@ -121,7 +128,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended,
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
@@ -136,6 +143,12 @@ func (n *node) appended(partitions []int16) {
 	n.wakes.all()
 }
 
+// followed is appended for consumers.
+func (n *node) followed(partitions []int16) {
+	n.notifier.Followed(partitions)
+	n.wakes.all()
+}
+
 func (n *node) close() (err error) {
 	if n.log != nil {
 		n.log.Close()
@@ -143,7 +156,7 @@ func (n *node) close() (err error) {
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
-	for _, pool := range []*pgxpool.Pool{n.replica, n.pool} {
+	for _, pool := range []*pgxpool.Pool{n.replica, n.carrying, n.pool} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -215,16 +228,20 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 
 func (n *node) relay() *relay.Relay {
 	return &relay.Relay{
-		Pool: n.pool, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
-		Now: time.Now, Wake: n.notifier.Wake(), Logger: n.logger, Observe: n.metrics.Relay(),
+		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Logger: n.logger, Observe: n.metrics.Relay(),
 	}
 }
 
 // startConsumer runs a consumer on a router of its own, so that one that waits
 // for something keeps no other waiting.
 func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
+	pool := n.pool
+	if c.Hot {
+		pool = n.carrying
+	}
 	r := &projections.Runner{
-		Pool: n.pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.appended,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
 	}
 	if c.Topic == 0 {
 		g.Go(func() error { return r.Follow(ctx, n.wakes.add()) })
