@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,9 @@ func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *Bat
 	if left == 0 {
 		left = r.Consumer.MaxPerPartition * events.Partitions
 	}
+	if r.Consumer.Topic == 0 {
+		return r.stretches(ctx, tx, lanes, left, done)
+	}
 	for _, l := range lanes {
 		before := len(chain)
 		chain, err = r.extend(ctx, tx, l, chain, min(left, r.Consumer.MaxPerPartition), done)
@@ -39,6 +43,44 @@ func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *Bat
 			break
 		}
 	}
+	return chain, nil
+}
+
+// stretches makes the chain of a reader of the log itself: what follows each lane's
+// checkpoint, all of it in one statement. What the consumer makes nothing of is
+// passed unread.
+func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most int, done *Batch) ([]events.Envelope, error) {
+	limit := min(r.Consumer.MaxPerPartition, max(most/len(lanes), 1))
+	list := make([]events.Stretch, len(lanes))
+	for i, l := range lanes {
+		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: l.items[0].place.Position.Number}
+	}
+	chain, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the log: %w", err)
+	}
+	slices.SortFunc(chain, func(a, b events.Envelope) int {
+		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
+	})
+	rest := chain
+	for i, l := range lanes {
+		n, to := 0, list[i].UpTo
+		for n < len(rest) && rest[n].Position.Partition == l.partition {
+			n++
+		}
+		if n == limit {
+			to = rest[n-1].Position.Number // there may be more
+		}
+		rest = rest[n:]
+		if to >= list[i].UpTo {
+			l.taken = 1
+		}
+		if to > l.last {
+			done.Passed += int(to-l.last) - n
+			l.last = to
+		}
+	}
+	done.FromLog += len(chain)
 	return chain, nil
 }
 
@@ -169,27 +211,44 @@ func (r *Runner) HealTail(ctx context.Context) error {
 	})
 }
 
-// tailWatch remembers how long checkpoints have stood still below what was relayed.
+// tailWatch remembers how long checkpoints have stood still below what was relayed,
+// and how far all of them have come meanwhile: a consumer that works off a backlog
+// may leave a partition alone for long, and the topic will still bring it.
 type tailWatch struct {
-	after time.Duration
-	seen  [events.Partitions]struct {
+	after   time.Duration
+	moved   int64     // sum of what checkpoints were seen to move
+	movedAt time.Time // when one was seen to
+	seen    [events.Partitions]struct {
 		checkpoint, target int64
 		since              time.Time // zero: not relayed yet
+		due                int64     // moved, when all else that waited then is worked off
 	}
 }
 
+// tailPatience times TailAfter is when a tail is lost whatever moves elsewhere.
+const tailPatience = 6
+
 // lost gives a lane for each partition whose tail is taken for lost at a time.
 func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
+	waiting := int64(0)
+	for _, g := range lags {
+		waiting += g.source - g.checkpoint
+		if was := w.seen[g.partition]; was.target > 0 && g.checkpoint > was.checkpoint {
+			w.moved, w.movedAt = w.moved+g.checkpoint-was.checkpoint, now
+		}
+	}
 	for _, g := range lags {
 		s := &w.seen[g.partition]
 		if s.checkpoint != g.checkpoint || s.target <= g.checkpoint {
 			s.checkpoint, s.target, s.since = g.checkpoint, g.source, time.Time{}
 		}
+		still := now.Sub(s.since)
+		busy := w.moved < s.due && now.Sub(w.movedAt) < w.after
 		switch {
 		case g.relayed < s.target:
 		case s.since.IsZero():
-			s.since = now
-		case now.Sub(s.since) >= w.after:
+			s.since, s.due = now, w.moved+waiting-(g.source-g.checkpoint)
+		case still >= tailPatience*w.after, still >= w.after && !busy:
 			lanes = append(lanes, upTo(g.partition, s.target))
 			s.target = 0
 		}
@@ -232,8 +291,9 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 }
 
 // minRound keeps a stream of hints from becoming a stream of transactions, each of
-// which costs about the same for one event as for a hundred.
-const minRound = 10 * time.Millisecond
+// which costs about the same for one event as for a hundred. Who follows the log is
+// behind it by half of this on the average.
+const minRound = 25 * time.Millisecond
 
 func idle(ctx context.Context, d time.Duration) {
 	if d <= 0 {

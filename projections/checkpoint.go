@@ -94,7 +94,7 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 	var epochs []int32
 	rows := 0
 	for _, l := range lanes {
-		if l.last != l.stand.position {
+		if l.moves() {
 			partitions, rows = append(partitions, l.partition), rows+len(l.stand.fed)
 			was, now = append(was, l.stand.position), append(now, l.last)
 			epochs = append(epochs, r.epochs.owner(l.partition, l.last))

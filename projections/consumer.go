@@ -53,6 +53,9 @@ type Log interface {
 	// ReadTx reads the events of a partition in (after, upTo], of one topic or of
 	// all (0), in the order of their positions, at most limit of them.
 	ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error)
+	// ReadStretchesTx reads stretches of several partitions, of some subjects or,
+	// where none is named, of all: those of each in order, at most limit of each.
+	ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error)
 }
 
 // Consumer names a fold, its source and its bounds.
@@ -60,6 +63,12 @@ type Consumer struct {
 	Name    string
 	Topic   events.Topic // 0: reads the log itself
 	Handler Handler
+	// Subjects are what the handler makes anything of, where it reads the log; none:
+	// all. The rest is passed unread.
+	Subjects []events.Subject
+	// Hot says that every event passes the consumer: it wants sessions that keep
+	// their plans.
+	Hot bool
 	// Projection is what the handler keeps rows of, in generations; "": nothing.
 	// Versions are the fold versions that it can feed them by, the newest last.
 	Projection string

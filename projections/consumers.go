@@ -19,10 +19,13 @@ const (
 // are held while they are appended, and ingest waits for them.
 const maxVerdicts = 1000
 
+// maxRead bounds what a transaction that reads the log holds in memory, over all partitions.
+const maxRead = 8000
+
 // ValidatorConsumer turns recorded usage into verdicts.
 func ValidatorConsumer(newID func() uuid.UUID) Consumer {
 	return Consumer{
-		Name: events.GroupValidator, Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true,
+		Name: events.GroupValidator, Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
 		MaxPerPartition: MaxWithFollowUps, MaxRecords: maxVerdicts,
 	}
 }
@@ -32,8 +35,9 @@ func ValidatorConsumer(newID func() uuid.UUID) Consumer {
 func AggregatorConsumer(newID func() uuid.UUID, folds map[string]UsageFold, newest string) Consumer {
 	versions := slices.DeleteFunc(slices.Sorted(maps.Keys(folds)), func(v string) bool { return v == newest })
 	return Consumer{
-		Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Handler: &UsageAggregates{Folds: folds, NewID: newID}, Parks: true,
-		Projection: ProjectionUsage, Versions: append(versions, newest), MaxPerPartition: MaxWithoutFollowUps,
+		Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Handler: &UsageAggregates{Folds: folds, NewID: newID}, Parks: true, Hot: true,
+		Projection: ProjectionUsage, Versions: append(versions, newest),
+		MaxPerPartition: MaxWithoutFollowUps, MaxRecords: maxRead,
 	}
 }
 
@@ -48,7 +52,8 @@ func DeadLetterConsumer() Consumer {
 // EntitlementConsumer keeps what tenants are granted and have used. It reads the log.
 func EntitlementConsumer() Consumer {
 	return Consumer{
-		Name: events.GroupEntitlements, Handler: &EntitlementReads{},
-		Projection: ProjectionEntitlements, Versions: []string{EntitlementReadsV1}, MaxPerPartition: MaxWithoutFollowUps,
+		Name: events.GroupEntitlements, Handler: &EntitlementReads{}, Subjects: entitlementSubjects(), Hot: true,
+		Projection: ProjectionEntitlements, Versions: []string{EntitlementReadsV1},
+		MaxPerPartition: MaxWithoutFollowUps, MaxRecords: maxRead,
 	}
 }

@@ -105,14 +105,14 @@ func unreadIn(lanes []*lane) map[events.Position]*item {
 
 // foldAll folds a batch, and says of the records of it that could not be read that
 // the log had their events.
-func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
 	unread := len(unreadIn(lanes)) > 0
 	if unread { // appended in parts, so that the heads are taken first, in order
 		if err := holdHeads(ctx, tx, lanes); err != nil {
 			return folded{}, err
 		}
 	}
-	all, err := r.fold(ctx, tx, batch, lanes)
+	all, err := r.fold(ctx, tx, batch, lanes, careful)
 	if err != nil || !unread {
 		return all, err
 	}

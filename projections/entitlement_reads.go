@@ -26,7 +26,18 @@ const (
 )
 
 //go:embed entitlement_reads.sql
-var writeEntitlements string
+var replaceGrants string
+
+// addUsed adds a batch's sums to what was used.
+const addUsed = `
+INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used)
+SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS n (tenant_id, feature, period_key, used)
+ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used`
+
+// planAnew is for what reads grants, which is rare: a plan that a session keeps from
+// when there were none would read all of a generation's.
+const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 
 // EntitlementReads is the handler that keeps what tenants are granted and what
 // they have used of it. It reads the log itself, since grants and usage have to
@@ -70,6 +81,11 @@ type entitlementFold struct {
 	used    map[usedKey]*big.Int
 }
 
+// entitlementSubjects are the events that take makes something of.
+func entitlementSubjects() []events.Subject {
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
+}
+
 // take folds one event. Reaggregated is left out: it is a verdict that the
 // aggregates could not take at first and that was counted here as UsageValidated.
 func (f *entitlementFold) take(e *events.Envelope) error {
@@ -99,7 +115,7 @@ func (f *entitlementFold) use(key usedKey, amount int64) {
 	sum.Add(sum, big.NewInt(amount))
 }
 
-// Apply folds the batch and writes what came of it, in one statement.
+// Apply folds the batch and writes what came of it, each table in one statement.
 func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (Result, error) {
 	granted, err := h.load(ctx, tx, in, batch)
 	if err != nil {
@@ -128,6 +144,9 @@ func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, in Generation, b
 	if len(granted) == 0 {
 		return granted, nil
 	}
+	if _, err := tx.Exec(ctx, planAnew); err != nil {
+		return nil, fmt.Errorf("plan anew: %w", err)
+	}
 	rows, err := tx.Query(ctx, readGrantedBy, in.Number, slices.Collect(maps.Keys(granted)))
 	if err != nil {
 		return nil, fmt.Errorf("read entitlement_grants: %w", err)
@@ -154,12 +173,18 @@ func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, in Generation, 
 		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature), append(c.periods, key.periodKey)
 		c.used = append(c.used, f.used[key].String())
 	}
-	if len(c.replaced) == 0 && len(c.used) == 0 {
+	var b pgx.Batch
+	if len(c.replaced) > 0 {
+		b.Queue(replaceGrants, in.Number, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
+			c.limits, c.behaviors, c.resets, c.onIngest)
+	}
+	if len(c.used) > 0 {
+		b.Queue(addUsed, in.Number, c.users, c.usedFeatures, c.periods, c.used)
+	}
+	if b.Len() == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, writeEntitlements, in.Number, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
-		c.limits, c.behaviors, c.resets, c.onIngest, c.users, c.usedFeatures, c.periods, c.used)
-	if err != nil {
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("write entitlements: %w", err)
 	}
 	return nil

@@ -88,15 +88,19 @@ type folded struct {
 
 // fold gives the batch to the handler and appends what follows from it. Events
 // that cannot be folded become dead letters and leave no other trace.
-func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
 	if len(batch) == 0 {
 		return folded{}, nil
 	}
-	all, err := r.attempt(ctx, tx, batch, lanes)
+	attempt := r.take
+	if careful {
+		attempt = r.attempt
+	}
+	all, err := attempt(ctx, tx, batch, lanes)
 	if err == nil {
 		return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
 	}
-	if !ofData(err) {
+	if !careful || !ofData(err) {
 		return all, err
 	}
 	if err := holdHeads(ctx, tx, lanes); err != nil {
@@ -147,18 +151,27 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 		return folded{}, fmt.Errorf("set a savepoint: %w", err)
 	}
 	defer rollback(ctx, point)
-	result, err := r.applyServing(ctx, point, batch, lanes)
+	all, err := r.take(ctx, point, batch, lanes)
+	if err != nil {
+		return folded{}, err
+	}
+	if err := point.Commit(ctx); err != nil {
+		return folded{}, fmt.Errorf("release a savepoint: %w", err)
+	}
+	return all, nil
+}
+
+// take folds a batch and appends what follows from it.
+func (r *Runner) take(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+	result, err := r.applyServing(ctx, tx, batch, lanes)
 	if err != nil {
 		return folded{}, fmt.Errorf("apply: %w", err)
 	}
 	pending := append(result.FollowUps, r.deadLetters(result.Failed, lanes)...)
 	if len(pending) > 0 {
-		if _, err := r.Log.AppendTx(ctx, point, pending); err != nil {
+		if _, err := r.Log.AppendTx(ctx, tx, pending); err != nil {
 			return folded{}, fmt.Errorf("append what follows: %w", err)
 		}
-	}
-	if err := point.Commit(ctx); err != nil {
-		return folded{}, fmt.Errorf("release a savepoint: %w", err)
 	}
 	return folded{result.Failed, len(pending)}, nil
 }

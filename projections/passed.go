@@ -131,10 +131,9 @@ func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUI
 		case left <= 0:
 			return ErrProjectionBehind
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(min(poll, left)):
+		consumer, position := a.next(src)
+		if err := r.Moves.wait(ctx, consumer, w.MinPosition.Partition, position, min(poll, left), min(pollLast, left)); err != nil {
+			return err
 		}
 	}
 }
@@ -146,6 +145,14 @@ type arrival struct {
 	position int64
 	target   int64 // -1: not known yet
 	wholeLog bool
+}
+
+// next is what has to come next: the verdict, then its fold.
+func (a *arrival) next(src source) (consumer string, position int64) {
+	if a.target < 0 {
+		return events.GroupValidator, a.position
+	}
+	return src.consumer, a.target
 }
 
 func (a *arrival) arrived(s *standing) bool {

@@ -28,6 +28,9 @@ type Reads struct {
 	// Pool does. What it says is true at the position it tells, which may be older.
 	// Entitlements, receipts and the identity always come from Pool.
 	Replica *pgxpool.Pool
+	// Moves, where they are set, tell who waits for a position when to look; without
+	// them, or where the consumers run elsewhere, they poll.
+	Moves *Moves
 	// Folds are the versions of the fold of usage, to tell why figures differ; nil:
 	// UsageFolds. Keep is how long a generation that readers left is kept; 0: DefaultKeep.
 	Folds map[string]UsageFold

@@ -49,6 +49,34 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 	}
 }
 
+func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
+	now := time.Unix(0, 0)
+	w := tailWatch{after: 5 * time.Second}
+	look := func(s int, worked int64) []*lane {
+		source := 50_000 + int64(s)
+		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
+	}
+	for s := range 20 { // partition 1 waits for what the topic holds of partition 2
+		if lost := look(s, int64(s)*2000); len(lost) != 0 {
+			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
+		}
+	}
+	if lost := look(25, 50_001); len(lost) != 1 || lost[0].partition != 1 {
+		t.Errorf("the rest is worked off: %d lanes, want that of partition 1", len(lost))
+	}
+}
+
+func TestATailIsLostInTheEndWhateverElseMoves(t *testing.T) {
+	now := time.Unix(0, 0)
+	w := tailWatch{after: 5 * time.Second}
+	for s := range 32 {
+		lost := w.lost([]lag{{1, 4, 100, 100}, {2, int64(s), 1_000_000, 1_000_000}}, now.Add(time.Duration(s)*time.Second))
+		if got := len(lost) == 1; got != (s == 30) {
+			t.Fatalf("after %d s: %d lanes", s, len(lost))
+		}
+	}
+}
+
 func TestOnlyDataIsDeadLettered(t *testing.T) {
 	for code, want := range map[string]bool{
 		"22P02": true, "23505": true, "54000": true, "P0001": true,

@@ -28,6 +28,7 @@ type Runner struct {
 	// Appended is told, after each commit with follow-ups, in which partitions they
 	// may lie; nil: nobody. It must not block.
 	Appended func(partitions []int16)
+	Moves    *Moves // is told of each commit; nil: nobody
 
 	Poll      time.Duration // of Follow, 0: DefaultPoll
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
@@ -47,6 +48,8 @@ type lane struct {
 	last  int64 // position that was reached
 	taken int   // items that were dealt with
 }
+
+func (l *lane) moves() bool { return l.last != l.stand.position }
 
 // item is a place of the source that is to be reached, with its event where the
 // source brought one that can be read.
@@ -143,9 +146,12 @@ const movedTries = 3
 func (r *Runner) run(ctx context.Context, lanes []*lane) error {
 	for len(lanes) > 0 {
 		began := time.Now()
-		done, err := r.step(ctx, lanes)
+		done, err := r.step(ctx, lanes, false)
 		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
-			done, err = r.step(ctx, lanes) // a generation has joined, or left
+			done, err = r.step(ctx, lanes, false) // a generation has joined, or left
+		}
+		if ofData(err) {
+			done, err = r.step(ctx, lanes, true)
 		}
 		done.Err, done.End = err, time.Now()
 		done.Took = done.End.Sub(began)
@@ -172,8 +178,9 @@ func remaining(lanes []*lane) []*lane {
 }
 
 // step is one transaction: checkpoints locked, as much of each lane as fits
-// folded, follow-ups appended, checkpoints moved.
-func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
+// folded, follow-ups appended, checkpoints moved. Careful, it finds out the events
+// that a batch fails for; without it, it fails with them and needs no savepoints.
+func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (Batch, error) {
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
 		return Batch{}, fmt.Errorf("begin: %w", err)
@@ -187,7 +194,7 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 	if err != nil {
 		return Batch{}, err
 	}
-	if len(chain) == 0 {
+	if !slices.ContainsFunc(lanes, (*lane).moves) {
 		return done, nil // duplicates and the like: nothing moves
 	}
 	done.Applied = chain
@@ -195,7 +202,7 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
 	}
 	done.Passed += len(chain) - len(done.Applied)
-	all, err := r.foldAll(ctx, tx, done.Applied, lanes)
+	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
 	if err != nil {
 		return Batch{}, err
 	}
@@ -213,12 +220,13 @@ func (r *Runner) step(ctx context.Context, lanes []*lane) (Batch, error) {
 // committed tells of what is durable now.
 func (r *Runner) committed(lanes []*lane, done Batch) {
 	r.report(done.Failed)
+	r.Moves.move(r.Consumer.Name, lanes)
 	if done.FollowUps == 0 || r.Appended == nil {
 		return
 	}
 	var partitions []int16
 	for _, l := range lanes {
-		if l.last != l.stand.position {
+		if l.moves() {
 			partitions = append(partitions, l.partition)
 		}
 	}

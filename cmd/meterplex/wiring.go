@@ -37,12 +37,14 @@ type node struct {
 	commit   string
 	pool     *pgxpool.Pool
 	readers  *pgxpool.Pool // for what is asked over HTTP: readers take no connection from what moves events
+	carrying *pgxpool.Pool // of the relay and the consumers that every event passes
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
 	grants   *projections.GrantCache
 	pipe     *pipe
 	notifier *relay.Notifier
 	wakes    *wakes
+	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
 	// What usage is added up by: every version that a generation may be bound to,
@@ -98,7 +100,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -112,6 +114,11 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 func (n *node) open(ctx context.Context) (err error) {
 	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	carrying := db
+	carrying.MaxConns, carrying.KeepPlans = carryingConns, true
+	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
 		return err
 	}
 	db.MaxConns = readConns
@@ -128,7 +135,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Catalogue: n.grants.Catalogue,
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
@@ -138,16 +145,24 @@ func (n *node) open(ctx context.Context) (err error) {
 	return err
 }
 
-// Connections of an instance: of the writers, the relay, the consumers, rebuilds
-// and changes; and of reads.
+// Connections of an instance: of the writers, rebuilds and changes; of the relay and
+// the consumers that every event passes; and of reads. Three instances of them fit
+// into a server of 100.
 const (
-	workConns = 16
-	readConns = 8
+	workConns     = 14
+	carryingConns = 10
+	readConns     = 8
 )
 
 // appended wakes whoever follows the log.
 func (n *node) appended(partitions []int16) {
 	n.notifier.Appended(partitions)
+	n.wakes.all()
+}
+
+// followed is appended for consumers.
+func (n *node) followed(partitions []int16) {
+	n.notifier.Followed(partitions)
 	n.wakes.all()
 }
 
@@ -158,7 +173,7 @@ func (n *node) close() (err error) {
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
-	for _, pool := range []*pgxpool.Pool{n.replica, n.readers, n.pool} {
+	for _, pool := range []*pgxpool.Pool{n.replica, n.readers, n.carrying, n.pool} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -230,16 +245,20 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 
 func (n *node) relay() *relay.Relay {
 	return &relay.Relay{
-		Pool: n.pool, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
-		Now: time.Now, Wake: n.notifier.Wake(), Logger: n.logger, Observe: n.metrics.Relay(),
+		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Logger: n.logger, Observe: n.metrics.Relay(),
 	}
 }
 
 // startConsumer runs a consumer on a router of its own, so that one that waits
 // for something keeps no other waiting.
 func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
+	pool := n.pool
+	if c.Hot {
+		pool = n.carrying
+	}
 	r := &projections.Runner{
-		Pool: n.pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.appended,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
 	}
 	if c.Topic == 0 {
 		g.Go(func() error { return r.Follow(ctx, n.wakes.add()) })

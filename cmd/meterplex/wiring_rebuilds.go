@@ -56,5 +56,5 @@ func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
 }
 
 func (n *node) reads() *projections.Reads {
-	return &projections.Reads{Pool: n.readers, Grants: n.grants, Replica: n.replica, Now: time.Now, Folds: n.folds, Keep: n.cfg.RollbackKeep}
+	return &projections.Reads{Pool: n.readers, Grants: n.grants, Replica: n.replica, Moves: n.moves, Now: time.Now, Folds: n.folds, Keep: n.cfg.RollbackKeep}
 }

@@ -39,9 +39,10 @@ const (
 	commitEvery = 250 * time.Millisecond
 	// commitTimeout bounds the commit that a revoke and a close wait for.
 	commitTimeout = 3 * time.Second
-	// One consumer's buffers: a fetch holds at most so much, compressed.
-	fetchBytes          = 8 << 20
-	fetchPartitionBytes = 1 << 20
+	// One consumer's buffers: a fetch holds at most so much, compressed, which is
+	// some ten batches. One record that is larger comes by itself.
+	fetchBytes          = 2 << 20
+	fetchPartitionBytes = 256 << 10
 	// fetchWait bounds how long a partition that was just assigned waits for a
 	// fetch that was sent without it; a record ends the wait at once.
 	fetchWait = 300 * time.Millisecond

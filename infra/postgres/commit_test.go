@@ -148,7 +148,8 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 	}
 	defer owner.Close()
 	tenant := uuid.Must(uuid.NewV7())
-	stop, killed := make(chan struct{}), 0
+	stop := make(chan struct{})
+	var killed atomic.Int64
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -160,20 +161,20 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 			}
 			if r, err := owner.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' LIMIT 1`); err == nil {
 				n, _ := r.RowsAffected()
-				killed += int(n)
+				killed.Add(n)
 			}
 		}
 	}()
-	for n := 0; n < 300 || (killed == 0 && n < 20_000); n++ {
+	for n := 0; n < 300 || (killed.Load() == 0 && n < 20_000); n++ {
 		if p := submit(t, l, tenant, usage(tenant, fmt.Sprint("e", n), 1)); p[0].Status != commands.Appended {
 			t.Fatalf("event %d: %v", n, p)
 		}
 	}
 	close(stop)
 	<-done
-	if killed == 0 {
+	if killed.Load() == 0 {
 		t.Fatal("no backend was terminated")
 	}
-	t.Logf("%d backends terminated", killed)
+	t.Logf("%d backends terminated", killed.Load())
 	checkDense(t, pool)
 }

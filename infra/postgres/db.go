@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,9 @@ type Config struct {
 	URL             string
 	MaxConns        int32 // 0: 16
 	ApplicationName string
+	// KeepPlans makes each session plan a statement once. It is for the few that
+	// carry events on, thousands of times a minute: see keptPlans.
+	KeepPlans bool
 }
 
 // Open connects a pool whose every session runs under WorkerRole, with durable
@@ -45,6 +49,9 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	pc.MaxConnIdleTime = 5 * time.Minute
 	for name, value := range workerParams(cfg.ApplicationName) {
 		pc.ConnConfig.RuntimeParams[name] = value
+	}
+	if cfg.KeepPlans {
+		maps.Copy(pc.ConnConfig.RuntimeParams, keptPlans())
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
@@ -141,5 +148,16 @@ func workerParams(application string) map[string]string {
 		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
 		// A plan cached while a table was empty must not be kept when it has grown.
 		"plan_cache_mode": "force_custom_plan",
+	}
+}
+
+// keptPlans are for sessions that plan once. To plan took these statements longer
+// than to run. What is kept may have been planned while a table was empty, so that
+// nothing is left to choose from but the keys, one probe for each row asked for:
+// that is right at any size, and all that these statements need.
+func keptPlans() map[string]string {
+	return map[string]string{
+		"plan_cache_mode": "force_generic_plan",
+		"enable_seqscan":  "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_material": "off",
 	}
 }

@@ -26,6 +26,9 @@ type LogConfig struct {
 	Now         func() time.Time
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
+	// Carrying, where it is set, is what ReadStretches reads by: sessions that keep
+	// their plans.
+	Carrying *pgxpool.Pool
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
 	// Catalogue, where it is set, saves reading keys and subscriptions again and again.
@@ -55,6 +58,9 @@ type Log struct {
 func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error) {
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
+	}
+	if cfg.Carrying == nil {
+		cfg.Carrying = pool
 	}
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
@@ -130,7 +136,7 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if err != nil {
 		return nil, err
 	}
-	hs, err := lockHeads(ctx, tx, partitionsOf(pending))
+	hs, err := lockForAppend(ctx, tx, partitionsOf(pending))
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +145,9 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if sqlState(err) != uniqueViolation {
 		return positions, err
 	}
+	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
+		return nil, fmt.Errorf("planning anew: %w", err)
+	}
 	known, err := probe(ctx, tx, pending)
 	if err != nil {
 		return nil, err
@@ -146,7 +155,34 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	return l.tryAppend(ctx, tx, before, pending, origin, known)
 }
 
-// tryAppend writes what is not known yet under a savepoint, then the heads.
+// The savepoint of an append comes after the heads' locks, which it must not give back.
+const (
+	savepointSQL = `SAVEPOINT append`
+	goBackSQL    = `ROLLBACK TO SAVEPOINT append`
+	releaseSQL   = `RELEASE SAVEPOINT append`
+)
+
+// lockForAppend locks the heads and sets the savepoint, in one round trip.
+func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+	b := &pgx.Batch{}
+	b.Queue(lockHeadsSQL, partitions)
+	b.Queue(savepointSQL)
+	res := tx.SendBatch(ctx, b)
+	rows, err := res.Query()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking heads: %w", err), res.Close())
+	}
+	hs, err := scanHeads(rows)
+	if err != nil {
+		return nil, errors.Join(err, res.Close())
+	}
+	if err := res.Close(); err != nil {
+		return nil, fmt.Errorf("setting a savepoint: %w", err)
+	}
+	return hs, nil
+}
+
+// tryAppend writes what is not known yet under the savepoint, then the heads.
 func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
@@ -164,17 +200,16 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []even
 			rows = append(rows, r)
 		}
 	}
-	save, err := tx.Begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("setting a savepoint: %w", err)
+	if err := writeRows(ctx, tx.Conn(), rows); err != nil {
+		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
+			err = errors.Join(err, backErr)
+		}
+		return nil, err
 	}
-	if err := writeRows(ctx, save.Conn(), rows); err != nil {
-		return nil, errors.Join(err, save.Rollback(ctx))
-	}
-	if err := save.Commit(ctx); err != nil {
-		return nil, fmt.Errorf("releasing a savepoint: %w", err)
-	}
-	if _, err := tx.Exec(ctx, updateHeadsSQL, hs.updateArgs()...); err != nil {
+	b := &pgx.Batch{}
+	b.Queue(releaseSQL)
+	b.Queue(updateHeadsSQL, hs.updateArgs()...)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("moving heads: %w", err)
 	}
 	return positions, nil

@@ -37,23 +37,46 @@ func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upT
 
 // One statement for many partitions: planned once, answered in one round trip.
 // LATERAL keeps it a stretch of the key for each.
-const readStretchesSQL = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
+const (
+	stretchesBegin = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
  CROSS JOIN LATERAL (
   ` + readColumns + `
-  WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to ORDER BY l.position LIMIT $4) l`
+  WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to`
+	stretchesEnd = ` ORDER BY l.position LIMIT $4) l`
+
+	readStretchesSQL   = stretchesBegin + stretchesEnd
+	readStretchesOfSQL = stretchesBegin + ` AND l.subject = ANY ($5::smallint[])` + stretchesEnd
+)
 
 // ReadStretches gives the events of several stretches of the log, those of each
 // in order, at most limit of each.
 func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
+	return l.readStretches(ctx, l.cfg.Carrying, readStretchesSQL, stretches, limit)
+}
+
+// ReadStretchesTx is ReadStretches inside a transaction, of some subjects or, where
+// none is named, of all.
+func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
+	if len(of) == 0 {
+		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)
+	}
+	subjects := make([]int16, len(of))
+	for i, s := range of {
+		subjects[i] = int16(s)
+	}
+	return l.readStretches(ctx, tx, readStretchesOfSQL, stretches, limit, subjects)
+}
+
+func (l *Log) readStretches(ctx context.Context, q Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
 	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
 	for i, s := range stretches {
 		partitions[i], after[i], upTo[i] = s.Partition, s.After, s.UpTo
 	}
-	rows, err := l.pool.Query(ctx, readStretchesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partitions, after, upTo, limit)
+	rows, err := q.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, partitions, after, upTo, limit}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, l.pool, rows, func(r *rowReader) int16 { return r.int16() })
+	return l.envelopes(ctx, q, rows, func(r *rowReader) int16 { return r.int16() })
 }
 
 func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {

@@ -17,12 +17,13 @@ type Notifier struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
 	wake   chan struct{}
+	follow chan struct{}
 	tell   chan struct{}
 }
 
 // NewNotifier makes a notifier; Run makes it heard across processes.
 func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
-	return &Notifier{pool: pool, logger: logger, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1)}
+	return &Notifier{pool: pool, logger: logger, wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), tell: make(chan struct{}, 1)}
 }
 
 // Appended is the hook of the log, after each commit. It never blocks.
@@ -30,6 +31,16 @@ func (n *Notifier) Appended([]int16) {
 	hint(n.wake)
 	hint(n.tell)
 }
+
+// Followed is Appended for consumers: what they append follows from what came by
+// the relay.
+func (n *Notifier) Followed([]int16) {
+	hint(n.follow)
+	hint(n.tell)
+}
+
+// FollowUps is what Relay.Followed takes.
+func (n *Notifier) FollowUps() <-chan struct{} { return n.follow }
 
 // Wake is what Relay.Wake takes.
 func (n *Notifier) Wake() <-chan struct{} { return n.wake }

@@ -49,9 +49,13 @@ type Relay struct {
 	NewID     func() uuid.UUID // UUIDv7
 	Now       func() time.Time
 	Wake      <-chan struct{} // a hint that something was appended; may be nil
-	Logger    *slog.Logger
-	Router    []watermill.Option
-	Observe   Observe
+	// Followed is a hint that a consumer of this process appended what follows from
+	// a batch of ours. It is taken at once: batches make a pace by themselves, while
+	// single events, of which Wake tells, wait for others to come along. May be nil.
+	Followed <-chan struct{}
+	Logger   *slog.Logger
+	Router   []watermill.Option
+	Observe  Observe
 
 	LeaseTTL    time.Duration // how long a dead instance's partitions wait (5 s)
 	MaxEvents   int           // in one batch (2000)

@@ -68,8 +68,10 @@ func (s *Subscriber) Close() error {
 const (
 	// pollHeads is the bound on finding new events when no hint comes.
 	pollHeads = 50 * time.Millisecond
-	// minPoll keeps a storm of hints from becoming a storm of queries.
-	minPoll = 4 * time.Millisecond
+	// minPoll keeps a storm of hints from becoming a storm of queries, and a stream
+	// of single events from becoming a batch for each: a batch costs the database,
+	// the broker and the consumers about the same for one event as for a hundred.
+	minPoll = 10 * time.Millisecond
 	// restAfterFault is how long partitions rest when the database did not answer.
 	restAfterFault = 250 * time.Millisecond
 )
@@ -82,7 +84,7 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 	poll := time.NewTimer(0)
 	defer poll.Stop()
 	var polled time.Time
-	stale := false // there may be more than what was seen
+	stale, urgent := false, false // there may be more than what was seen; somebody's batch led to it
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,6 +93,8 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 			stale = true
 		case <-s.Wake:
 			stale = true
+		case <-s.Followed:
+			stale, urgent = true, true
 		case <-s.leases.handed:
 			stale = true
 		case <-s.freed:
@@ -99,12 +103,12 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 		if !stale || len(slots) == cap(slots) && time.Since(polled) < pollHeads {
 			continue // what is known already fills the slots; a freed one comes here again
 		}
-		if early := minPoll - time.Since(polled); early > 0 {
+		if early := minPoll - time.Since(polled); early > 0 && !urgent {
 			poll.Reset(early)
 			continue
 		}
 		s.lookAtHeads(ctx)
-		stale, polled = false, time.Now()
+		stale, urgent, polled = false, false, time.Now()
 		poll.Reset(pollHeads)
 		s.fill(ctx, slots, &batches, out)
 	}

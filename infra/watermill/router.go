@@ -73,12 +73,12 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 
 // A consumer's transaction costs about the same for one record as for a hundred. A
 // batch of fewer than fullBatch records is acknowledged no sooner than batchPace
-// after it came, so that what arrives meanwhile makes the next one larger: at a
-// thousand events a second that is five of them in a transaction instead of one,
-// for 2.5 ms of latency on the average.
+// after it came, so that what arrives meanwhile makes the next one larger. Each
+// millisecond of it costs freshness five (two consumers, out of step with the
+// relay), and saves some 30 µs of each event at a thousand single ones a second.
 const (
 	fullBatch = 100
-	batchPace = 5 * time.Millisecond
+	batchPace = 3 * time.Millisecond
 )
 
 // AddConsumer adds a handler that gets the records of each batch. An error sends

@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// TestKeptPlansReadTheLogByItsKey: what is planned while the log is empty is kept
+// when it has grown.
+func TestKeptPlansReadTheLogByItsKey(t *testing.T) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for name, sql := range map[string]string{"backlog": backlogSQL, "withhold": withholdSQL, "step": stepSQL, "heads": headsSQL} {
+		plan := planned(t, pool, sql)
+		if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Bitmap") {
+			t.Errorf("%s reads all of a table:\n%s", name, plan)
+		}
+		if _, log, found := strings.Cut(plan, "on event_log_rows"); found {
+			if _, condition, _ := strings.Cut(log, "Index Cond: "); !strings.HasPrefix(condition, "((partition = ") || !strings.Contains(condition, `"position" = `) {
+				t.Errorf("%s does not read the log by its key:\n%s", name, plan)
+			}
+		}
+	}
+}
+
+func planned(t *testing.T, pool *pgxpool.Pool, sql string) string {
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	return localtest.Plan(t, conn.Conn(), sql)
+}

@@ -1,0 +1,33 @@
+package projections_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// TestKeptPlansUseTheKeys: what is planned while the tables are empty is kept when
+// they have grown.
+func TestKeptPlansUseTheKeys(t *testing.T) {
+	w := newWorld(t)
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: w.url, KeepPlans: true})
+	w.must(err)
+	t.Cleanup(pool.Close)
+	conn, err := pool.Acquire(t.Context())
+	w.must(err)
+	defer conn.Release()
+	for name, sql := range projections.KeptStatements() {
+		plan := localtest.Plan(t, conn.Conn(), sql)
+		for _, bad := range []string{"Seq Scan", "Bitmap", "Hash Join", "Merge Join", "Materialize"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s: %s in\n%s", name, bad, plan)
+			}
+		}
+		if name == "histories" && !strings.Contains(plan, "Index Cond: (tenant_id = ANY") {
+			t.Errorf("histories are not read by the tenant:\n%s", plan)
+		}
+	}
+}

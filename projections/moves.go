@@ -1,0 +1,100 @@
+package projections
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Moves are how far this process has seen consumers come. They are a hint for
+// who waits for a position: when to look, never what is there. The zero value is ready.
+type Moves struct {
+	mu        sync.Mutex
+	consumers map[string]*[events.Partitions]mark
+}
+
+// mark is where a consumer stands in a partition.
+type mark struct {
+	position int64
+	at       time.Time
+	moved    chan struct{} // closed at the next move; nil: nobody waits
+}
+
+// fresh is for how long a move says that the consumer runs in this process.
+const fresh = time.Second
+
+func (p *Moves) of(consumer string, partition int16) *mark {
+	if p.consumers == nil {
+		p.consumers = make(map[string]*[events.Partitions]mark)
+	}
+	marks := p.consumers[consumer]
+	if marks == nil {
+		marks = new([events.Partitions]mark)
+		p.consumers[consumer] = marks
+	}
+	return &marks[partition]
+}
+
+// move notes where the lanes of a committed transaction have come.
+func (p *Moves) move(consumer string, lanes []*lane) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, l := range lanes {
+		if !l.moves() {
+			continue
+		}
+		m := p.of(consumer, l.partition)
+		m.position, m.at = l.last, now
+		if m.moved != nil {
+			close(m.moved)
+			m.moved = nil
+		}
+	}
+}
+
+// wait returns when the consumer was seen to reach a position, or after a while:
+// poll, or longest where the consumer runs in this process and would be seen. Where
+// it was seen to be there already the caller's look says otherwise, and that decides.
+func (p *Moves) wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
+	_, moved, local := p.look(consumer, partition, position)
+	if local {
+		poll = longest
+	}
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			return nil
+		case <-moved:
+		}
+		var reached bool
+		if reached, moved, _ = p.look(consumer, partition, position); reached {
+			return nil
+		}
+	}
+}
+
+func (p *Moves) look(consumer string, partition int16, position int64) (reached bool, moved <-chan struct{}, local bool) {
+	if p == nil {
+		return false, nil, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.of(consumer, partition)
+	if m.position >= position {
+		return true, nil, false
+	}
+	if m.moved == nil {
+		m.moved = make(chan struct{})
+	}
+	return false, m.moved, time.Since(m.at) < fresh
+}
