@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -73,9 +74,19 @@ func (d *DeadLetters) Bulk(ctx context.Context, by Caller, once Once, ask BulkAs
 		return b.result, err
 	}
 	if b.result, err = b.run(ctx, refs); err != nil || once.Key == "" {
-		return b.result, err
+		return b.result, halfDone(err)
 	}
-	return b.result, b.finish(ctx, once)
+	return b.result, halfDone(b.finish(ctx, once))
+}
+
+// halfDone keeps a refusal of a part from being told as one of the whole: what came
+// before it is done.
+func halfDone(err error) error {
+	var full *Overloaded
+	if errors.As(err, &full) {
+		return fmt.Errorf("%w: the database was busy in the middle of a bulk", ErrUnavailable)
+	}
+	return err
 }
 
 func checkBulk(ask *BulkAsk) *domain.Error {

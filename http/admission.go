@@ -80,8 +80,9 @@ func (c *counter) take(n, bound int64) bool {
 	return true
 }
 
-// requestCost is what a request takes beside its body.
-const requestCost = 16 << 10
+// requestCost is what a request takes beside its body, amply: a tenant's share is
+// then half of the places, too, however small and slow its bodies are.
+const requestCost = 32 << 10
 
 // charge is what one request holds of the memory that all may have, and of the
 // share that its tenant may: one that sends slowly and much keeps no others out.

@@ -62,7 +62,7 @@ func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *P
 		return nil
 	}
 	return newProblem("rate_limited", "The tenant is over its rate; nothing of the batch was taken, send it again later").
-		retry(int(math.Ceil(wait.Seconds())))
+		retry(max(1, int(math.Ceil(wait.Seconds()))))
 }
 
 // admitBacklog refuses while more events wait to be published than may.

@@ -46,14 +46,28 @@ func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *Bat
 	return chain, nil
 }
 
+// maxStretch bounds what one statement goes through of a partition, however little
+// of it is wanted: the checkpoints are locked meanwhile.
+const maxStretch = 50_000
+
+// tellLost tells, once a second, of a position up to which the log is said to reach
+// and which is not there. Its partition stands; the others go on.
+func (r *Runner) tellLost(p events.Position) {
+	now := time.Now().Unix()
+	if r.toldLost.Swap(now) != now {
+		r.Logger.Error("the log has lost its tail: its head is beyond its last event", "consumer", r.Consumer.Name, "position", p)
+	}
+}
+
 // stretches makes the chain of a reader of the log itself: what follows each lane's
 // checkpoint, all of it in one statement. What the consumer makes nothing of is
-// passed unread.
+// passed unread, but for the end of each stretch: where that is missing, the log has
+// lost its tail, and a checkpoint must not say that it was read.
 func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most int, done *Batch) ([]events.Envelope, error) {
 	limit := min(r.Consumer.MaxPerPartition, max(most/len(lanes), 1))
 	list := make([]events.Stretch, len(lanes))
 	for i, l := range lanes {
-		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: l.items[0].place.Position.Number}
+		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
 	}
 	chain, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
 	if err != nil {
@@ -64,15 +78,17 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 	})
 	rest := chain
 	for i, l := range lanes {
-		n, to := 0, list[i].UpTo
+		n, to := 0, l.last
 		for n < len(rest) && rest[n].Position.Partition == l.partition {
+			to = rest[n].Position.Number
 			n++
 		}
-		if n == limit {
-			to = rest[n-1].Position.Number // there may be more
-		}
 		rest = rest[n:]
-		if to >= list[i].UpTo {
+		lost := n < limit && to < list[i].UpTo
+		if lost {
+			r.tellLost(events.Position{Partition: l.partition, Number: list[i].UpTo})
+		}
+		if lost || to >= l.items[0].place.Position.Number {
 			l.taken = 1
 		}
 		if to > l.last {
@@ -226,7 +242,7 @@ type tailWatch struct {
 }
 
 // tailPatience times TailAfter is when a tail is lost whatever moves elsewhere.
-const tailPatience = 6
+const tailPatience = 4
 
 // lost gives a lane for each partition whose tail is taken for lost at a time.
 func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {

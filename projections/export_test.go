@@ -4,6 +4,6 @@ package projections
 func KeptStatements() map[string]string {
 	return map[string]string{
 		"lock checkpoints": lockCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind,
-		"histories": readHistories, "usage": upsertUsage, "entitlements": addUsed,
+		"histories": readHistories, "usage": upsertUsage, "entitlements": addUsed, "grants' feed": readGrantFeed,
 	}
 }

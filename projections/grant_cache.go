@@ -31,6 +31,7 @@ type GrantCache struct {
 		last atomicTime
 		wake chan struct{}
 	}
+	checked atomicTime // the last check; keys and histories ask, too
 }
 
 // Bounds of what is kept, for each partition: a tenant takes one and one more for

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -34,13 +35,15 @@ const (
 type grantFeed struct {
 	mu        sync.Mutex
 	look      *grantLook // under way
-	flip      int
+	server    grantServer
+	restarts  int64      // of the server, and other servers in its place
 	confirmed atomicTime // when the last look that succeeded began
 	catalogue atomic.Pointer[[events.Partitions]int64]
 	features  struct {
-		mu    sync.Mutex
-		known map[string]bool // nil: not known
-		at    int64           // the last change of the platform's catalogue that known holds
+		mu     sync.Mutex
+		known  map[string]bool // nil: not known
+		at     int64           // the last change of the platform's catalogue that known holds
+		flight singleflight.Group
 	}
 }
 
@@ -67,7 +70,8 @@ func (c *GrantCache) Run(ctx context.Context) error {
 			return nil
 		case <-c.asked.wake:
 		}
-		for pace := feedEvery; !c.asked.last.before(c.began, time.Now().Add(-askedWithin)); {
+		for !c.asked.last.before(c.began, time.Now().Add(-askedWithin)) {
+			pace := feedEvery
 			if err := c.confirmSince(ctx, time.Now()); err != nil {
 				pace = maxUnconfirmed // those who ask are told
 			}
@@ -90,8 +94,9 @@ func (c *GrantCache) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// Catalogue tells, for each partition, the last event of the catalogue at the last
-// look; nil where that did not begin within a time. It never waits.
+// Catalogue tells, for each partition, a mark of the last event of the catalogue at
+// the last look, which is another one on another database; nil where that look did
+// not begin within a time. It never waits.
 func (c *GrantCache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	now := time.Now()
 	c.isAsked(now)
@@ -116,6 +121,7 @@ func (c *GrantCache) isAsked(now time.Time) {
 func (c *GrantCache) confirmed(ctx context.Context) error {
 	now := time.Now()
 	c.isAsked(now)
+	c.checked.Store(int64(now.Sub(c.began)) + 1)
 	if !c.feed.confirmed.before(c.began, now.Add(-maxUnconfirmed)) {
 		return nil
 	}
@@ -165,14 +171,25 @@ type grantStep struct {
 	told      bool // changed is complete
 }
 
+// grantServer is what all partitions share in a look: the flips, and which start of
+// which server answered.
+type grantServer struct {
+	flip    int
+	started time.Time
+}
+
 // $1 and $2 say how far the feed knows each partition, $3 where anything is kept.
-// All generations that have joined stand at the same position.
+// All generations that have joined stand at the same position. OFFSET keeps the
+// planner from sorting by the keys' index, which is in the order of tenants.
 const readGrantFeed = `
 SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
        CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
-         SELECT array_agg(DISTINCT l.tenant_id) FROM event_log_rows l
-         WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position) END,
-       (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads')
+         SELECT array_agg(DISTINCT s.tenant_id) FROM (
+           SELECT l.tenant_id FROM event_log_rows l
+           WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position
+           ORDER BY l.position OFFSET 0) s) END,
+       (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads'),
+       pg_postmaster_start_time()
 FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) AS k (partition, position, kept)
 JOIN log_heads h ON h.partition = k.partition
 CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
@@ -189,12 +206,12 @@ const (
 func (c *GrantCache) take(ctx context.Context, l *grantLook) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
-	steps, flip, err := c.step(ctx)
+	steps, server, err := c.step(ctx, l.began)
 	if err == nil && len(steps) != events.Partitions {
 		err = fmt.Errorf("follow entitlements: %w", errNoStanding)
 	}
 	if err == nil {
-		c.apply(ctx, steps, flip, int64(l.began.Sub(c.began))+1)
+		c.apply(ctx, steps, server, int64(l.began.Sub(c.began))+1)
 		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)
 	}
 	c.feed.mu.Lock()
@@ -204,33 +221,42 @@ func (c *GrantCache) take(ctx context.Context, l *grantLook) {
 	close(l.done)
 }
 
-func (c *GrantCache) step(ctx context.Context) (steps []grantStep, flip int, err error) {
+// step reads who was changed only while checks are asked for: keys and histories
+// alone need no more than the catalogue.
+func (c *GrantCache) step(ctx context.Context, now time.Time) (steps []grantStep, server grantServer, err error) {
 	var partitions [events.Partitions]int16
 	var folded [events.Partitions]int64
 	var kept [events.Partitions]bool
+	checks := !c.checked.before(c.began, now.Add(-askedWithin))
 	for i := range c.partitions {
 		p := &c.partitions[i]
 		p.mu.RLock()
-		partitions[i], folded[i], kept[i] = int16(i), p.folded, len(p.kept)+len(p.running) > 0
+		partitions[i], folded[i], kept[i] = int16(i), p.folded, checks && len(p.kept)+len(p.running) > 0
 		p.mu.RUnlock()
 	}
 	nothing := func(pgx.Rows) error { return nil }
 	err = c.looks.snapshot(ctx, Viewer{Operator: true}, query{keepPlans, nil, nothing}, query{alongIndexes, nil, nothing},
 		query{readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, each(func(rows pgx.Rows) error {
 			var s grantStep
-			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &flip)
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &server.flip, &server.started)
 			steps = append(steps, s)
 			return err
 		})})
-	return steps, flip, err
+	return steps, server, err
 }
 
 // apply takes in what a look saw. What it was not told of a partition may be
-// anything, and a checkpoint that went back is that of another database.
-func (c *GrantCache) apply(ctx context.Context, steps []grantStep, flip int, at int64) {
+// anything. A checkpoint that went back, or another start of the server, may be
+// another history: after a failover that lost its tail the same positions may hold
+// other events.
+func (c *GrantCache) apply(ctx context.Context, steps []grantStep, server grantServer, at int64) {
 	reloads := 0
-	flipped := flip != c.feed.flip
-	c.feed.flip = flip
+	restarted := !server.started.Equal(c.feed.server.started)
+	if restarted {
+		c.feed.restarts++
+	}
+	flipped := restarted || server.flip != c.feed.server.flip
+	c.feed.server = server
 	catalogue := new([events.Partitions]int64)
 	for i := range steps {
 		s := &steps[i]
@@ -250,19 +276,22 @@ func (c *GrantCache) apply(ctx context.Context, steps []grantStep, flip int, at 
 		}
 		p.folded = s.folded
 		p.mu.Unlock()
-		catalogue[s.partition] = s.catalogue
+		catalogue[s.partition] = c.feed.restarts<<restartBits | s.catalogue
 		if s.partition == events.PartitionOf(events.Platform) {
-			c.sawCatalogue(s.catalogue)
+			c.sawCatalogue(s.catalogue, restarted)
 		}
 	}
 	c.feed.catalogue.Store(catalogue)
 }
 
-func (c *GrantCache) sawCatalogue(position int64) {
+// restartBits is above every position that a partition will reach.
+const restartBits = 44
+
+func (c *GrantCache) sawCatalogue(position int64, restarted bool) {
 	f := &c.feed.features
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.at != position {
+	if f.at != position || restarted {
 		f.known = nil
 	}
 }
@@ -276,10 +305,26 @@ FROM log_heads h LEFT JOIN features f ON true WHERE h.partition = $1`
 func (c *GrantCache) knownFeatures(ctx context.Context) (map[string]bool, error) {
 	f := &c.feed.features
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.known != nil {
-		return f.known, nil
+	known := f.known
+	f.mu.Unlock()
+	if known != nil {
+		return known, nil
 	}
+	read := f.flight.DoChan("features", func() (any, error) { return c.loadFeatures(context.WithoutCancel(ctx)) })
+	select {
+	case r := <-read:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(map[string]bool), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// loadFeatures reads them without a lock: who looks at the database meanwhile must
+// not wait for it. What a look overtook is read again after the next one.
+func (c *GrantCache) loadFeatures(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
 	known, at := make(map[string]bool), int64(0)
@@ -294,6 +339,9 @@ func (c *GrantCache) knownFeatures(ctx context.Context) (map[string]bool, error)
 	if err != nil {
 		return nil, fmt.Errorf("read the features: %w", err)
 	}
+	f := &c.feed.features
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.known, f.at = known, at
 	return known, nil
 }

@@ -217,7 +217,7 @@ func (b *Rebuilder) taking(ctx context.Context, u *unit) (bool, error) {
 }
 
 func (b *Rebuilder) seats() chan struct{} {
-	b.once.Do(func() { b.seat = make(chan struct{}, max(1, b.Pool.Config().MaxConns/3)) })
+	b.once.Do(func() { b.seat = make(chan struct{}, max(1, b.Pool.Config().MaxConns/4)) })
 	return b.seat
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,7 @@ type Runner struct {
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
 	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
 
+	toldLost    atomic.Int64 // Unix seconds
 	epochs      epochs
 	generations generations
 }

@@ -274,6 +274,30 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	w.must(g.Wait())
 }
 
+// A head that names an event that is not there is proof of loss: a checkpoint must not
+// say that it was read, and the other partitions go on.
+func TestFollowStandsBeforeALostTail(t *testing.T) {
+	w := newWorld(t)
+	subjects := []events.Subject{events.UsageValidated}
+	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}, Subjects: subjects, MaxPerPartition: 100})
+	r.Poll = time.Millisecond
+	a, b := tenantIn(1), tenantIn(2)
+	w.verdicts(a, "calls", 3)
+	_, err := w.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = 1`)
+	w.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	g.Go(func() error { return r.Follow(ctx, nil) })
+	w.until(func() bool { return w.noted() == 3 })
+	w.verdicts(b, "calls", 4)
+	w.until(func() bool { return w.noted() == 7 })
+	cancel()
+	w.must(g.Wait())
+	if at := w.checkpoint(events.GroupEntitlements, 1); at != 3 {
+		t.Errorf("the checkpoint stands at %d, the last event is the third", at)
+	}
+}
+
 // A read model's failure is on record and never retried: a retry would count in the aggregates.
 func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	w := newWorld(t)

@@ -38,6 +38,7 @@ type node struct {
 	pool     *pgxpool.Pool
 	readers  *pgxpool.Pool // for what is asked over HTTP: readers take no connection from what moves events
 	carrying *pgxpool.Pool // of the relay and the consumers that every event passes
+	looks    *pgxpool.Pool // of the grants' feed alone
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
 	grants   *projections.GrantCache
@@ -125,13 +126,18 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.readers, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
+	looks := db
+	looks.MaxConns = lookConns
+	if n.looks, err = postgres.Open(ctx, looks); err != nil {
+		return err
+	}
 	if n.cfg.DatabaseReadURL != "" {
 		db.URL = n.cfg.DatabaseReadURL
 		if n.replica, err = postgres.Open(ctx, db); err != nil {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 	}
-	n.grants = projections.NewGrantCache(n.pool, n.readers)
+	n.grants = projections.NewGrantCache(n.looks, n.readers)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
@@ -146,12 +152,13 @@ func (n *node) open(ctx context.Context) (err error) {
 }
 
 // Connections of an instance: of the writers, rebuilds and changes; of the relay and
-// the consumers that every event passes; and of reads. Three instances of them fit
-// into a server of 100.
+// the consumers that every event passes; of reads; and of the looks that confirm what
+// is kept. Three instances of them fit into a server of 100.
 const (
 	workConns     = 14
-	carryingConns = 10
+	carryingConns = 8
 	readConns     = 8
+	lookConns     = 2
 )
 
 // appended wakes whoever follows the log.
@@ -173,7 +180,7 @@ func (n *node) close() (err error) {
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
-	for _, pool := range []*pgxpool.Pool{n.replica, n.readers, n.carrying, n.pool} {
+	for _, pool := range []*pgxpool.Pool{n.replica, n.looks, n.readers, n.carrying, n.pool} {
 		if pool != nil {
 			pool.Close()
 		}

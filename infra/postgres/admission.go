@@ -21,8 +21,8 @@ const (
 	standardWait = 500 * time.Millisecond
 	// firstPerRow is what a row is taken to need before any was measured.
 	firstPerRow = 100 * time.Microsecond
-	// measuredRows is how many rows a group has to have to tell what a row takes: a
-	// small one takes what its commit takes.
+	// measuredRows is how many rows a group has to have to tell that a row takes more:
+	// a small one takes what its commit takes.
 	measuredRows = 256
 )
 
@@ -99,13 +99,18 @@ func (q *queueLoad) leave(s *submission) {
 // begin and end stand around the commit of a group.
 func (q *queueLoad) begin() { q.since.Store(int64(max(1, time.Since(q.started)))) }
 
-func (q *queueLoad) end(rows int) {
+// A group that did not go smoothly tells how long the database was away. A small one
+// tells no more than that a row takes less than that.
+func (q *queueLoad) end(rows int, smooth bool) {
 	took := int64(time.Since(q.started)) - q.since.Swap(0)
-	if rows < measuredRows {
+	if rows == 0 || !smooth {
 		return
 	}
-	before := q.perRow.Load()
-	q.perRow.Store(max(1, before+(took/int64(rows)-before)/4))
+	before, each := q.perRow.Load(), took/int64(rows)
+	if rows < measuredRows && each >= before {
+		return
+	}
+	q.perRow.Store(max(1, before+(each-before)/4))
 }
 
 // sizeOf is what the payloads of a batch take.
@@ -164,10 +169,11 @@ func busy() error { return &commands.Overloaded{Wait: patience, Database: true} 
 
 // How many changes of the catalogue, and how many looks at keys and histories, may
 // have a connection of the pool that events are written through. Changes wait for
-// each other at the heads of the log; whoever tries keys can ask for any number.
+// each other at the heads of the log; whoever tries keys can ask for any number. With
+// the seats of projections.Rebuilder they leave a connection to every writer.
 const (
-	maxChanges = 4
-	maxLoads   = 6
+	maxChanges = 3
+	maxLoads   = 3
 )
 
 // seats are the places of what may not take all connections.

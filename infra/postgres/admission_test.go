@@ -155,14 +155,27 @@ func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
 	if q.check(450, 1000, 1) != nil || q.check(550, 1, 1) == nil {
 		t.Error("a wait below the bound is refused, or one above is not")
 	}
-	q.begin()
-	q.end(measuredRows - 1)
+	const hour = int64(time.Hour)
+	q.started = time.Now().Add(-2 * time.Hour)
+	q.since.Store(hour)
+	q.end(measuredRows-1, true)
+	q.since.Store(hour)
+	q.end(maxGroupRows, false)
+	q.since.Store(hour)
+	q.end(0, true)
 	if q.perRow.Load() != int64(time.Millisecond) {
-		t.Error("a small group tells what a row takes")
+		t.Error("a slow group that is small or failed tells what a row takes")
 	}
-	for range 40 {
+	q.since.Store(hour)
+	q.end(maxGroupRows, true)
+	if q.check(550, 1, 1) == nil {
+		t.Error("a slow group changes nothing")
+	}
+	// Small groups alone must be able to open the door again: the shared writer may
+	// never have a large one.
+	for range 60 {
 		q.begin()
-		q.end(maxGroupRows)
+		q.end(1, true)
 	}
 	if q.check(maxQueuedRows-1, 1, 1) != nil {
 		t.Errorf("one slow group is never forgotten: %s a row", time.Duration(q.perRow.Load()))

@@ -28,6 +28,7 @@ type group struct {
 	inbox      []events.Pending // keys that are looked up beside those of the members
 	heirs      map[int]int      // who is first of a key where the first member was refused; -1: nobody yet
 	rows       []row
+	sent       bool // to be committed, with an outcome that may not be known
 }
 
 func newGroup(l *Log, subs []*submission) *group {

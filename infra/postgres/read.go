@@ -44,8 +44,9 @@ const (
   WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to`
 	stretchesEnd = ` ORDER BY l.position LIMIT $4) l`
 
-	readStretchesSQL   = stretchesBegin + stretchesEnd
-	readStretchesOfSQL = stretchesBegin + ` AND l.subject = ANY ($5::smallint[])` + stretchesEnd
+	readStretchesSQL = stretchesBegin + stretchesEnd
+	// The end of a stretch is given whatever it is: without it the log has lost its tail.
+	readStretchesOfSQL = stretchesBegin + ` AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)` + stretchesEnd
 )
 
 // ReadStretches gives the events of several stretches of the log, those of each
@@ -54,8 +55,8 @@ func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, lim
 	return l.readStretches(ctx, l.cfg.Carrying, readStretchesSQL, stretches, limit)
 }
 
-// ReadStretchesTx is ReadStretches inside a transaction, of some subjects or, where
-// none is named, of all.
+// ReadStretchesTx is ReadStretches inside a transaction, of some subjects and the end
+// of each stretch, or, where none is named, of all.
 func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
 	if len(of) == 0 {
 		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)

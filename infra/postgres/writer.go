@@ -144,19 +144,22 @@ func rowsOf(group []*submission) (rows int) {
 func (w *writer) commit(subs []*submission) {
 	g := newGroup(w.log, subs)
 	w.load.begin()
-	defer func() { w.load.end(len(g.members)) }()
+	smooth := false
+	defer func() { w.load.end(len(g.members), smooth) }()
 	probing := g.mustProbe || w.isHot(g.partitions)
 	deadline := time.Now().Add(resolveFor)
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		err := w.attempt(ctx, g, probing, w.shared && attempt == 0)
+		err := w.attempt(ctx, g, probing)
 		cancel()
 		if err == nil {
+			smooth = attempt == 0
 			g.answer(nil)
 			w.log.cfg.OnAppend(g.partitions)
 			return
 		}
 		if sqlState(err) == uniqueViolation && !probing {
+			g.sent = false // nothing is unknown
 			w.markHot(g.partitions)
 			probing = true
 			continue
@@ -179,7 +182,12 @@ func (w *writer) hopeless(err error) bool {
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
-func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) error {
+// attempt is one transaction. Once a group was sent its events may be in a
+// transaction that holds their heads, which is waited for.
+func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+	if _, err := w.log.originsOf(ctx, g.pending); err != nil { // new ones are noted before anything is locked
+		return err
+	}
 	conn, err := w.log.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
@@ -190,7 +198,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) erro
 		planning = planAnewSQL
 	}
 	lock := lockHeadsSQL
-	if skip {
+	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
 	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning, lock)
@@ -210,6 +218,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, skip bool) erro
 	if len(g.rows) == 0 {
 		return rollback(conn.Conn())
 	}
+	g.sent = true
 	err = finish(ctx, conn.Conn(), g.rows, hs)
 	if sqlState(err) != "" && !conn.Conn().IsClosed() {
 		err = errors.Join(err, rollback(conn.Conn()))

