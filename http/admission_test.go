@@ -124,7 +124,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	for range 3 { // each holds what it has sent, and little more
 		held = append(held, w.stall(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
-	w.untilTold(fmt.Sprint("meterplex_http_request_bytes ", 3*(16<<10+128<<10)))
+	w.untilTold(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(large(2)...)}
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -40,11 +39,18 @@ type grantFeed struct {
 	confirmed atomicTime // when the last look that succeeded began
 	catalogue atomic.Pointer[[events.Partitions]int64]
 	features  struct {
-		mu     sync.Mutex
-		known  map[string]bool // nil: not known
-		at     int64           // the last change of the platform's catalogue that known holds
-		flight singleflight.Group
+		mu    sync.Mutex
+		known map[string]bool // nil: not known
+		load  *featureLoad    // under way, for whoever asks
+		seen  int64           // the last change of the platform's catalogue that a look saw
 	}
+}
+
+// featureLoad is one read of all features.
+type featureLoad struct {
+	done  chan struct{}
+	known map[string]bool
+	err   error
 }
 
 // grantLook is one look at the database.
@@ -291,57 +297,59 @@ func (c *GrantCache) sawCatalogue(position int64, restarted bool) {
 	f := &c.feed.features
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.at != position || restarted {
-		f.known = nil
+	if f.seen != position || restarted {
+		f.known, f.load, f.seen = nil, nil, position
 	}
 }
 
 const readFeatures = `
-SELECT h.topic_positions[6], f.lookup_key
-FROM log_heads h LEFT JOIN features f ON true WHERE h.partition = $1`
+SELECT lookup_key FROM features`
 
 // knownFeatures gives the keys of all features, so that asking for what there is
 // not costs no statement either.
 func (c *GrantCache) knownFeatures(ctx context.Context) (map[string]bool, error) {
 	f := &c.feed.features
 	f.mu.Lock()
-	known := f.known
-	f.mu.Unlock()
-	if known != nil {
+	if known := f.known; known != nil {
+		f.mu.Unlock()
 		return known, nil
 	}
-	read := f.flight.DoChan("features", func() (any, error) { return c.loadFeatures(context.WithoutCancel(ctx)) })
+	l := f.load
+	if l == nil {
+		l = &featureLoad{done: make(chan struct{})}
+		f.load = l
+		go c.loadFeatures(context.WithoutCancel(ctx), l)
+	}
+	f.mu.Unlock()
 	select {
-	case r := <-read:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(map[string]bool), nil
+	case <-l.done:
+		return l.known, l.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // loadFeatures reads them without a lock: who looks at the database meanwhile must
-// not wait for it. What a look overtook is read again after the next one.
-func (c *GrantCache) loadFeatures(ctx context.Context) (map[string]bool, error) {
+// not wait for it. What a look overtook is not kept, nor joined by who asks afterwards.
+func (c *GrantCache) loadFeatures(ctx context.Context, l *featureLoad) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
-	known, at := make(map[string]bool), int64(0)
-	err := c.looks.snapshot(ctx, Viewer{Operator: true}, query{readFeatures, []any{events.PartitionOf(events.Platform)}, each(func(rows pgx.Rows) error {
-		var key *string
-		err := rows.Scan(&at, &key)
-		if key != nil {
-			known[*key] = true
-		}
+	known := make(map[string]bool)
+	err := c.looks.snapshot(ctx, Viewer{Operator: true}, query{readFeatures, nil, each(func(rows pgx.Rows) error {
+		var key string
+		err := rows.Scan(&key)
+		known[key] = true
 		return err
 	})})
 	if err != nil {
-		return nil, fmt.Errorf("read the features: %w", err)
+		known, err = nil, fmt.Errorf("read the features: %w", err)
 	}
 	f := &c.feed.features
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known, f.at = known, at
-	return known, nil
+	if f.load == l {
+		f.known, f.load = known, nil
+	}
+	f.mu.Unlock()
+	l.known, l.err = known, err
+	close(l.done)
 }
