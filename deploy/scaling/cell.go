@@ -5,9 +5,12 @@ import "slices"
 const (
 	partitions   = 32   // of a log
 	nodeWriters  = 4    // of each instance; writer p mod 4 appends to partition p
+	smallRows    = 16   // of a request that goes through the instance's one writer for all partitions
+	crowd        = 16   // rows of its group, after which the next waits for as many
+	linger       = 1.0  // ms at most
 	groupRows    = 2000 // most rows that are committed together
-	headTrips    = 2    // round trips to the database while heads are held: COPY, COMMIT
-	requestTrips = 3
+	headTrips    = 1    // round trips to the database while heads are held: COPY, heads and COMMIT in one
+	requestTrips = 2
 	verdictRows  = 200 // most events of a partition that get their verdicts in one transaction
 )
 
@@ -77,6 +80,11 @@ type writer struct {
 	node  int
 	queue []*request
 	busy  bool
+	// Of the writer for small requests of all partitions:
+	shared  bool
+	groups  int  // begun
+	last    int  // rows of its last one
+	waiting bool // for a crowd
 }
 
 func newCell(s *sim, at site, c costs, in *inputs, weights []float64) *cell {
@@ -85,6 +93,7 @@ func newCell(s *sim, at site, c costs, in *inputs, weights []float64) *cell {
 		for range nodeWriters {
 			l.writers = append(l.writers, &writer{c: l, node: n})
 		}
+		l.writers = append(l.writers, &writer{c: l, node: n, shared: true})
 	}
 	// What the whole way writes beyond what is recorded is taken to be the verdict's.
 	l.wal.recorded, l.wal.verdict = in.walIngest, max(0, in.walAll-in.walIngest)
@@ -102,18 +111,33 @@ func (c *cell) arrive(r *request) {
 			c.again(r)
 			return
 		}
-		w := c.writers[r.node*nodeWriters+r.partition%nodeWriters]
+		w := c.writer(r, r.n <= smallRows)
 		w.queue = append(w.queue, r)
 		w.kick()
 	})
+}
+
+// writer is who commits a request.
+func (c *cell) writer(r *request, small bool) *writer {
+	of := c.writers[r.node*(nodeWriters+1):][:nodeWriters+1]
+	if small {
+		return of[nodeWriters]
+	}
+	return of[r.partition%nodeWriters]
 }
 
 // again is what a client does that gets no answer: it waits, and asks another node.
 func (c *cell) again(r *request) { c.after(c.wait, func() { c.arrive(r) }) }
 
 func (w *writer) kick() {
-	if w.busy || len(w.queue) == 0 {
+	if w.busy || len(w.queue) == 0 || w.shared && w.gathers() {
 		return
+	}
+	if w.shared {
+		w.passOn()
+		if len(w.queue) == 0 {
+			return
+		}
 	}
 	rows, end := w.queue[0].n, 1
 	for end < len(w.queue) && rows+w.queue[end].n <= groupRows {
@@ -122,7 +146,7 @@ func (w *writer) kick() {
 	}
 	group := slices.Clone(w.queue[:end])
 	w.queue = w.queue[end:]
-	w.busy = true
+	w.busy, w.last, w.groups = true, rows, w.groups+1
 	var heads []int
 	for _, r := range group {
 		if !slices.Contains(heads, r.partition) {
@@ -131,6 +155,45 @@ func (w *writer) kick() {
 	}
 	slices.Sort(heads)
 	w.c.hold(heads, w.c.append.of(rows), w.c.wal.recorded*float64(rows), func() { w.answer(group) })
+}
+
+// gathers tells that the next group waits for as many as the last one had.
+func (w *writer) gathers() bool {
+	rows := 0
+	for _, r := range w.queue {
+		rows += r.n
+	}
+	if w.last < crowd || rows >= w.last {
+		return false
+	}
+	if !w.waiting {
+		w.waiting = true
+		before := w.groups
+		w.c.after(millis(linger), func() {
+			w.waiting = false
+			if w.groups == before {
+				w.last = 0 // they do not come
+			}
+			w.kick()
+		})
+	}
+	return true
+}
+
+// passOn leaves requests whose heads somebody else has to the writers of their
+// partitions, which wait.
+func (w *writer) passOn() {
+	queue := w.queue
+	w.queue = nil
+	for _, r := range queue {
+		if !w.c.heads[r.partition].held {
+			w.queue = append(w.queue, r)
+			continue
+		}
+		own := w.c.writer(r, false)
+		own.queue = append(own.queue, r)
+		own.kick()
+	}
 }
 
 // hold is a transaction that has heads until it is durable.

@@ -47,8 +47,8 @@ func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
 
 // Beyond these factors the simulation may not be quoted for anything.
 const (
-	throughputWithin = 1.5
-	freshnessWithin  = 6
+	throughputWithin = 1.3
+	freshnessWithin  = 3
 )
 
 func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {

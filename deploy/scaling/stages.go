@@ -49,10 +49,11 @@ func (c *cell) stages(sh shares) {
 	svc, db := sh.Service, sh.Postgres
 	each := func(share float64) float64 { return c.service.each * share }
 	rows := max(0, c.database.each-c.append.each) // the verdict's row costs what any row does
-	c.relay = add("relay", 2000, 2000, 3, 1<<30, 4, c.publishes(each(svc.Relay)/both, rows*db.Relay/both))
-	c.validator = add("validator", verdictRows, 1000, 1, 100, 5, c.validates(each(svc.Validator), rows*db.Validator))
-	c.aggregator = add("aggregator", 2000, 2000, 1, 100, 5, c.aggregates(each(svc.Aggregator), rows*db.Aggregator))
-	c.projector = add("projector", 2000, 64000, 1, 1<<30, 10, c.projects(each(svc.Projector)/both, rows*db.Projector/both))
+	// The relay looks 10 ms after an event that was ingested, and at once after a verdict.
+	c.relay = add("relay", 2000, 2000, 3, 1<<30, 7, c.publishes(each(svc.Relay)/both, rows*db.Relay/both))
+	c.validator = add("validator", verdictRows, 1000, 1, 100, 3, c.validates(each(svc.Validator), rows*db.Validator))
+	c.aggregator = add("aggregator", 2000, 2000, 1, 100, 3, c.aggregates(each(svc.Aggregator), rows*db.Aggregator))
+	c.projector = add("projector", 2000, 8000, 1, 1<<30, 25, c.projects(each(svc.Projector)/both, rows*db.Projector/both))
 }
 
 func (s *stage) put(partition int, p parcel) {

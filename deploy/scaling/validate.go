@@ -109,7 +109,7 @@ func (in *inputs) benchB5(c costs, took float64) *ran {
 
 // benchB4 offers more than the way takes, and runs until all is applied.
 func (in *inputs) benchB4(c costs, took float64) *ran {
-	const perSecond, size, connections, longest = 16000, 100, 16, 300
+	const perSecond, size, connections, longest = 20000, 100, 16, 300
 	b4 := in.figures["B4"]
 	l := in.bench(c, true)
 	l.beside(l.postgres, loader, max(0, b4.CPU.Each.Load-c.send.of(size)/size)*b4.Value/1e6, seconds(longest))
