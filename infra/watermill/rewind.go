@@ -58,6 +58,8 @@ const (
 	rewindPatience = time.Minute
 	// moveAgain is how often a group is asked whether it is empty.
 	moveAgain = 250 * time.Millisecond
+	// tellTime is how long an instance that moved a group has to tell of it.
+	tellTime = time.Second
 	// A database or broker that hangs must not take the member with it.
 	askTimeout  = 5 * time.Second
 	moveTimeout = 30 * time.Second
@@ -137,6 +139,8 @@ func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
 		steps, err := s.move(ctx, topic, r)
 		failure := ""
 		switch late := time.Since(began) > orElse(s.Patience, rewindPatience); {
+		case err == nil && len(steps) == 0 && s.doneElsewhere(ctx, r):
+			return
 		case err == nil:
 			s.Logger.Info("the consumer went back", "group", s.Group, "partitions", len(steps))
 		case late && errors.Is(err, ErrGroupBusy):
@@ -158,6 +162,14 @@ func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
 		}
 		return
 	}
+}
+
+// doneElsewhere waits where there was nothing to move: another instance may have
+// moved the group just now, and is about to tell how far.
+func (s *Rewindable) doneElsewhere(ctx context.Context, r *Rewind) bool {
+	wait(ctx, tellTime)
+	now := s.due(ctx)
+	return now == nil || now.ID != r.ID
 }
 
 func (s *Rewindable) move(ctx context.Context, topic string, r *Rewind) ([]events.ReplayStep, error) {
