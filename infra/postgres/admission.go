@@ -33,7 +33,7 @@ type queueLoad struct {
 	started time.Time // what since counts from
 	rows    atomic.Int64
 	bytes   atomic.Int64
-	perRow  atomic.Int64 // nanoseconds, in groups of measuredRows or more
+	perRow  atomic.Int64 // nanoseconds, as measured by end
 	since   atomic.Int64 // when the group under way began; 0: there is none
 }
 

@@ -15,15 +15,8 @@ import (
 // the small ones waiting.
 const smallRows = 16
 
-// writerOf is who commits a submission: the shared writer, or that of its
-// partition. Partitions are kept in order by their heads' locks, not by this.
-func (l *Log) writerOf(s *submission) *writer {
-	if len(s.batch) <= smallRows {
-		return l.shared
-	}
-	return l.ownWriter(s.tenant)
-}
-
+// ownWriter is that of a tenant's partition. Partitions are kept in order by their
+// heads' locks, not by this.
 func (l *Log) ownWriter(tenant uuid.UUID) *writer {
 	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
 }

@@ -76,8 +76,10 @@ func (l *Log) enqueue(s *submission) error {
 	if l.closed {
 		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
 	}
-	w, own := l.writerOf(s), l.ownWriter(s.tenant)
-	if w != own { // it may be passed on there
+	own := l.ownWriter(s.tenant)
+	w := own
+	if len(s.batch) <= smallRows {
+		w = l.shared // which may pass it on
 		if err := own.load.check(own.load.rows.Load(), int64(len(s.batch)), s.bytes); err != nil {
 			return err
 		}
