@@ -1,0 +1,54 @@
+package overlay
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestEditsChangeWhatIsBuiltAndNothingElse(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	source := "package main\n\nfunc main() { println(word) }\n"
+	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
+	write(t, root, "main.go", source)
+	path, err := Write(dir, root, []Edit{
+		{File: "main.go", Old: "println(word)", New: "println(word, word)"},
+		{File: "main.go", Old: "word, word", New: "word, 2"},
+		{File: "word.go", New: "package main\n\nconst word = \"edited\"\n"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("go", "run", "-overlay", path, ".")
+	run.Dir = root
+	if out, err := run.CombinedOutput(); err != nil || string(out) != "edited 2\n" {
+		t.Errorf("it printed %q, %v", out, err)
+	}
+	if now, err := os.ReadFile(filepath.Join(root, "main.go")); err != nil || string(now) != source {
+		t.Errorf("the source became %q, %v", now, err)
+	}
+}
+
+func TestEditsThatDoNotFitAreRefused(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "a.go", "// x, x, x")
+	for why, e := range map[string]Edit{
+		"0 places read":   {File: "a.go", Old: "b"},
+		"3 places read":   {File: "a.go", Old: "x"},
+		"it is there":     {File: "a.go", New: "package b"},
+		"read what is to": {File: "b.go", Old: "b"},
+	} {
+		if _, err := Write(t.TempDir(), root, []Edit{e}); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%+v: %v, not %q", e, err, why)
+		}
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
