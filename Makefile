@@ -35,6 +35,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x || exit 1; done; done
 
+.PHONY: schemathesis
+schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation
+	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceIsAsItsDescriptionSays -count=1 -timeout 60m -v
+
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md
 	./bin/meterplex bench --out docs/benchmarks

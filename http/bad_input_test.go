@@ -282,7 +282,9 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d cases", len(all))
+	if t.Logf("%d cases", len(all)); len(all) < 150 {
+		t.Error("150 are the least")
+	}
 }
 
 // TestBadEventsAreVerdicts: what is wrong inside one element is that element's verdict.
@@ -341,43 +343,5 @@ func TestBadEventsAreVerdicts(t *testing.T) {
 	}
 	if got := verdicts(w.ingest(a, batch(event("v0", nil)))); got[0]["status"] != "accepted" {
 		t.Errorf("a rejected event is remembered: %v", got)
-	}
-}
-
-// TestConnectionsThatLie sends what no client library would.
-func TestConnectionsThatLie(t *testing.T) {
-	w := newWorld(t)
-	w.catalogue()
-	a := w.party("A")
-	before := w.stored()
-	body, _ := json.Marshal(batch(event("lie", nil)))
-	head := "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + a.key + "\r\n"
-	for name, c := range map[string][2]string{
-		"two keys":            {head + "Authorization: Bearer " + a.key + "\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 401"},
-		"two media types":     {head + "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 415"},
-		"longer than it is":   {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body)+10, body), "HTTP/1.1 400"},
-		"chunks cut off":      {head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(body), body), "HTTP/1.1 400"},
-		"chunk too long":      {head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", "HTTP/1.1 400"},
-		"length and chunks":   {head + "Content-Length: 5\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 501"},
-		"two lengths":         {head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "HTTP/1.1 400"},
-		"negative length":     {head + "Content-Length: -5\r\n\r\n", "HTTP/1.1 400"},
-		"announced too large": {head + "Content-Length: 99999999999\r\n\r\n", "HTTP/1.1 413"},
-		"huge header":         {head + "X: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", "HTTP/1.1 431"},
-		"header with a NUL":   {head + "X-Request-Id: a\x00b\r\n\r\n", "HTTP/1.1 400"},
-		"no host":             {"GET /livez HTTP/1.1\r\n\r\n", "HTTP/1.1 400"},
-		"not HTTP":            {"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "HTTP/1.1 400"},
-	} {
-		got := w.raw("%s", c[0])
-		if !strings.HasPrefix(got, c[1]) {
-			t.Errorf("%s: %.200q instead of %s", name, got, c[1])
-		}
-		for _, word := range leaks {
-			if strings.Contains(got, word) {
-				t.Errorf("%s: the answer holds %q", name, word)
-			}
-		}
-	}
-	if after := w.stored(); after != before {
-		t.Errorf("%d events were stored", after-before)
 	}
 }

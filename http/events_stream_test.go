@@ -163,7 +163,7 @@ func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context)
 // A stream outlives the times that bound other requests, and ends with the server.
 func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 	w, a, _, auditor := told(t)
-	stop := w.served(func(s *nethttp.Server) { s.WriteTimeout = 200 * time.Millisecond })
+	stop := w.served(func(s *nethttp.Server) { s.WriteTimeout, s.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond })
 	l, other := w.listen(t.Context(), a.key, "", ""), w.listen(t.Context(), auditor, "?last=1", "")
 	defer other.body.Close()
 	for i := range 4 {

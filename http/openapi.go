@@ -180,7 +180,9 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated")
 	orNull(all["RecordedStep"], "correlationId")
 	orNull(all["ProjectionStatus"], "lastRebuild")
-	orNull(all["RebuildStatus"], "progress")
+	orNull(all["RebuildStatus"], "progress", "tenantId")
+	orNull(all["GenerationStatus"], "tenantId")
+	orNull(all["ScopedGeneration"], "tenantId")
 	orNull(all["DiffBody"], "totals", "conservation")
 }
 

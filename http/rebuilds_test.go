@@ -258,6 +258,7 @@ func TestP5_VerifyFindsDriftAndRepairsIt(t *testing.T) {
 // TestProgressIsStreamed watches a rebuild from before it is worked on to its end.
 func TestProgressIsStreamed(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
+	w.served(func(s *nethttp.Server) { s.ReadTimeout = 200 * time.Millisecond })
 	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)
 	if a := w.do(call{method: "HEAD", path: "/api/v1/rebuilds/" + id + "/events", key: bootstrap}); a.status != 200 {
 		t.Errorf("HEAD: %d", a.status)
@@ -286,6 +287,7 @@ func TestProgressIsStreamed(t *testing.T) {
 		if after, ok := strings.CutPrefix(line, "data: "); ok {
 			w.must(json.Unmarshal([]byte(after), &last))
 			if seen = append(seen, name+" "+last.State); len(seen) == 1 {
+				time.Sleep(300 * time.Millisecond) // longer than a request's body may take
 				stop = w.rebuilding()
 				defer stop()
 			}

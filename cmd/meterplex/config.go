@@ -30,6 +30,7 @@ type Config struct {
 	IngestBehind         time.Duration
 	RebuildChunk         int64
 	RollbackKeep         time.Duration
+	AllowUnsafe          []string // words for what of the database may be unsafe
 
 	LogLevel  slog.Level
 	LogFormat string // text, json

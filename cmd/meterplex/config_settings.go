@@ -55,6 +55,7 @@ func settings() []setting {
 		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) }},
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
+		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
 		{"METERPLEX_URL", "http://127.0.0.1:8080", maskURL, func(c *Config, v string) error { return setURL(&c.URL, v) }},

@@ -90,7 +90,17 @@ func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) 
 		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	doubts, err := admin.Doubts(ctx)
+	if err != nil { // it may not be ours to ask
+		logger.Debug("the settings of the topics could not be read", "error", err)
+	}
+	for _, doubt := range doubts {
+		logger.Warn("a topic may lose records, which the log then has to fill in again, or stop", "because", doubt)
+	}
+	return nil
 }
 
 const keepTopicsEvery = 5 * time.Second

@@ -88,11 +88,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 		if database, err = s.startDatabase(ctx, cfg); err != nil {
 			return err
 		}
-		applied, err := migrate(ctx, database)
-		if applied > 0 {
-			s.logger.Info("the database's schema was brought up to date", "migrations", applied)
-		}
-		return err
+		return s.prepareDatabase(ctx, database)
 	})
 	err := both.Wait()
 	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL

@@ -25,6 +25,10 @@ import (
 // owns nothing and has neither UPDATE nor DELETE on the log.
 const WorkerRole = "meterplex_worker"
 
+// TenantRole is the role that reads of a tenant's key run under: SELECT, and of the
+// tenant's own rows only.
+const TenantRole = "meterplex_tenant"
+
 // Config says how to reach the database.
 type Config struct {
 	URL             string

@@ -28,7 +28,7 @@ func (l *Log) ChangeRebuilds(ctx context.Context, projection string, decide func
 		_, err := t.Exec(ctx, holdProjection, projection)
 		return err
 	}
-	return l.changed(tx, l.changeHolding(ctx, tx, hold, func(t commands.Tx) error { return decide(tx) }))
+	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,

@@ -33,7 +33,7 @@ func (l *Log) ChangeReplays(ctx context.Context, cursors bool, decide func(comma
 		_, err := lockHeads(ctx, t, []int16{tx.partition})
 		return err
 	}
-	return l.changed(tx, l.changeHolding(ctx, tx, hold, func(commands.Tx) error { return decide(tx) }))
+	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })
 }
 
 // A consumer that has all of its topic needs nothing more, wherever its checkpoint

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -22,7 +23,24 @@ func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands
 		_, err := lockHeads(ctx, t, []int16{tx.partition})
 		return err
 	}
-	return l.changed(tx, l.changeHolding(ctx, tx, hold, decide))
+	return l.changing(ctx, tx, hold, decide)
+}
+
+// changing runs a change, once more where its Idempotency-Key came at the same moment
+// for something that other locks guard: that is committed, so its answer is seen now.
+func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
+	err := l.changeHolding(ctx, tx, hold, decide)
+	if answeredMeanwhile(err) {
+		tx.appended = nil
+		err = l.changeHolding(ctx, tx, hold, decide)
+	}
+	return l.changed(tx, err)
+}
+
+// answeredMeanwhile says that an Idempotency-Key was answered after it was looked up.
+func answeredMeanwhile(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == uniqueViolation && pg.ConstraintName == "idempotency_answers_pkey"
 }
 
 // changed tells of a change that succeeded, and finds out about one whose commit

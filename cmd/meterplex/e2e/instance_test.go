@@ -244,3 +244,13 @@ func within(t testing.TB, limit time.Duration, what string, so func(ctx context.
 		}
 	}
 }
+
+// pid is its process, 0 while it does not run.
+func (i *instance) pid() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.run == nil {
+		return 0
+	}
+	return i.run.cmd.Process.Pid
+}

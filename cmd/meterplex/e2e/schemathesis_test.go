@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// What schemathesis checks of each answer; that requests the description forbids are
+// refused; and that methods and headers are as it says.
+const schemathesisChecks = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance," +
+	"response_schema_conformance,negative_data_rejection,unsupported_method,missing_required_header"
+
+// TestTheServiceIsAsItsDescriptionSays lets schemathesis make requests from the
+// description, valid ones and others, with a tenant's key and an operator's.
+// METERPLEX_TEST_SCHEMATHESIS=100 makes so many for each operation, and for all
+// that the description bounds the values at the bounds; and does not skip.
+func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
+	t.Parallel()
+	examples, phases, limit := 4, "fuzzing", 5*time.Minute
+	if long := os.Getenv("METERPLEX_TEST_SCHEMATHESIS"); long != "" {
+		var err error
+		if examples, err = strconv.Atoi(long); err != nil || examples < 1 {
+			t.Fatal("METERPLEX_TEST_SCHEMATHESIS is a number of requests for each operation")
+		}
+		phases, limit = "examples,coverage,fuzzing", time.Hour
+	}
+	tool := schemathesis(t)
+	w := newWorld(t)
+	w.pipe = "postgres"
+	at := w.serve("")
+	x := w.described(at)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	// The tenant's key first: operators may suspend its tenant.
+	for _, caller := range []struct{ name, key, paths string }{
+		{"tenant", x.key, "^/api/v1/(usage|entitlements|events)"}, {"operator", w.operator, "."},
+	} {
+		cmd := exec.CommandContext(ctx, tool, "-m", "schemathesis.cli", "--config-file", x.config, "run", at.url()+"/openapi.json",
+			"-H", "Authorization: Bearer "+caller.key, "--include-path-regex", caller.paths, "--checks", schemathesisChecks, "--phases", phases,
+			"--max-examples", strconv.Itoa(examples), "--generation-deterministic", "--no-shrink", "--continue-on-failure", "--workers", "2",
+			"--request-timeout", "30", "--warnings", "off", "--no-color")
+		cmd.Dir = t.TempDir() // it keeps what it found there
+		cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "PYTHONPATH="+testdata(t), "SCHEMATHESIS_HOOKS=hooks", "PYTHONDONTWRITEBYTECODE=1")
+		out, err := cmd.CombinedOutput()
+		tested, made := figure(out, `Tested: (\d+)`), figure(out, `(\d+) generated`)
+		t.Logf("%s: %d operations, %d requests", caller.name, tested, made)
+		if err != nil || tested < 10 || made < tested {
+			t.Errorf("%s: %v\n%s", caller.name, err, out)
+		}
+	}
+	for _, fault := range []string{"panicked", "code=internal"} {
+		if at.said(fault) {
+			t.Errorf("the log says %q:\n%s", fault, at.lastLines(30))
+		}
+	}
+}
+
+func figure(out []byte, pattern string) int {
+	found := regexp.MustCompile(pattern).FindSubmatch(out)
+	if found == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(found[1]))
+	return n
+}
+
+func testdata(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/schemathesis")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// schemathesis gives a Python that has it: an environment that is made once for each
+// list of what is in it. Without Python, or what it is installed from, the test is skipped.
+func schemathesis(t *testing.T) (python string) {
+	t.Helper()
+	absent := t.Skipf
+	if os.Getenv("METERPLEX_TEST_SCHEMATHESIS") != "" {
+		absent = t.Fatalf
+	}
+	list := filepath.Join(testdata(t), "requirements.txt")
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))").CombinedOutput(); err != nil {
+		absent("schemathesis needs Python 3.10 or later with venv and pip: %v %s", err, out)
+	}
+	dir := filepath.Join(local.CacheDir(), fmt.Sprintf("schemathesis-%x", sha256.Sum256(text)))[:len(local.CacheDir())+30]
+	python, whole := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "whole")
+	if _, err := os.Stat(whole); err == nil {
+		return python
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	_ = os.RemoveAll(dir)
+	for _, args := range [][]string{
+		{"python3", "-m", "venv", dir},
+		{python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1", "-r", list},
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			absent("schemathesis cannot be installed here: %v\n%s", errors.Join(err, ctx.Err()), lastOf(string(out), 2000))
+		}
+	}
+	if err := os.WriteFile(whole, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return python
+}
+
+func lastOf(text string, n int) string { return text[max(0, len(text)-n):] }
+
+// schemathesisRules: a stream that is followed has no end; and what is wrong within an
+// event is its verdict, in an answer of 202.
+const schemathesisRules = `
+[checks]
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 409, 413, 415, 422, 429, "5xx"]
+[[operations]]
+include-operation-id = "streamEvents"
+parameters = { follow = "false" }
+[[operations]]
+include-operation-id = "ingestUsage"
+checks.negative_data_rejection.enabled = false
+`
+
+// describedTenant is one of whom there is something of every kind.
+type describedTenant struct{ key, config string }
+
+// described makes something of every kind, and says its ids where the description
+// asks for them: a random id is of nothing.
+func (w *world) described(at *instance) describedTenant {
+	w.t.Helper()
+	w.catalogue(at)
+	x := w.join(at, 1)[0]
+	batch := events("described", 20, features()[0])
+	w.ingest(at, x, "accepted", batch...)
+	batch[0].Amount++
+	w.ingest(at, x, "conflict", batch[0])
+	var made struct{ ID string }
+	ids := map[string]string{"tenantId": x.id, "subscriptionId": x.subscription, "eventId": batch[0].EventID, "feature": batch[0].Feature,
+		"lookupKey": batch[0].Feature, "key": "all", "name": "usage_aggregates"}
+	post := func(path string, in any, want int) string {
+		w.ask(w.operator, http.MethodPost, at, "/api/v1"+path, in, &made, want)
+		return made.ID
+	}
+	ids["keyId"] = post("/tenants/"+x.id+"/api-keys", object{"name": "spare", "scopes": []string{"usage:read"}}, http.StatusCreated)
+	ids["rebuildId"] = post("/projections/usage_aggregates/rebuilds", object{"reason": "to be described"}, http.StatusAccepted)
+	ids["replayId"] = post("/replays/rewind", object{"reason": "to be described"}, http.StatusAccepted)
+	within(w.t, time.Minute, "there is a dead letter, and an event", func(ctx context.Context) (bool, string) {
+		var letter, event string
+		err := w.sql.QueryRow(ctx, `SELECT (SELECT id::text FROM dead_letter_events LIMIT 1), (SELECT event_id::text FROM event_log_rows WHERE tenant_id = $1 LIMIT 1)`, x.id).Scan(&letter, &event)
+		ids["deadLetterId"], ids["event"] = letter, event
+		return err == nil, fmt.Sprint(err)
+	})
+	var text strings.Builder
+	text.WriteString("[parameters]\n")
+	for name, id := range ids {
+		fmt.Fprintf(&text, "\"path.%s\" = %q\n", name, id)
+	}
+	text.WriteString(schemathesisRules)
+	config := filepath.Join(w.t.TempDir(), "schemathesis.toml")
+	if err := os.WriteFile(config, []byte(text.String()), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return describedTenant{w.keyOf(at, x, "usage:write", "usage:read", "entitlements:read", "events:read"), config}
+}

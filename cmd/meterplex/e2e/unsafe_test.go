@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// A database that loses what it was given, and a login that no rule binds: the service
+// says so and does nothing, until it is told that this is meant.
+func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pipe = "postgres"
+	for _, statement := range []string{
+		`CREATE SCHEMA stub`, `GRANT USAGE ON SCHEMA stub TO PUBLIC`,
+		`CREATE VIEW stub.pg_settings AS SELECT name, CASE name WHEN 'fsync' THEN 'off' ELSE setting END AS setting FROM pg_catalog.pg_settings`,
+		`GRANT SELECT ON stub.pg_settings TO PUBLIC`,
+		`ALTER DATABASE ` + pgx.Identifier{w.sql.Config().ConnConfig.Database}.Sanitize() + ` SET search_path = public, stub, pg_catalog`,
+	} {
+		if _, err := w.sql.Exec(t.Context(), statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	root, err := url.Parse(localtest.Postgres(t).AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root.Path = "/" + w.sql.Config().ConnConfig.Database
+	w.db = root.String()
+	for _, allowed := range []string{"", "superuser", "fsync"} {
+		at := w.prepare("", "METERPLEX_ALLOW_UNSAFE="+allowed)
+		err := at.tryStart()
+		if err == nil {
+			t.Fatalf("with METERPLEX_ALLOW_UNSAFE=%q it started", allowed)
+		}
+		for word, said := range map[string]string{
+			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",
+			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete what is recorded",
+		} {
+			if strings.Contains(err.Error(), said) == (word == allowed) {
+				t.Errorf("allowed %q: %v", allowed, err)
+			}
+		}
+		if password, _ := root.User.Password(); strings.Contains(err.Error(), password) {
+			t.Errorf("the refusal holds the password: %v", err)
+		}
+	}
+	var tables int
+	if err := w.sql.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil || tables > 0 {
+		t.Errorf("the refused service made %d tables, %v", tables, err)
+	}
+	at := w.serve("", "METERPLEX_ALLOW_UNSAFE=fsync,superuser")
+	w.ask(w.operator, http.MethodGet, at, "/readyz", nil, nil, http.StatusOK)
+	if !at.said("unsafe, and allowed") {
+		t.Error("that it is unsafe is not in the log")
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// setUnsafe takes the words of what is allowed to be unsafe. There is none for all:
+// what is unsafe in a new way is to be looked at.
+func setUnsafe(to *[]string, v string) error {
+	*to = nil
+	known := unsafeWords()
+	for word := range strings.SplitSeq(v, ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		if !slices.Contains(known, word) {
+			return fmt.Errorf("must be some of %s, separated by commas", strings.Join(known, ", "))
+		}
+		*to = append(*to, word)
+	}
+	return nil
+}
+
+func unsafeWords() (words []string) {
+	for _, d := range postgres.Dangers() {
+		words = append(words, d.Name)
+	}
+	return words
+}
+
+// prepareDatabase migrates, and looks before and after: before, so that nothing is
+// done where the server or the login is unsafe; after, since roles and tables are
+// what they are only then.
+func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
+	if err := refuseUnsafe(ctx, cfg, nil); err != nil {
+		return err
+	}
+	applied, err := migrate(ctx, cfg)
+	if applied > 0 {
+		s.logger.Info("the database's schema was brought up to date", "migrations", applied)
+	}
+	if err != nil {
+		return err
+	}
+	return refuseUnsafe(ctx, cfg, s.logger)
+}
+
+// refuseUnsafe is an error where the database is unsafe in what was not allowed. What
+// was allowed is said where there is a logger.
+func refuseUnsafe(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	found, err := postgres.FindDangers(ctx, cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	if cfg.DatabaseReadURL != "" {
+		replica, err := postgres.FindDangers(ctx, cfg.DatabaseReadURL)
+		if err != nil {
+			return fmt.Errorf("DATABASE_READ_URL: %w", err)
+		}
+		for _, d := range replica { // what is durable is decided where events are recorded
+			if slices.Contains([]string{"superuser", "bypassrls"}, d.Name) && !slices.Contains(found, d) {
+				found = append(found, d)
+			}
+		}
+	}
+	for _, d := range found {
+		if logger != nil {
+			logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+		}
+	}
+	return postgres.Refusal(found, cfg.AllowUnsafe)
+}

@@ -1,0 +1,228 @@
+package http_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// relation is a table or view as the database's own catalogue has it.
+type relation struct {
+	name, tenant    string // tenant is the column that says whose a row is, "" for none
+	guarded         bool   // by row level security that binds its owner, too
+	readable        bool   // by the role that reads for tenants
+	written, erased string // what that role, and the one that appends, may do beside reading
+}
+
+// relations asks the catalogue, so that a table of a later migration is among them.
+func (m *matrix) relations() (list []relation) {
+	m.Helper()
+	rows, err := m.pool.Query(m.Context(), `
+SELECT c.relname, coalesce((SELECT a.attname FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped
+   AND (a.attname = 'tenant_id' OR c.relname = 'tenants' AND a.attname = 'id')), ''),
+ c.relrowsecurity AND c.relforcerowsecurity,
+ has_any_column_privilege('meterplex_tenant', c.oid, 'SELECT'),
+ concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p WHERE has_table_privilege('meterplex_tenant', c.oid, p)),
+  (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'REFERENCES']) p WHERE has_any_column_privilege('meterplex_tenant', c.oid, p))),
+ concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p WHERE has_table_privilege('meterplex_worker', c.oid, p)),
+  (SELECT 'column' WHERE has_any_column_privilege('meterplex_worker', c.oid, 'UPDATE')))
+FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1`)
+	m.must(err)
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r relation, err error) {
+		return r, row.Scan(&r.name, &r.tenant, &r.guarded, &r.readable, &r.written, &r.erased)
+	})
+	m.must(err)
+	if len(list) < 20 {
+		m.Fatalf("only %d relations", len(list))
+	}
+	return list
+}
+
+// What tenants' reads may see although no row of it is a tenant's: the catalogue, and
+// how far the log and its readers are.
+func sharedByAll() []string {
+	return []string{"consumer_checkpoints", "features", "plans", "log_epochs", "log_heads", "log_origins", "outbox_publications", "relay_cursors", "goose_db_version"}
+}
+
+// asTenant runs a query under the tenants' role, with the tenant that is named; nil
+// sets none. denied is where the role may not read at all.
+func (m *matrix) asTenant(tenant *string, query string) (n int, denied bool, err error) {
+	m.Helper()
+	tx, err := m.pool.Begin(m.Context())
+	m.must(err)
+	defer tx.Rollback(m.Context())
+	_, err = tx.Exec(m.Context(), `SET LOCAL ROLE meterplex_tenant`)
+	m.must(err)
+	if tenant != nil {
+		_, err = tx.Exec(m.Context(), `SELECT set_config('meterplex.tenant_id', $1, true)`, *tenant)
+		m.must(err)
+	}
+	err = tx.QueryRow(m.Context(), query).Scan(&n)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" {
+		return 0, true, nil
+	}
+	return n, false, err
+}
+
+// TestP9_EveryTableShowsATenantItsOwnRows reads every relation there is in SQL, as
+// another tenant, as none, and as one that cannot be.
+func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
+	m := newMatrix(t)
+	m.ingest(m.b, batch(event("of-B", nil)))
+	m.fold()
+	const platform = "00000000-0000-0000-0000-000000000000"
+	seen := 0
+	for _, r := range m.relations() {
+		if !r.readable {
+			if _, denied, _ := m.asTenant(&m.a.id, `SELECT count(*) FROM `+r.name); !denied {
+				t.Errorf("%s is read, and ought not to be", r.name)
+			}
+			continue
+		}
+		if r.tenant == "" {
+			if !slices.Contains(sharedByAll(), r.name) {
+				t.Errorf("tenants read %s, which names no tenant: is it for all of them?", r.name)
+			}
+			continue
+		}
+		if !r.guarded {
+			t.Errorf("row level security of %s is not forced", r.name)
+		}
+		own := fmt.Sprintf(`SELECT count(*) FROM %s WHERE %s = '%s'`, r.name, r.tenant, m.a.id)
+		others := fmt.Sprintf(`SELECT count(*) FROM %s WHERE %s <> '%s'`, r.name, r.tenant, m.a.id)
+		if strings.HasPrefix(r.name, "projection_") { // what holds for all tenants is for all
+			others += fmt.Sprintf(` AND %s <> '%s'`, r.tenant, platform)
+		}
+		var all int
+		m.must(m.pool.QueryRow(t.Context(), own).Scan(&all))
+		if n, _, err := m.asTenant(&m.a.id, own); err != nil || n != all {
+			t.Errorf("%s: A sees %d of its %d rows, %v", r.name, n, all, err)
+		}
+		seen += min(all, 1)
+		if n, _, err := m.asTenant(&m.a.id, others); err != nil || n != 0 {
+			t.Errorf("%s: A sees %d rows of others, %v", r.name, n, err)
+		}
+		if n, _, err := m.asTenant(&m.b.id, own); err != nil || n != 0 {
+			t.Errorf("%s: B sees %d rows of A, %v", r.name, n, err)
+		}
+		nobody, empty := newID().String(), ""
+		for name, as := range map[string]*string{"nobody": &nobody, "unset": nil, "empty": &empty} {
+			if n, _, err := m.asTenant(as, own); err != nil || n != 0 {
+				t.Errorf("%s: %s sees %d rows of A, %v", r.name, name, n, err)
+			}
+		}
+		for _, odd := range []string{"x", m.a.id + " OR true", "%"} {
+			if n, _, _ := m.asTenant(&odd, own); n != 0 {
+				t.Errorf("%s: the tenant %q sees %d rows of A", r.name, odd, n)
+			}
+		}
+	}
+	if seen < 6 {
+		t.Errorf("A has rows in %d tables only: the rest shows nothing", seen)
+	}
+}
+
+// TestP9_TablesOfTenantsAreGuarded fails for a new table that names a tenant, until row
+// level security is forced on it, or it stands here and tenants' reads cannot see it.
+func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
+	m := newMatrix(t)
+	unseen := []string{"event_log_rows", "projection_rebuilds", "replays", "inbox", "outbox_events", "withheld_records"}
+	for _, r := range m.relations() {
+		if r.tenant != "" && !r.guarded && (r.readable || !slices.Contains(unseen, r.name)) {
+			t.Errorf("%s names a tenant by %s, and row level security is not forced", r.name, r.tenant)
+		}
+		if r.written != "" {
+			t.Errorf("the role that reads for tenants may %s in %s", r.written, r.name)
+		}
+	}
+}
+
+// TestP6_WhatIsRecordedCannotBeTakenBack holds what the service's role may do against
+// what each table is for.
+func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
+	m := newMatrix(t)
+	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_epochs", "subscription_history", "idempotency_answers", "withheld_records"}
+	found := 0
+	for _, r := range m.relations() {
+		if slices.Contains(appendOnly, r.name) {
+			if found++; r.erased != "" {
+				t.Errorf("the service may %s in %s", r.erased, r.name)
+			}
+		}
+		for _, never := range []string{"TRUNCATE", "TRIGGER", "REFERENCES"} {
+			if strings.Contains(r.erased, never) {
+				t.Errorf("the service may %s %s", never, r.name)
+			}
+		}
+	}
+	if found != len(appendOnly) {
+		t.Errorf("%d of the %d tables that only grow are there", found, len(appendOnly))
+	}
+	var owned, creates int
+	m.must(m.pool.QueryRow(t.Context(), `SELECT
+ (SELECT count(*) FROM pg_class WHERE pg_get_userbyid(relowner) IN ('meterplex_worker', 'meterplex_tenant')),
+ (SELECT count(*) FROM unnest(ARRAY['meterplex_worker', 'meterplex_tenant']) r WHERE has_schema_privilege(r, 'public', 'CREATE') OR has_database_privilege(r, current_database(), 'CREATE'))`).Scan(&owned, &creates))
+	if owned+creates > 0 {
+		t.Errorf("the service's roles own %d relations, and %d of them may make some", owned, creates)
+	}
+}
+
+// TestP9_FunctionsThatSeeAllShowATenantItsOwn: what runs as its owner is bound by no
+// row level security. Each such function stands here, and asks for itself who asks.
+func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
+	m := newMatrix(t)
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_until", "usage_positions"}
+	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
+  || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
+ FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
+	m.must(err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	m.must(err)
+	if !slices.Equal(names, known) {
+		t.Errorf("functions that run as their owner: %q", names)
+	}
+	used := fmt.Sprintf(`SELECT count(*) FROM usage_positions(%d::smallint, '%s', 1000000, 0, '', NULL, NULL, 100)`, events.PartitionOf(uuid.MustParse(m.a.id)), m.a.id)
+	nobody, empty := newID().String(), ""
+	for name, c := range map[string]struct {
+		as   *string
+		sees bool
+	}{"A": {&m.a.id, true}, "B": {&m.b.id, false}, "nobody": {&nobody, false}, "unset": {nil, false}, "empty": {&empty, false}} {
+		if n, denied, err := m.asTenant(c.as, used); err != nil || denied || n > 0 != c.sees {
+			t.Errorf("%s is shown %d positions of A's usage (denied %v), %v", name, n, denied, err)
+		}
+	}
+}
+
+// TestP9_NothingOfATenantStaysWithAConnection: the next to use it is who he was.
+func TestP9_NothingOfATenantStaysWithAConnection(t *testing.T) {
+	m := newMatrix(t)
+	for range 3 {
+		for _, p := range []*party{m.a, m.b} {
+			m.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: p.key})
+			m.want(200, call{method: "GET", path: "/api/v1/usage/events?status=PENDING", key: p.key})
+			m.refused(m.do(call{method: "GET", path: "/api/v1/usage/events/none-such", key: p.key}), 404, "not_found")
+			m.refused(m.do(call{method: "GET", path: "/api/v1/usage/events?cursor=x", key: p.key}), 400, "cursor_invalid")
+		}
+	}
+	idle := m.pool.AcquireAllIdle(t.Context())
+	if len(idle) == 0 {
+		t.Error("no connection was used")
+	}
+	for _, conn := range idle {
+		var role, tenant string
+		m.must(conn.QueryRow(t.Context(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role, &tenant))
+		if role != "meterplex_worker" || tenant != "" {
+			t.Errorf("a connection goes on as %s, tenant %q", role, tenant)
+		}
+		conn.Release()
+	}
+}

@@ -1,0 +1,52 @@
+package kafka
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func TestTopicsThatMayLoseRecordsAreTold(t *testing.T) {
+	admin, err := NewAdmin(Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if doubts, err := admin.Doubts(t.Context()); err != nil || len(doubts) != 0 {
+		t.Errorf("as they are made: %v, %v", doubts, err)
+	}
+	raw := admin.cfg.TopicPrefix + "usage.raw"
+	yes := "true"
+	if _, err := admin.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "unclean.leader.election.enable", Value: &yes}}, raw); err != nil {
+		t.Fatal(err)
+	}
+	var doubts []string
+	for began := time.Now(); len(doubts) == 0 && err == nil && time.Since(began) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
+		doubts, err = admin.Doubts(t.Context()) // the broker takes a moment to know
+	}
+	if err != nil || len(doubts) != 1 || !strings.HasPrefix(doubts[0], raw+": unclean.leader.election.enable is true") {
+		t.Errorf("%v, %v", doubts, err)
+	}
+}
+
+func TestDoubtsAboutReplication(t *testing.T) {
+	for _, c := range []struct {
+		replicas int
+		inSync   string
+		want     string
+	}{
+		{1, "1", ""}, {2, "1", ""}, {3, "2", ""}, {3, "1", "one broker alone has"}, {3, "3", "nothing is published"}, {2, "2", "nothing is published"}, {5, "", "one broker alone has"},
+	} {
+		got := strings.Join(doubtsOf(TopicState{Name: "t", Replicas: c.replicas}, c.inSync, "false"), "; ")
+		if got == "" != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

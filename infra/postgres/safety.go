@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Danger is something of the database under which the service would promise what it
+// cannot keep.
+type Danger struct {
+	Name  string // a word of [Dangers]
+	Found string // what was found
+	Why   string // what is at stake
+}
+
+// Dangers lists the words for all that is looked for, each with what is at stake.
+func Dangers() []Danger {
+	const lost, altered, seen = "events that were answered accepted can be lost in a crash",
+		"the service could alter or delete what is recorded", "a tenant could be shown what belongs to another"
+	return []Danger{
+		{Name: "fsync", Why: lost}, {Name: "full_page_writes", Why: lost}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
+		{Name: "superuser", Why: altered + ", and row level security does not bind it"}, {Name: "bypassrls", Why: seen},
+		{Name: "owner", Why: altered}, {Name: "grants", Why: altered}, {Name: "row_security", Why: seen},
+	}
+}
+
+// dangersSQL works before the first migration, too. The login owns the tables where
+// it migrates them; the roles that requests run under may not.
+const dangersSQL = `
+WITH roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles WHERE rolname IN (session_user, $1, $2)),
+ours AS (SELECT oid, relname, relowner, relkind, relpersistence, relrowsecurity AND relforcerowsecurity AS guarded
+ FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('event_log'))),
+log AS (SELECT * FROM ours WHERE relname IN ('event_log', 'event_log_rows'))
+SELECT name, name || ' is ' || setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'
+UNION ALL SELECT name, name || ' is ' || setting FROM pg_settings WHERE name = 'synchronous_commit' AND setting NOT IN ('on', 'remote_apply')
+UNION ALL SELECT 'unlogged', 'the table ' || relname || ' is unlogged' FROM ours WHERE relpersistence <> 'p'
+UNION ALL SELECT 'superuser', 'the role ' || rolname || ' is a superuser' FROM roles WHERE rolsuper
+UNION ALL SELECT 'bypassrls', 'the role ' || rolname || ' has BYPASSRLS' FROM roles WHERE rolbypassrls AND NOT rolsuper
+UNION ALL SELECT 'owner', 'the role ' || rolname || ' acts as the owner of ' || relname FROM roles, log
+ WHERE works AND NOT rolsuper AND pg_has_role(roles.oid, relowner, 'MEMBER')
+UNION ALL SELECT 'grants', 'the role ' || rolname || ' may ' || what || ' ' || relname FROM roles, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
+ WHERE works AND NOT rolsuper AND NOT pg_has_role(roles.oid, relowner, 'MEMBER') AND has_table_privilege(roles.oid, log.oid, what)
+UNION ALL SELECT 'row_security', 'row level security of ' || relname || ' is not forced' FROM ours
+ WHERE NOT guarded AND (relname = 'tenants' OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = ours.oid AND attname = 'tenant_id' AND NOT attisdropped))
+ AND EXISTS (SELECT FROM roles WHERE rolname = $2 AND NOT rolsuper AND has_table_privilege(roles.oid, ours.oid, 'SELECT'))
+ORDER BY 1, 2`
+
+// FindDangers looks at the database as the service's login, with the settings that its
+// sessions have. It needs no schema, and what is missing is no danger.
+func FindDangers(ctx context.Context, url string) (found []Danger, err error) {
+	cc, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the database URL cannot be read")
+	}
+	cc.RuntimeParams["synchronous_commit"] = "on"
+	conn, err := pgx.ConnectConfig(ctx, cc)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the database: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	rows, err := conn.Query(ctx, dangersSQL, WorkerRole, TenantRole)
+	if err != nil {
+		return nil, fmt.Errorf("looking for unsafe settings: %w", err)
+	}
+	known := Dangers()
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d Danger, err error) {
+		if err := row.Scan(&d.Name, &d.Found); err != nil {
+			return d, err
+		}
+		d.Why = known[slices.IndexFunc(known, func(k Danger) bool { return k.Name == d.Name })].Why
+		return d, nil
+	})
+}
+
+// Refusal is an error that names the dangers whose words are not allowed, nil where
+// there is none.
+func Refusal(found []Danger, allowed []string) error {
+	var lines []string
+	words := slices.Clone(allowed)
+	for _, d := range found {
+		if slices.Contains(allowed, d.Name) {
+			continue
+		}
+		lines = append(lines, "  "+d.Name+": "+d.Found+"; "+d.Why)
+		if !slices.Contains(words, d.Name) {
+			words = append(words, d.Name)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return errors.New("the database is not safe to work with:\n" + strings.Join(lines, "\n") +
+		"\nMend that; or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
+}

@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// words finds the dangers of a database.
+func words(t *testing.T, database string) (found []string) {
+	t.Helper()
+	list, err := FindDangers(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		if d.Found == "" || d.Why == "" {
+			t.Errorf("%+v says too little", d)
+		}
+		if refused := Refusal(list, nil); refused == nil || !strings.Contains(refused.Error(), d.Found+"; "+d.Why) {
+			t.Errorf("%s is not refused: %v", d.Name, refused)
+		}
+		found = append(found, d.Name)
+	}
+	return slices.Compact(found)
+}
+
+// superuserURL is the superuser's address of a test's database.
+func superuserURL(t *testing.T, database string) string {
+	t.Helper()
+	name, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := url.Parse(localtest.Postgres(t).AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Path = name.Path
+	return admin.String()
+}
+
+// Everything that can be made unsafe for one database is, and is found.
+func TestUnsafeDatabasesAreFound(t *testing.T) {
+	database := localtest.Database(t)
+	if found := words(t, database); len(found) != 0 {
+		t.Errorf("before the first migration: %v", found)
+	}
+	if _, err := Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	if found := words(t, database); len(found) != 0 {
+		t.Errorf("a fresh database: %v", found)
+	}
+	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close(context.Background())
+	for _, c := range []struct{ make, undo, want string }{
+		{`ALTER TABLE plans SET UNLOGGED`, `ALTER TABLE plans SET LOGGED`, "unlogged"},
+		{`GRANT UPDATE ON event_log_rows TO meterplex_worker`, `REVOKE UPDATE ON event_log_rows FROM meterplex_worker`, "grants"},
+		{`GRANT TRUNCATE ON event_log TO meterplex_worker`, `REVOKE TRUNCATE ON event_log FROM meterplex_worker`, "grants"},
+		{`GRANT DELETE ON event_log TO PUBLIC`, `REVOKE DELETE ON event_log FROM PUBLIC`, "grants"},
+		{`ALTER TABLE event_log OWNER TO meterplex_worker`, `ALTER TABLE event_log OWNER TO meterplex`, "owner"},
+		{`ALTER TABLE tenants NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE tenants FORCE ROW LEVEL SECURITY`, "row_security"},
+		{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`, "row_security"},
+		{`ALTER TABLE event_log DISABLE ROW LEVEL SECURITY`, `ALTER TABLE event_log ENABLE ROW LEVEL SECURITY`, "row_security"},
+	} {
+		if _, err := root.Exec(t.Context(), c.make); err != nil {
+			t.Fatal(c.make, err)
+		}
+		if found := strings.Join(words(t, database), " "); found != c.want {
+			t.Errorf("%s: %q", c.make, found)
+		}
+		if _, err := root.Exec(t.Context(), c.undo); err != nil {
+			t.Fatal(c.undo, err)
+		}
+	}
+	if found := words(t, database); len(found) != 0 {
+		t.Errorf("all mended: %v", found)
+	}
+}
+
+func TestASuperusersLoginIsFound(t *testing.T) {
+	database := superuserURL(t, localtest.Database(t))
+	if found := words(t, database); !slices.Equal(found, []string{"superuser"}) {
+		t.Errorf("%v", found)
+	}
+	list, _ := FindDangers(t.Context(), database)
+	if err := Refusal(list, []string{"superuser"}); err != nil {
+		t.Errorf("allowed, and refused: %v", err)
+	}
+	if err := Refusal(list, []string{"fsync"}); err == nil || !strings.HasSuffix(err.Error(), "METERPLEX_ALLOW_UNSAFE=fsync,superuser") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What belongs to the server, which all tests share, is looked at through a view that
+// stands before the catalogue's and says what an unsafe server would.
+func TestUnsafeServersAreFound(t *testing.T) {
+	database := localtest.Database(t)
+	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close(context.Background())
+	run := func(statement string) {
+		t.Helper()
+		if _, err := root.Exec(t.Context(), statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	role := pgx.Identifier{"bypass_" + root.Config().Database}.Sanitize()
+	run(`CREATE SCHEMA stub`)
+	run(`GRANT USAGE ON SCHEMA stub TO PUBLIC`)
+	run(`CREATE TABLE stub.pg_settings (name text, setting text)`)
+	run(`GRANT SELECT ON stub.pg_settings TO PUBLIC`)
+	run(`ALTER DATABASE ` + pgx.Identifier{root.Config().Database}.Sanitize() + ` SET search_path = stub, public, pg_catalog`)
+	for setting, want := range map[string]string{
+		`('fsync', 'off'), ('full_page_writes', 'on'), ('synchronous_commit', 'on')`:           "fsync",
+		`('fsync', 'on'), ('full_page_writes', 'off'), ('synchronous_commit', 'remote_apply')`: "full_page_writes",
+		`('fsync', 'on'), ('full_page_writes', 'on'), ('synchronous_commit', 'off')`:           "synchronous_commit",
+		`('fsync', 'on'), ('full_page_writes', 'on'), ('synchronous_commit', 'local')`:         "synchronous_commit",
+		`('fsync', 'off'), ('full_page_writes', 'off'), ('synchronous_commit', 'off')`:         "fsync full_page_writes synchronous_commit",
+		`('fsync', 'on'), ('full_page_writes', 'on'), ('synchronous_commit', 'on')`:            "",
+	} {
+		run(`TRUNCATE stub.pg_settings`)
+		run(`INSERT INTO stub.pg_settings VALUES ` + setting)
+		if found := strings.Join(words(t, database), " "); found != want {
+			t.Errorf("%s: %q", setting, found)
+		}
+	}
+	run(`CREATE ROLE ` + role + ` LOGIN BYPASSRLS PASSWORD 'bypass'`)
+	defer func() { _, _ = root.Exec(context.Background(), `DROP ROLE `+role) }()
+	other, _ := url.Parse(database)
+	other.User = url.UserPassword("bypass_"+root.Config().Database, "bypass")
+	if found := words(t, other.String()); !slices.Equal(found, []string{"bypassrls"}) {
+		t.Errorf("%v", found)
+	}
+}
