@@ -116,7 +116,7 @@ func failedAt(failed []Failure) func(events.Position) bool {
 }
 
 const readWithheld = `
-SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3`
+SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3 AND NOT late`
 
 // leftOutOf lists what the live consumer of a topic was not given or could not fold:
 // a copy, since what it is given is everybody's.
@@ -146,7 +146,7 @@ func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo in
 		}
 		after = batch[len(batch)-1].Position.Number
 		batch = slices.DeleteFunc(batch, func(e events.Envelope) bool {
-			return !g.hasTenant(e.TenantID) || c.Topic != 0 && e.Withheld || c.Parks && failed[e.Position.Number]
+			return !g.hasTenant(e.TenantID) || c.Topic != 0 && e.Withheld && !e.Late || c.Parks && failed[e.Position.Number]
 		})
 		if u.failure, err = applyAside(ctx, tx, c, g, batch, func(p events.Position) bool { return failed[p.Number] }); err != nil || u.failure != nil {
 			return 0, err
