@@ -82,7 +82,7 @@ func (l *Log) enqueue(s *submission) error {
 	w := own
 	if len(s.batch) <= smallRows {
 		w = l.shared // which may pass it on
-		if err := own.load.check(own.load.rows.Load(), int64(len(s.batch)), s.bytes); err != nil {
+		if err := own.load.mayEnter(s); err != nil {
 			return err
 		}
 	}
