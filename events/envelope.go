@@ -48,6 +48,8 @@ type Envelope struct {
 	// Withheld marks a record that stands in for one that could not be published:
 	// same position, no payload. Consumers pass it without a fold.
 	Withheld bool
+	// Late is what was withheld after its consumer had folded it: it counts.
+	Late bool
 }
 
 // Counts is what an event adds to the counters of its partition's head row,

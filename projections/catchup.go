@@ -113,6 +113,9 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 		}
 		if !it.unread && it.place.Previous == l.last {
 			chain, l.last = append(chain, it.event), it.place.Position.Number
+			if slices.Contains(l.stand.withheld, l.last) {
+				chain[len(chain)-1].Withheld = true
+			}
 			limit--
 			continue
 		}

@@ -42,6 +42,14 @@ UPDATE consumer_checkpoints c SET position = n.position, epoch = n.epoch, update
 FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::int[]) AS n (partition, was, position, epoch)
 WHERE c.consumer = $1 AND c.joined AND c.partition = n.partition AND c.position = n.was`
 
+// What was withheld beyond the checkpoints: whoever holds the whole record, since it
+// was published once and nobody knows, must not fold it. Under the checkpoints' locks
+// this stays true: the relay takes them before it withholds.
+const readWithheldBeyond = `
+SELECT w.partition, w.position
+FROM consumer_checkpoints c JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position
+WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[]) AND w.topic = $3::int AND NOT w.late`
+
 const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
 
 // stand is where a consumer stands in a partition, under its lock.
@@ -50,6 +58,7 @@ type stand struct {
 	epoch    int32 // of the head
 	head     int64 // last position of the source
 	fed      []fed // the generations that stand there
+	withheld []int64
 }
 
 // lock takes the checkpoints of the partitions, in ascending order.
@@ -57,6 +66,9 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	var b pgx.Batch
 	b.Queue(lockTimeout)
 	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
+	if r.Consumer.Topic != 0 {
+		b.Queue(readWithheldBeyond, r.Consumer.Name, partitions, int(r.Consumer.Topic))
+	}
 	results := tx.SendBatch(ctx, &b)
 	defer results.Close()
 	if _, err := results.Exec(); err != nil {
@@ -84,7 +96,29 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	if len(stands) != len(partitions) {
 		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(stands), len(partitions))
 	}
-	return stands, nil
+	if r.Consumer.Topic == 0 {
+		return stands, nil
+	}
+	return stands, withheldBeyond(results, stands)
+}
+
+func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
+	rows, err := results.Query()
+	if err != nil {
+		return fmt.Errorf("read what was withheld: %w", err)
+	}
+	var p int16
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&p, &position}, func() error {
+		s := stands[p]
+		s.withheld = append(s.withheld, position)
+		stands[p] = s
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read what was withheld: %w", err)
+	}
+	return nil
 }
 
 // move advances the checkpoints by compare-and-set, those of all lanes at once.

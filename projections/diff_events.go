@@ -61,7 +61,7 @@ const readKeysVerdicts = `
 SELECT l.position, l.subject, l.event_id, l.recorded_at, l.occurred_at, l.dedupe_key, l.body::text
 FROM event_log_rows l
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.topic = 2 AND l.position > $3 AND l.position <= $4
-  AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)
+  AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)
   AND l.position <> ALL (ARRAY(
     SELECT (f.payload ->> 'sourcePosition')::bigint
     FROM event_log_rows f JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'

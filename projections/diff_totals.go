@@ -109,7 +109,7 @@ failed AS MATERIALIZED (
 verdicts AS (
   SELECT w.position IS NOT NULL AS withheld, f.position IS NOT NULL AS parked
   FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = 2 AND l.position <= s.up_to
-  LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position
+  LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position AND NOT w.late
   LEFT JOIN failed f ON f.partition = l.partition AND f.position = l.position
   WHERE l.tenant_id BETWEEN $3::uuid AND $4::uuid
     AND ($5::text = '' OR coalesce(l.payload ->> 'periodKey', l.payload -> 'validated' ->> 'periodKey') = $5))

@@ -83,9 +83,17 @@ type grantLoad struct {
 	now     time.Time
 	atLeast int64
 	done    chan struct{}
+	next    *grantLoad // is waited for by those for whom this one began too early
 	brought *granted
 	err     error
 }
+
+func newGrantLoad(tenant uuid.UUID, now time.Time) *grantLoad {
+	return &grantLoad{tenant: tenant, now: now, done: make(chan struct{})}
+}
+
+// isFor tells whether what the load brings is of the periods of now.
+func (l *grantLoad) isFor(now time.Time) bool { return l.now.Month() == now.Month() }
 
 // never is folded by nothing.
 const never = 1<<63 - 1
@@ -123,13 +131,21 @@ func (c *GrantCache) newEnough(g *granted) bool {
 }
 
 // load reads what is granted to a tenant in a snapshot that begins after since. Who
-// asks meanwhile waits for the same, so a load outlives the one who began it.
+// asks meanwhile waits for the same, so a load outlives the one who began it; those
+// for whom it began too early wait for the one after it, all for one.
 func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time.Time) (*granted, error) {
 	p := &c.partitions[events.PartitionOf(tenant)]
 	p.mu.Lock()
 	l := p.loads[tenant]
-	if l == nil || l.began.Before(since) || l.now.Month() != now.Month() {
-		l = c.start(ctx, p, tenant, now)
+	switch {
+	case l == nil || !l.isFor(now) || l.next != nil && !l.next.isFor(now):
+		l = newGrantLoad(tenant, now)
+		c.start(ctx, p, l)
+	case l.began.Before(since):
+		if l.next == nil {
+			l.next = newGrantLoad(tenant, now)
+		}
+		l = l.next
 	}
 	p.mu.Unlock()
 	select {
@@ -141,21 +157,20 @@ func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time
 }
 
 // start begins a load; the caller holds the partition's lock.
-func (c *GrantCache) start(ctx context.Context, p *grantPartition, tenant uuid.UUID, now time.Time) *grantLoad {
-	l := &grantLoad{tenant: tenant, began: time.Now(), now: now, done: make(chan struct{})}
-	p.loads[tenant] = l
+func (c *GrantCache) start(ctx context.Context, p *grantPartition, l *grantLoad) {
+	l.began = time.Now()
+	p.loads[l.tenant] = l
 	p.running[l] = struct{}{}
 	go c.run(context.WithoutCancel(ctx), p, l)
-	return l
 }
 
 // run loads under the tenant's role: row level security has the last word on what
 // can be kept as the tenant's.
 func (c *GrantCache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
-	ctx, cancel := context.WithTimeout(ctx, loadTime)
+	soon, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	defer close(l.done)
-	l.brought, l.err = c.reads.readGranted(ctx, Viewer{TenantID: l.tenant}, l.tenant, l.now)
+	l.brought, l.err = c.reads.readGranted(soon, Viewer{TenantID: l.tenant}, l.tenant, l.now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.running, l)
@@ -164,6 +179,9 @@ func (c *GrantCache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 	}
 	if l.err == nil && l.brought.stands.folded >= l.atLeast {
 		p.keep(l.tenant, l.brought)
+	}
+	if l.next != nil {
+		c.start(ctx, p, l.next)
 	}
 }
 

@@ -276,7 +276,7 @@ func (c *GrantCache) apply(ctx context.Context, steps []grantStep, server grantS
 		default:
 			for _, g := range p.changed(s.changed, s.folded, at) {
 				if reloads++; reloads <= maxReloads {
-					c.start(ctx, p, g.tenant, g.from)
+					c.start(ctx, p, newGrantLoad(g.tenant, g.from))
 				}
 			}
 		}

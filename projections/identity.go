@@ -60,11 +60,11 @@ LEFT JOIN applied ON applied.partition = h.partition
 CROSS JOIN LATERAL (
   SELECT count(*) AS n FROM event_log l
   WHERE l.partition = h.partition AND l.position > v.position AND l.position <= h.topic_positions[1] AND l.topic = 1
-    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)) undecided
+    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) undecided
 CROSS JOIN LATERAL (
   SELECT count(*) AS n FROM event_log l
   WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[2] AND l.topic = 2
-    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position)) unapplied
+    AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) unapplied
 ORDER BY h.partition`
 
 // Identity computes the terms in one snapshot, for operators.

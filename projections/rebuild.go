@@ -39,6 +39,7 @@ type Rebuilder struct {
 	Keep  time.Duration // how long a generation that readers left is kept, 0: DefaultKeep
 	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
+	Share int64         // percent of the time that a worker works, 0: all of it
 
 	working sync.Map // ids of the rebuilds that this instance works on
 	once    sync.Once
@@ -195,6 +196,7 @@ type unit struct {
 	worker    string
 	partition int16
 	position  int64
+	pace      pace
 	failure   *Failure // set where an event could not be folded: nothing of the chunk is kept
 }
 
@@ -242,6 +244,9 @@ func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
 			if err := tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
 				return fmt.Errorf("lock where the live generation stands: %w", err)
 			}
+		}
+		if !joining {
+			u.pace.share = b.Share // under the live one's lock nobody rests
 		}
 		upTo := min(live, u.position+cmp.Or(b.Chunk, DefaultChunk))
 		joined := joining && upTo == live

@@ -16,7 +16,7 @@ import (
 // the columns that it needs, event by event, with no envelope between. It folds the
 // events of a stretch by the very fold that Apply uses, but for those to be left out.
 type bulkFolder interface {
-	foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool) (folded int64, failure *Failure, err error)
+	foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool, p *pace) (folded int64, failure *Failure, err error)
 }
 
 // foldChunk folds what a unit has from its position up to another, into its
@@ -35,7 +35,7 @@ func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int6
 		if err != nil {
 			return 0, err
 		}
-		n, failure, err := bulk.foldStretch(ctx, tx, u.generation(), events.Stretch{Partition: u.partition, After: u.position, UpTo: upTo}, leftOut)
+		n, failure, err := bulk.foldStretch(ctx, tx, u.generation(), events.Stretch{Partition: u.partition, After: u.position, UpTo: upTo}, leftOut, &u.pace)
 		u.failure = failure
 		return n, err
 	}
@@ -116,7 +116,7 @@ func failedAt(failed []Failure) func(events.Position) bool {
 }
 
 const readWithheld = `
-SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3`
+SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3 AND NOT late`
 
 // leftOutOf lists what the live consumer of a topic was not given or could not fold:
 // a copy, since what it is given is everybody's.
@@ -136,7 +136,8 @@ func leftOutOf(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[i
 // foldBatches folds as the live consumer does, batch by batch.
 func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (folded int64, err error) {
 	c, g := u.consumer, u.generation()
-	for after := u.position; after < upTo; {
+	for after := u.position; after < upTo; u.pace.rest(ctx) {
+		u.pace.work()
 		batch, err := b.Log.ReadTx(ctx, tx, u.partition, after, upTo, c.Topic, c.MaxPerPartition)
 		if err != nil {
 			return 0, fmt.Errorf("read the log after %s: %w", events.Position{Partition: u.partition, Number: after}, err)
@@ -146,7 +147,7 @@ func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo in
 		}
 		after = batch[len(batch)-1].Position.Number
 		batch = slices.DeleteFunc(batch, func(e events.Envelope) bool {
-			return !g.hasTenant(e.TenantID) || c.Topic != 0 && e.Withheld || c.Parks && failed[e.Position.Number]
+			return !g.hasTenant(e.TenantID) || c.Topic != 0 && e.Withheld && !e.Late || c.Parks && failed[e.Position.Number]
 		})
 		if u.failure, err = applyAside(ctx, tx, c, g, batch, func(p events.Position) bool { return failed[p.Number] }); err != nil || u.failure != nil {
 			return 0, err

@@ -201,7 +201,7 @@ func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (Batch, 
 	}
 	done.Applied = chain
 	if r.Consumer.Topic != 0 { // a reader of the log misses nothing that only the pipe could not carry
-		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld })
+		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld && !e.Late })
 	}
 	done.Passed += len(chain) - len(done.Applied)
 	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)

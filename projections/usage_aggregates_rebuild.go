@@ -29,13 +29,28 @@ var _ bulkFolder = (*UsageAggregates)(nil)
 // postgresEpoch is where the server's timestamps begin, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
-// foldStretch implements bulkFolder: sums in memory, then one upsert.
-func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool) (int64, *Failure, error) {
+// foldStretch implements bulkFolder: sums in memory, piece by piece, then one upsert.
+func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generation, s events.Stretch, leftOut map[int64]bool, p *pace) (folded int64, failure *Failure, err error) {
 	sums, err := u.sums(g)
 	if err != nil {
 		return 0, nil, err
 	}
-	sql, args := readStretch, []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, s.Partition, s.After, s.UpTo}
+	for upTo := s.UpTo; s.After < upTo; s.After = s.UpTo {
+		p.work()
+		s.UpTo = p.piece(s.After, upTo)
+		n, failure, err := sums.stretch(ctx, tx, g, s, leftOut)
+		if err != nil || failure != nil {
+			return 0, failure, err
+		}
+		folded += n
+		p.rest(ctx)
+	}
+	return folded, nil, sums.upsert(ctx, tx, g.Number)
+}
+
+// stretch takes what a stretch of the log has.
+func (s *usageSums) stretch(ctx context.Context, tx pgx.Tx, g Generation, of events.Stretch, leftOut map[int64]bool) (int64, *Failure, error) {
+	sql, args := readStretch, []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, of.Partition, of.After, of.UpTo}
 	if g.TenantID != uuid.Nil {
 		sql, args = readStretchOf, append(args, g.TenantID)
 	}
@@ -45,7 +60,7 @@ func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generati
 	}
 	defer rows.Close()
 	var folded int64
-	e := events.Envelope{Position: events.Position{Partition: s.Partition}}
+	e := events.Envelope{Position: events.Position{Partition: of.Partition}}
 	for rows.Next() {
 		raw := rows.RawValues()
 		e.Position.Number = int64(binary.BigEndian.Uint64(raw[0]))
@@ -57,7 +72,7 @@ func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generati
 		e.OccurredAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[3])) + postgresEpoch)
 		e.DedupeKey = string(raw[4])
 		e.Payload = raw[5]
-		if failure := sums.take(&e); failure != nil {
+		if failure := s.take(&e); failure != nil {
 			return 0, failure, nil
 		}
 		folded++
@@ -65,5 +80,5 @@ func (u *UsageAggregates) foldStretch(ctx context.Context, tx pgx.Tx, g Generati
 	if err := rows.Err(); err != nil {
 		return 0, nil, fmt.Errorf("read verdicts: %w", err)
 	}
-	return folded, nil, sums.upsert(ctx, tx, g.Number)
+	return folded, nil, nil
 }

@@ -29,6 +29,7 @@ type Config struct {
 	IngestAhead          time.Duration
 	IngestBehind         time.Duration
 	RebuildChunk         int64
+	RebuildShare         int64
 	RollbackKeep         time.Duration
 	AllowUnsafe          []string // words for what of the database may be unsafe
 

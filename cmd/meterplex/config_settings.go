@@ -54,6 +54,7 @@ func settings() []setting {
 		{"METERPLEX_INGEST_AHEAD", "5m", nil, func(c *Config, v string) error { return setDuration(&c.IngestAhead, v) }},
 		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) }},
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
+		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) }},
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
@@ -120,6 +121,13 @@ func setCount(to *int64, v string) error {
 		return errors.New("must be a whole number above zero")
 	}
 	*to = n
+	return nil
+}
+
+func setPercent(to *int64, v string) error {
+	if err := setCount(to, v); err != nil || *to > 100 {
+		return errors.New("must be a whole number from 1 to 100")
+	}
 	return nil
 }
 

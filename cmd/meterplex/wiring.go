@@ -223,6 +223,9 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
+	// By a pool that never waits for what a frozen session has locked.
+	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
+	g.Go(func() error { return frozen.Run(ctx) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
 		g.Go(func() error { return n.replayer().Run(ctx) })

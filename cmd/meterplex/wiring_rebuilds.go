@@ -35,7 +35,7 @@ func (n *node) rebuilder() *projections.Rebuilder {
 	return &projections.Rebuilder{
 		Pool: n.pool, Log: n.log, Consumers: n.projected(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
 		Verify: n.compare,
-		Chunk:  n.cfg.RebuildChunk, Keep: n.cfg.RollbackKeep,
+		Chunk:  n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 	// full group takes.
 	standardWait = 500 * time.Millisecond
 	// firstPerRow is what a row is taken to need before any was measured.
-	firstPerRow = 100 * time.Microsecond
+	firstPerRow = 50 * time.Microsecond
 	// measuredRows is how many rows a group has to have to tell that a row takes more:
 	// a small one takes what its commit takes.
 	measuredRows = 256
@@ -35,13 +36,35 @@ type queueLoad struct {
 	bytes   atomic.Int64
 	perRow  atomic.Int64 // nanoseconds, as measured by end
 	since   atomic.Int64 // when the group under way began; 0: there is none
+
+	mu     sync.Mutex
+	shares map[uuid.UUID]share // of the tenants that wait
+}
+
+// share is what one tenant has in a queue. It may have half of each bound, so that
+// one that sends more than can be written leaves room for the others of its writer.
+type share struct{ rows, bytes int64 }
+
+// shareOf counts more of a tenant in, or less, and tells what it had before.
+func (q *queueLoad) shareOf(tenant uuid.UUID, rows, bytes int64) share {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was := q.shares[tenant]
+	switch now := (share{was.rows + rows, was.bytes + bytes}); {
+	case now == was:
+	case now == share{}:
+		delete(q.shares, tenant)
+	default:
+		q.shares[tenant] = now
+	}
+	return was
 }
 
 func newQueueLoad(longest time.Duration) *queueLoad {
 	if longest == 0 {
 		longest = standardWait
 	}
-	q := &queueLoad{longest: longest, started: time.Now()}
+	q := &queueLoad{longest: longest, started: time.Now(), shares: make(map[uuid.UUID]share)}
 	q.perRow.Store(int64(firstPerRow))
 	return q
 }
@@ -70,11 +93,38 @@ func (q *queueLoad) check(ahead, rows, bytes int64) error {
 	return nil
 }
 
+// checkShare refuses where a tenant has its half already, and more would come to that.
+func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
+	if has.rows == 0 {
+		return nil
+	}
+	expected, _ := q.wait(has.rows)
+	if expected > q.longest/2 || has.rows+rows > maxQueuedRows/2 || has.bytes+bytes > maxQueuedBytes/2 {
+		return &commands.Overloaded{Wait: expected}
+	}
+	return nil
+}
+
+// mayEnter refuses what could not enter, and counts nothing.
+func (q *queueLoad) mayEnter(s *submission) error {
+	rows := int64(len(s.batch))
+	if err := q.check(q.rows.Load(), rows, s.bytes); err != nil {
+		return err
+	}
+	return q.checkShare(q.shareOf(s.tenant, 0, 0), rows, s.bytes)
+}
+
 // enter counts a submission in, or refuses it.
 func (q *queueLoad) enter(s *submission) error {
 	rows := int64(len(s.batch))
 	ahead := q.rows.Add(rows) - rows
-	if err := q.check(ahead, rows, s.bytes); err != nil {
+	err := q.check(ahead, rows, s.bytes)
+	if err == nil {
+		if err = q.checkShare(q.shareOf(s.tenant, rows, s.bytes), rows, s.bytes); err != nil {
+			q.shareOf(s.tenant, -rows, -s.bytes)
+		}
+	}
+	if err != nil {
 		q.rows.Add(-rows)
 		return err
 	}
@@ -87,6 +137,7 @@ func (q *queueLoad) enter(s *submission) error {
 func (q *queueLoad) add(s *submission) {
 	q.rows.Add(int64(len(s.batch)))
 	q.bytes.Add(s.bytes)
+	q.shareOf(s.tenant, int64(len(s.batch)), s.bytes)
 	s.load = q
 }
 
@@ -94,6 +145,7 @@ func (q *queueLoad) add(s *submission) {
 func (q *queueLoad) leave(s *submission) {
 	q.rows.Add(-int64(len(s.batch)))
 	q.bytes.Add(-s.bytes)
+	q.shareOf(s.tenant, -int64(len(s.batch)), -s.bytes)
 }
 
 // begin and end stand around the commit of a group.
@@ -124,8 +176,7 @@ func sizeOf(batch []commands.Submitted) (bytes int64) {
 // Admit implements commands.UsageLog. What is small goes through another queue
 // first, which is asked when it is known to be small.
 func (l *Log) Admit(tenant uuid.UUID) error {
-	q := l.ownWriter(tenant).load
-	return q.check(q.rows.Load(), 0, 0)
+	return l.ownWriter(tenant).load.mayEnter(&submission{tenant: tenant})
 }
 
 // Queue is what waits to be committed.

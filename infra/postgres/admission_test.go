@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,11 +99,12 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	load := l.ownWriter(tenant).load
 	load.longest = time.Hour
+	tenants := []uuid.UUID{tenant, neighbourOf(tenant)}
 	const callers, size = 40, 1000
 	batches := make([][]commands.Submitted, callers)
 	for caller := range batches {
 		for i := range size {
-			batches[caller] = append(batches[caller], usage(tenant, fmt.Sprint(caller, "/", i), 1))
+			batches[caller] = append(batches[caller], usage(tenants[caller%2], fmt.Sprint(caller, "/", i), 1))
 		}
 	}
 	let := holdHead(t, pool, events.PartitionOf(tenant))
@@ -110,7 +112,7 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for _, batch := range batches {
 		all.Go(func() {
-			_, err := l.Submit(context.Background(), tenant, batch)
+			_, err := l.Submit(context.Background(), batch[0].TenantID, batch)
 			switch {
 			case err == nil:
 				taken.Add(size)
@@ -136,8 +138,86 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	}
 }
 
+// neighbourOf makes a tenant of the same partition.
+func neighbourOf(tenant uuid.UUID) uuid.UUID {
+	for {
+		if id := uuid.Must(uuid.NewV7()); events.PartitionOf(id) == events.PartitionOf(tenant) {
+			return id
+		}
+	}
+}
+
+// One tenant that sends all it can fills half of its writer's queue, by rows, bytes
+// and time: a neighbour is taken, large or small, and what both sent is stored.
+func TestOneTenantHasHalfOfAQueue(t *testing.T) {
+	for _, bound := range []string{"rows", "bytes", "time"} {
+		t.Run(bound, func(t *testing.T) {
+			l, pool, _ := openLog(t)
+			whale := uuid.Must(uuid.NewV7())
+			small := neighbourOf(whale)
+			load := l.ownWriter(whale).load
+			load.longest = time.Hour
+			size, pad, most := 1000, 0, maxQueuedRows/2
+			switch bound {
+			case "bytes":
+				size, pad, most = 100, maxQueuedBytes/2/1000, 1000 // some 10 batches
+			case "time":
+				load.longest, most = 2*time.Minute, 1200*10
+				load.perRow.Store(int64(5 * time.Millisecond)) // 12,000 rows take a minute
+			}
+			let := holdHead(t, pool, events.PartitionOf(whale))
+			batchOf := func(tenant uuid.UUID, name string, n int) (b []commands.Submitted) {
+				for i := range n {
+					u := usage(tenant, fmt.Sprint(name, "/", i), 1)
+					u.Payload = append(u.Payload[:len(u.Payload)-1], fmt.Sprintf(`,"source":%q}`, strings.Repeat("x", pad))...)
+					b = append(b, u)
+				}
+				return b
+			}
+			var all sync.WaitGroup
+			var taken, refused atomic.Int64
+			send := func(tenant uuid.UUID, name string, n int) {
+				all.Go(func() {
+					switch _, err := l.Submit(context.Background(), tenant, batchOf(tenant, name, n)); {
+					case err == nil:
+						taken.Add(int64(n))
+					case isOverloaded(err):
+						refused.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			for n := 0; refused.Load() == 0; n++ {
+				before := load.rows.Load()
+				send(whale, fmt.Sprint("whale", n), size)
+				until(t, "it is taken or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })
+			}
+			if rows := int(load.rows.Load()); rows > most+size || rows < most/2 {
+				t.Errorf("the whale has %d rows in the queue, half of it is %d", rows, most)
+			}
+			if !isOverloaded(l.Admit(whale)) && bound == "time" || l.Admit(small) != nil {
+				t.Error("the door is not shut for the whale, or shut for its neighbour")
+			}
+			before := load.rows.Load()
+			send(small, "large", size)
+			send(small, "one", 1)
+			until(t, "the neighbour is taken", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
+			let()
+			all.Wait()
+			if n := recorded(t, pool); int64(n) != taken.Load() || refused.Load() != 1 {
+				t.Errorf("%d events are in the log, %d were taken, %d refused", n, taken.Load(), refused.Load())
+			}
+			if len(load.shares) != 0 || len(l.shared.load.shares) != 0 {
+				t.Errorf("shares are left: %v %v", load.shares, l.shared.load.shares)
+			}
+		})
+	}
+}
+
 func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
 	q := newQueueLoad(0)
+	q.perRow.Store(int64(100 * time.Microsecond))
 	if q.longest != standardWait || q.check(0, 1_000_000, 1<<40) != nil {
 		t.Error("an empty queue refuses")
 	}

@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -56,16 +58,45 @@ func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
 	}
 }
 
-func TestWhatAFullQueueDoesNotTakeIsInTheNextGroup(t *testing.T) {
-	l := &Log{writers: []*writer{newWriter(&Log{}, false)}}
-	w := newWriter(l, true)
+// A queue that is full is asked now and then, not all the time, and keeps nobody else
+// waiting; what it does not take at once is lost nowhere, also at the end.
+func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
+	own := newWriter(&Log{}, false)
+	w := newWriter(&Log{writers: []*writer{own}}, true)
 	var left []*submission
 	for range maxQueued + 3 {
 		left = append(left, submissionOf(1))
 	}
 	w.passOn(left)
-	group, ok := w.gather()
-	if !ok || len(group) != 3 || len(l.writers[0].queue) != maxQueued {
-		t.Errorf("%d in the next group, %d passed on", len(group), len(l.writers[0].queue))
+	if len(own.queue) != maxQueued || len(w.stuck) != 3 {
+		t.Fatalf("%d passed on, %d stuck", len(own.queue), len(w.stuck))
 	}
+	other := submissionOf(1)
+	w.queue <- other
+	if group, ok := w.gather(); !ok || len(group) != 1 || group[0] != other {
+		t.Errorf("what a queue has no room for keeps others waiting: %d in the next group", len(group))
+	}
+	close(w.queue)
+	const full = 20 * stuckPause
+	time.AfterFunc(full, func() {
+		for range 3 {
+			<-own.queue
+		}
+	})
+	began, busy := time.Now(), processTime(t)
+	if _, ok := w.gather(); ok || len(w.stuck) != 0 || len(own.queue) != maxQueued {
+		t.Errorf("%d stuck at the end, %d in the queue", len(w.stuck), len(own.queue))
+	}
+	if took, used := time.Since(began), processTime(t)-busy; took < full || used > took/2 {
+		t.Errorf("waited %v and used %v of CPU time", took, used)
+	}
+}
+
+func processTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

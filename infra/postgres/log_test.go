@@ -19,8 +19,6 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
-
 // openLog makes a migrated database with a log on it.
 func openLog(t testing.TB) (*Log, *pgxpool.Pool, string) {
 	url := localtest.Database(t)

@@ -35,7 +35,7 @@ func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	e.DedupeKey = string(r.next())
 	e.Payload = events.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
 	e.Replay = string(r.next())
-	e.Withheld = r.bool()
+	e.Withheld, e.Late = r.bool(), r.bool()
 	return e, origin
 }
 

@@ -77,9 +77,10 @@ func (g *group) leave(hs heads) (left []*submission) {
 }
 
 // passOn gives submissions to the writers of their partitions, which wait for
-// heads. It must not wait itself, since it is called with heads locked: what a
-// full queue does not take is in the next group.
+// heads. It must not wait itself, since it is called with heads locked: what a full
+// queue does not take is offered to it again from time to time, by first.
 func (w *writer) passOn(left []*submission) {
+	left, w.stuck = append(w.stuck, left...), nil
 	for _, s := range left {
 		own := w.log.ownWriter(s.tenant)
 		before := s.load
@@ -90,7 +91,38 @@ func (w *writer) passOn(left []*submission) {
 		default:
 			own.load.leave(s)
 			s.load = before
-			w.carried = append(w.carried, s)
+			w.stuck = append(w.stuck, s)
 		}
+	}
+}
+
+// stuckPause is how long what a full queue did not take waits for the next try. The
+// queue's writer takes thousands at a time, or waits seconds for a head.
+const stuckPause = 5 * time.Millisecond
+
+// first waits for a submission, and meanwhile offers what is stuck. It is over when
+// the queue is closed and nothing is stuck.
+func (w *writer) first() (s *submission, ok bool) {
+	queue := w.queue
+	for len(w.stuck) > 0 {
+		select {
+		case s, ok := <-queue:
+			if ok {
+				return s, true
+			}
+			queue = nil // closed
+		case <-time.After(stuckPause):
+			w.offer()
+		}
+	}
+	s, ok = <-w.queue
+	return s, ok
+}
+
+// offer passes on what is stuck, at most once in a pause.
+func (w *writer) offer() {
+	if len(w.stuck) > 0 && time.Since(w.offered) >= stuckPause {
+		w.offered = time.Now()
+		w.passOn(nil)
 	}
 }

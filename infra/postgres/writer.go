@@ -44,6 +44,8 @@ type writer struct {
 	load    *queueLoad
 	shared  bool                // takes small submissions of all partitions; see shared.go
 	carried []*submission       // belong to the next group
+	stuck   []*submission       // belong to writers whose queues are full; see shared.go
+	offered time.Time           // when they were offered last
 	last    int                 // rows of the last group
 	hot     map[int16]time.Time // until when a partition is probed first
 }
@@ -80,7 +82,7 @@ func (l *Log) enqueue(s *submission) error {
 	w := own
 	if len(s.batch) <= smallRows {
 		w = l.shared // which may pass it on
-		if err := own.load.check(own.load.rows.Load(), int64(len(s.batch)), s.bytes); err != nil {
+		if err := own.load.mayEnter(s); err != nil {
 			return err
 		}
 	}
@@ -110,10 +112,11 @@ func (w *writer) run() {
 // what would pass it is carried over to the next group. It is over when the queue
 // is closed and empty.
 func (w *writer) gather() (group []*submission, ok bool) {
+	w.offer()
 	group, w.carried = w.carried, nil
 	rows := rowsOf(group)
 	if len(group) == 0 {
-		s, ok := <-w.queue
+		s, ok := w.first()
 		if !ok {
 			return nil, false
 		}

@@ -30,6 +30,7 @@ type Metrics struct {
 	unpublished prom.Gauge
 	oldest      prom.Gauge
 	leases      prom.Gauge
+	frozen      prom.Counter
 
 	consumed   *prom.CounterVec
 	deadLetter *prom.CounterVec
@@ -68,6 +69,7 @@ func New(registry *prom.Registry) *Metrics {
 		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
 		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest of them."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
+		frozen:      counter("frozen_sessions_ended_total", "Database sessions of frozen instances that kept others waiting.").WithLabelValues(),
 		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
 		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
 		processing:  histogram("event_processing_duration_seconds", "Time of a consumer's transaction.", "consumer"),
@@ -127,6 +129,9 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
 	}
 }
+
+// FrozenEnded counts a session that was ended for others' sake.
+func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint
  FROM log_heads h JOIN relay_cursors c USING (partition)`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,8 +44,9 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 		s.complain(ctx, "a dead letter cannot be published and holds its partition", cause)
 		return longestPause
 	}
+	late := false
 	if err == nil {
-		err = s.withholdTx(ctx, sp, &e, cause)
+		late, err = s.withholdTx(ctx, sp, &e, cause)
 	}
 	switch {
 	case errors.Is(err, errTaken):
@@ -54,7 +56,11 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 		s.complain(ctx, "an event that cannot be published is not withheld yet", err)
 		return restAfterFault
 	}
-	s.Logger.ErrorContext(ctx, "an event alone cannot be published; it is withheld and has a dead letter", "position", e.Position.String(), "error", cause)
+	what := "an event alone cannot be published; it is withheld and has a dead letter"
+	if late {
+		what = "an event alone cannot be published; it is withheld, which only readers from outside notice: its consumer has read it"
+	}
+	s.Logger.ErrorContext(ctx, what, "position", e.Position.String(), "error", cause)
 	s.Observe.Withheld(e.Subject.Topic())
 	s.held.with(sp, func(h *holding) { h.tries = 0 })
 	return 0
@@ -76,12 +82,14 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 const holdCursorSQL = `SELECT FROM relay_cursors WHERE partition = $1 AND fence = $2 AND position = $3 FOR UPDATE`
 
 // The topic is the row's: this binary may not know the event's subject.
-const withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
- SELECT partition, position, topic, tenant_id, $3, $4 FROM event_log_rows WHERE partition = $1 AND position = $2
- ON CONFLICT DO NOTHING RETURNING topic`
+const (
+	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2`
+	withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late)
+ VALUES ($1, $2, $3, $4, $5::uuid, $6, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
+)
 
-func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) error {
-	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) (late bool, err error) {
+	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
 		if err != nil {
 			return fmt.Errorf("holding a cursor: %w", err)
@@ -95,15 +103,49 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 			return err
 		}
 		var topic events.Topic
-		err = tx.QueryRow(ctx, withholdSQL, sp.partition, e.Position.Number, letter.DeadLetterID, letter.Reason).Scan(&topic)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // it was withheld by a commit that was not answered
+		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number).Scan(&topic); err != nil {
+			return fmt.Errorf("reading an event's topic: %w", err)
 		}
+		if late, err = passed(ctx, tx, topic, e.Position); err != nil {
+			return err
+		}
+		named := &letter.DeadLetterID
+		if late {
+			named = nil
+		}
+		tag, err = tx.Exec(ctx, withholdSQL, sp.partition, e.Position.Number, topic, e.TenantID, named, letter.Reason)
 		if err != nil {
 			return fmt.Errorf("withholding a record: %w", err)
 		}
+		if late || tag.RowsAffected() == 0 { // or it was withheld by a commit that was not answered
+			return nil
+		}
 		return s.park(ctx, tx, e, id, topic, letter)
 	})
+	return late, err
+}
+
+const holdCheckpointsSQL = `SELECT position FROM consumer_checkpoints
+ WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
+
+// passed holds the checkpoints of a topic's consumer and reports whether it is past
+// a position: it reads the log where the pipe has gaps, and after the relay was moved
+// back it is ahead. What it has passed is folded, or has its dead letter already. It
+// stays so until the record is withheld, and is not given to it afterwards.
+func passed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Position) (bool, error) {
+	i := slices.IndexFunc(events.Topics(), func(t events.TopicInfo) bool { return t.Topic == topic })
+	if i < 0 || events.Topics()[i].Consumer == "" {
+		return false, nil
+	}
+	rows, err := tx.Query(ctx, holdCheckpointsSQL, events.Topics()[i].Consumer, at.Partition)
+	if err != nil {
+		return false, fmt.Errorf("holding a checkpoint: %w", err)
+	}
+	stands, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return false, fmt.Errorf("holding a checkpoint: %w", err)
+	}
+	return len(stands) > 0 && slices.Min(stands) >= at.Number, nil
 }
 
 // park appends the dead letter. What was on its way to the aggregates is parked:

@@ -1,0 +1,72 @@
+package projections_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// loadCount counts the loads of what is granted that go to a pool.
+type loadCount struct{ n atomic.Int64 }
+
+func (c *loadCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	for _, q := range d.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "LEFT JOIN entitlement_grants") {
+			c.n.Add(1)
+		}
+	}
+	return ctx
+}
+func (c *loadCount) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (c *loadCount) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (c *loadCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (c *loadCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Checks that wait for a position and find nothing new enough kept share a load: the
+// one under way began too early for them, the one after it is everybody's.
+func TestChecksAtAPositionShareALoad(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
+	at := s.append(usage(tenant, "a", "calls", 1, may))[0]
+	s.settle()
+	cfg := s.pool.Config()
+	loads := &loadCount{}
+	cfg.ConnConfig.Tracer = loads
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	s.must(err)
+	defer pool.Close()
+	cache := projections.NewGrantCache(s.pool, pool)
+	reads := &projections.Reads{Pool: s.pool, Now: s.reads.Now, Grants: cache}
+	hold, err := s.pool.Begin(t.Context()) // keeps the first load from ending
+	s.must(err)
+	defer func() { _ = hold.Rollback(context.Background()) }()
+	s.must(second(hold.Exec(t.Context(), `LOCK TABLE entitlement_grants IN ACCESS EXCLUSIVE MODE`)))
+	var g errgroup.Group
+	for range 60 {
+		g.Go(func() error {
+			c, err := reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{MinPosition: &at, For: 10 * time.Second})
+			if err == nil && (!c.Allowed || c.Used.String() != "1" || c.AsOf.Number < at.Number) {
+				t.Errorf("%+v", c)
+			}
+			return err
+		})
+	}
+	time.Sleep(time.Second)
+	s.must(hold.Rollback(context.Background()))
+	s.must(g.Wait())
+	if n := loads.n.Load(); n == 0 || n > 6 {
+		t.Errorf("%d loads for 60 checks", n)
+	}
+}

@@ -1,0 +1,265 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// choosy is a pipe that never takes some records, and leaves the rest lying.
+type choosy struct {
+	mu      sync.Mutex
+	refused map[events.Position]bool
+}
+
+func (p *choosy) refuse(at ...events.Position) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range at {
+		p.refused[a] = true
+	}
+}
+
+func (p *choosy) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var failed []watermill.FailedRecord
+	stopped := map[int16]bool{}
+	for i := range records {
+		records[i].Offset = -1
+		place, err := events.PlaceOf(&records[i])
+		switch {
+		case err != nil:
+			return nil, err
+		case stopped[place.Position.Partition]:
+			failed = append(failed, watermill.FailedRecord{Index: i, Err: watermill.ErrBehind})
+		case p.refused[place.Position] && len(records[i].Value) > 0:
+			stopped[place.Position.Partition] = true
+			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: errors.New("refused")})
+		}
+	}
+	return records, watermill.NewPublishError(failed, len(records))
+}
+
+// parcels is a yard with a relay whose pipe refuses what a test chooses.
+type parcels struct {
+	*triage
+	yard *yard
+	pipe *choosy
+}
+
+func newParcels(t testing.TB) *parcels {
+	s := newTriage(t)
+	return &parcels{s, newYardOf(s.scene), &choosy{refused: map[events.Position]bool{}}}
+}
+
+// carry lets a relay publish all that is in the log. Nothing may be missing meanwhile.
+func (s *parcels) carry() {
+	s.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // the bound only keeps a broken build from hanging
+	r := &relay.Relay{Pool: s.pool, Log: s.log, Appender: s.log, Publisher: s.pipe, Instance: "test", NewID: newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	var g errgroup.Group
+	g.Go(func() error { return r.Run(ctx) })
+	for left := 1; left > 0; time.Sleep(2 * time.Millisecond) {
+		s.holds()
+		s.must(s.pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`).Scan(&left))
+	}
+	stop()
+	s.must(g.Wait())
+}
+
+// back lets the relay publish everything once more.
+func (s *parcels) back() {
+	s.Helper()
+	s.must(second(s.pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL, lease_until = '-infinity'`)))
+}
+
+func (s *parcels) holds() projections.Identity {
+	s.Helper()
+	i, err := s.reads.Identity(context.Background())
+	s.must(err)
+	if !i.Holds {
+		s.Fatalf("the identity does not hold: %+v", i.Total)
+	}
+	return i
+}
+
+// came checks what became of events, live and folded anew.
+func (s *parcels) came(to projections.Terms) {
+	s.Helper()
+	s.settle()
+	got := s.holds().Total
+	if got.Validated = 0; got != to {
+		s.Errorf("%+v, want %+v", got, to)
+	}
+	r := s.yard.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	d := s.yard.diff(projections.DiffQuery{RebuildID: r.ID, Totals: true, Limit: 10})
+	if !d.Conservation.Holds || len(d.Data) != 0 {
+		s.Errorf("a rebuild comes to something else: %+v %+v", d.Conservation, d.Data)
+	}
+	s.must(second(s.yard.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, r.ID, "done")))
+}
+
+func (s *parcels) settle() {
+	s.drain(s.validating, s.aggregating, s.executing, s.lettering, s.entitling, s.validating, s.aggregating, s.lettering, s.entitling)
+}
+
+func (s *parcels) verdictOf(tenant uuid.UUID, raw events.Position) events.Position {
+	s.Helper()
+	v := events.Position{Partition: raw.Partition}
+	s.must(s.pool.QueryRow(context.Background(), `SELECT position FROM event_log WHERE partition = $1 AND tenant_id = $2 AND dedupe_key = $3`,
+		raw.Partition, tenant, events.KeyValidated(raw.Number)).Scan(&v.Number))
+	return v
+}
+
+// What its consumer has read already, by a gap or before the relay was moved back, is
+// where it is: that it cannot be published any more parks nothing.
+func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		t.Run(topic.Name(), func(t *testing.T) {
+			s := newParcels(t)
+			tenant := newID()
+			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+			s.settle()
+			if topic == events.TopicUsageValidated {
+				at = s.verdictOf(tenant, at)
+			}
+			s.carry()
+			s.pipe.refuse(at)
+			for range 2 {
+				s.back()
+				s.carry()
+				s.came(projections.Terms{Accepted: 2, Applied: 2})
+			}
+			var withheld, letters int
+			s.must(s.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM withheld_records), (SELECT count(*) FROM event_log WHERE subject = $1)`, events.PublishFailed).Scan(&withheld, &letters))
+			if withheld != 1 || letters != 0 || len(s.failed(tenant)) != 0 {
+				t.Errorf("%d withheld, %d letters: nothing is to be retried", withheld, letters)
+			}
+		})
+	}
+}
+
+// What is withheld is not folded, although its consumer holds the whole record: one
+// that was published before and not noted, or that it reads from the log.
+func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		t.Run(topic.Name(), func(t *testing.T) {
+			s := newParcels(t)
+			tenant := newID()
+			partition := events.PartitionOf(tenant)
+			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+			consumer := s.validating
+			if topic == events.TopicUsageValidated {
+				s.drain(s.validating)
+				at, consumer = s.verdictOf(tenant, at), s.aggregating
+			}
+			whole := s.topic(topic, partition, 0)
+			s.pipe.refuse(at)
+			s.carry()
+			s.process(consumer, whole)
+			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
+			s.back()
+			s.carry()
+			s.process(consumer, s.topic(topic, partition, 0))
+			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
+		})
+	}
+}
+
+// A retry that its consumer has read, and that is withheld then, has had its effect:
+// the letter cannot be retried to count once more.
+func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		t.Run(topic.Name(), func(t *testing.T) {
+			s := newParcels(t)
+			tenant := newID()
+			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+			at := s.append(usage(tenant, "a", "calls", 1, may))[0]
+			if topic == events.TopicUsageValidated {
+				s.drain(s.validating)
+				at = s.verdictOf(tenant, at)
+			}
+			s.pipe.refuse(at)
+			s.carry()
+			s.came(projections.Terms{Accepted: 1, Parked: 1})
+			retry := func() {
+				_, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+				s.must(err)
+				s.settle()
+			}
+			retry() // the consumers read it from the log before the relay comes to it
+			var again events.Position
+			s.must(s.pool.QueryRow(t.Context(), `SELECT partition, position FROM event_log WHERE subject = ANY ($1) ORDER BY position DESC LIMIT 1`,
+				[]int16{int16(events.UsageRetried), int16(events.Reaggregated)}).Scan(&again.Partition, &again.Number))
+			s.pipe.refuse(again)
+			s.carry()
+			s.came(projections.Terms{Accepted: 1, Applied: 1})
+			retry()
+			s.carry()
+			s.came(projections.Terms{Accepted: 1, Applied: 1})
+		})
+	}
+}
+
+// Consumers and the relay meet at the same events.
+func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
+	s := newParcels(t)
+	var tenants []uuid.UUID
+	for p := range int16(6) {
+		tenant := tenantIn(p)
+		tenants = append(tenants, tenant)
+		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	}
+	for range 2 {
+		for _, tenant := range tenants {
+			s.pipe.refuse(s.append(usage(tenant, newID().String(), "calls", 1, may), usage(tenant, newID().String(), "calls", 1, may))[1])
+		}
+	}
+	var g errgroup.Group
+	ctx, stop := context.WithCancel(context.Background())
+	for _, r := range []*projections.Runner{s.validating, s.aggregating} {
+		g.Go(func() error {
+			for ctx.Err() == nil { // piece by piece, as they would from a pipe with gaps
+				for _, tenant := range tenants {
+					if p := events.PartitionOf(tenant); p%2 == 0 || s.relayedPast(r.Consumer.Name, p) {
+						s.some(r, p, 1)
+					}
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			return nil
+		})
+	}
+	s.carry()
+	stop()
+	s.must(g.Wait())
+	s.settle()
+	total := s.holds().Total
+	if total.Accepted != 24 || total.Applied+total.Parked != 24 || total.Applied == 12 || total.Parked == 0 {
+		t.Errorf("of 12 that were withheld some must have been read before, others not: %+v", total)
+	}
+}
+
+// relayedPast says whether the relay is beyond a consumer.
+func (s *parcels) relayedPast(consumer string, partition int16) (past bool) {
+	s.Helper()
+	s.must(s.pool.QueryRow(context.Background(), `SELECT c.position > k.position FROM relay_cursors c JOIN consumer_checkpoints k USING (partition)
+		WHERE k.consumer = $1 AND k.joined AND c.partition = $2`, consumer, partition).Scan(&past))
+	return past
+}
