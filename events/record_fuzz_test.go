@@ -46,6 +46,9 @@ func FuzzFromRecord(f *testing.F) {
 			t.Fatalf("%+v", place)
 		}
 		e, err := FromRecord(&r)
+		if err != nil && strings.ContainsRune(err.Error(), 0) {
+			t.Fatalf("why it is none cannot be stored: %q", err)
+		}
 		if err != nil || withheld {
 			return
 		}
