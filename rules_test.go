@@ -113,3 +113,52 @@ func TestFunctionsAndFilesStayShort(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Every package with tests looks for goroutines at their end.
+func TestEveryPackageLooksForLeaks(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := 0
+	for dir := range strings.FieldsSeq(string(out)) {
+		packages++
+		if !looksForLeaks(t, dir) {
+			t.Errorf("%s has tests, and no TestMain that ends with localtest.NoLeaks or goleak", dir)
+		}
+	}
+	if packages < 15 {
+		t.Fatalf("only %d packages with tests are listed", packages)
+	}
+}
+
+// looksForLeaks finds, in the file of the folder's TestMain, a call that looks.
+func looksForLeaks(t *testing.T, dir string) (looks bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(file.Decls, func(d ast.Decl) bool { f, ok := d.(*ast.FuncDecl); return ok && f.Name.Name == "TestMain" }) {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, _ := n.(*ast.CallExpr)
+			if call == nil {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok {
+				from, _ := f.X.(*ast.Ident)
+				looks = looks || from != nil && (from.Name == "goleak" && slices.Contains([]string{"VerifyTestMain", "Find"}, f.Sel.Name) ||
+					from.Name == "localtest" && f.Sel.Name == "NoLeaks")
+			}
+			return true
+		})
+	}
+	return looks
+}

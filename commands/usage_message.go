@@ -157,7 +157,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 // refusal is the payload that records why an item was not taken.
 func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	r := events.RefusedUsage{
-		Code: why.Code, Reason: why.Message, Pointer: why.Pointer, EventID: e.item.EventID, MessageID: e.id, Index: e.item.Index,
+		Code: why.Code, Reason: keepable(why.Message), Pointer: keepable(why.Pointer), EventID: keepable(e.item.EventID), MessageID: e.id, Index: e.item.Index,
 		Topic: events.TopicUsageCommands.Name(), KafkaPartition: e.Partition, KafkaOffset: e.Offset, Tenant: e.named,
 		Bytes: len(e.Value), Payload: e.copied(),
 	}
@@ -173,6 +173,10 @@ func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	}
 	return body
 }
+
+// keepable replaces the one character that the log cannot hold. A pointer has it
+// where a message names a member so.
+func keepable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
 // copied is what was refused, where the log and whoever reads it can take it.
 func (e *entry) copied() json.RawMessage {

@@ -157,6 +157,9 @@ func ParseWire(value []byte) (Envelope, error) {
 			return Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
 		}
 	}
+	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
+		return Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
+	}
 	subject, ok := SubjectOf(w.EventType, w.EventVersion)
 	if !ok {
 		return Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
@@ -177,6 +180,13 @@ func ParseWire(value []byte) (Envelope, error) {
 		e.CausationID = *w.CausationID
 	}
 	return e, nil
+}
+
+// isWritable tells times that AppendWire writes as it read them: in another zone a
+// year may be four digits, and not in UTC.
+func isWritable(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 0 && year <= 9999
 }
 
 // ToRecord makes the broker record of an event: its envelope, or for a withheld
@@ -233,7 +243,7 @@ func PlaceOf(r *Record) (Place, error) {
 	}
 	previous, err1 := strconv.ParseInt(string(r.Header(HeaderPrevious)), 10, 64)
 	epoch, err2 := strconv.ParseInt(string(r.Header(HeaderEpoch)), 10, 32)
-	if err1 != nil || err2 != nil || previous < 0 || previous >= position.Number {
+	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
 		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
 	return Place{position, previous, int32(epoch), r.Header(HeaderWithheld) != nil, r.Header(HeaderReplay) != nil}, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -56,22 +57,24 @@ const masked = "********"
 
 func maskAll(string) string { return masked }
 
-// maskURL hides the password of a URL, wherever it stands; what cannot be read
-// as a URL is hidden whole.
+// maskURL hides the password of a URL, wherever it stands; what is not plainly a
+// URL with a host, or has a password where none belongs, is hidden whole.
 func maskURL(v string) string {
 	u, err := url.Parse(v)
-	if err != nil || u.Scheme == "" {
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path, "@") || saysPassword(u.User.Username()+u.Host+u.Path) {
 		return masked
 	}
 	if _, has := u.User.Password(); has {
 		u.User = url.UserPassword(u.User.Username(), masked)
 	}
 	q := u.Query()
-	for name := range q {
-		if strings.Contains(strings.ToLower(name), "password") {
+	for name, values := range q {
+		if saysPassword(name) || slices.ContainsFunc(values, saysPassword) {
 			q.Set(name, masked)
 		}
 	}
 	u.RawQuery = q.Encode()
 	return strings.ReplaceAll(u.String(), url.QueryEscape(masked), masked)
 }
+
+func saysPassword(s string) bool { return strings.Contains(strings.ToLower(s), "password") }

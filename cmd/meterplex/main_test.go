@@ -1,13 +1,28 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
+// leaving is the tests with a look at the end for goroutines that they left.
+type leaving struct{ *testing.M }
+
+func (l leaving) Run() int {
+	code := l.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"meterplex": main})
+	testscript.Main(leaving{m}, map[string]func(){"meterplex": main})
 }
 
 // TestScripts runs the transcripts in testdata/script with the real program.

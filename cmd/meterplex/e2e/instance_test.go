@@ -28,7 +28,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(binaryDir(), "meterplex")
 	args := []string{"build", "-o", path}
-	if os.Getenv("METERPLEX_TEST_RACE") != "" {
+	if underRace || os.Getenv("METERPLEX_TEST_RACE") != "" {
 		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...).CombinedOutput()

@@ -142,20 +142,58 @@ func TopicPrefix(t testing.TB) string {
 
 // Database makes an empty database for the test and returns its address for
 // the role that owns it: no superuser, with CREATEROLE. It is dropped when the
-// test ends, whoever is still connected to it.
+// test ends, whoever is still connected to it; that somebody is fails the test.
 func Database(t testing.TB) string {
 	t.Helper()
 	server := Postgres(t)
 	name := "test_" + random()
 	quoted := pgx.Identifier{name}.Sanitize()
 	admin(t, server, "CREATE DATABASE "+quoted+" OWNER meterplex")
-	t.Cleanup(func() { admin(t, server, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)") })
+	t.Cleanup(func() {
+		left(t, server, name)
+		admin(t, server, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
+	})
 	u, err := url.Parse(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.Path = "/" + name
 	return u.String()
+}
+
+// leaving is how long a session may take to end once its client is gone, on a
+// machine that does much else.
+const leaving = 20 * time.Second
+
+const sessionsSQL = `SELECT coalesce(string_agg(format('%s, %s: %s', application_name, state, left(query, 200)), E'\n'), '')
+FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
+
+// left fails the test where something is still connected to its database: a
+// connection, and with it perhaps a transaction, that nobody gave back.
+func left(t testing.TB, server *Server, database string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server.AdminURL())
+	if err != nil {
+		t.Errorf("connect as the superuser: %v", err)
+		return
+	}
+	defer conn.Close(ctx)
+	for end := time.Now().Add(leaving); ; time.Sleep(20 * time.Millisecond) {
+		var sessions string
+		if err := conn.QueryRow(ctx, sessionsSQL, database).Scan(&sessions); err != nil {
+			t.Errorf("ask who is connected: %v", err)
+			return
+		}
+		if sessions == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("still connected to the test's database:\n%s", sessions)
+			return
+		}
+	}
 }
 
 func admin(t testing.TB, server *Server, statement string) {

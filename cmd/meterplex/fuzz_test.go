@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// FuzzImportOptions: whatever file and mapping come together, two passes say the
+// same, and each row that is taken is an event that is exact.
+func FuzzImportOptions(f *testing.F) {
+	const text = "t,n,m\n2026-05-04 10:00:00,5,x\n1777888800,9007199254740991,\n1777888800.5,-1,\"a\nb\"\n04.05.2026 10:00,1e3,\xff\n"
+	for _, format := range []string{"", "rfc3339", "unix", "unix-ms", "unix-us", "unix-ns", "02.01.2006 15:04", "2006-01-02", "15:04", "yesterday", "Jan _2 2006", "\x00"} {
+		f.Add(text, format, "a=n", "b=n", "t", "m", int16(0))
+		f.Add("\uFEFF"+text, format, "a=n", "a=m", "t", "n", int16(840))
+	}
+	f.Add("\x1f\x8b\x08", "", "a=n", "", "t", "m", int16(-720))
+	f.Add("t,t,n\n1,2,3\n", "unix", "=n", "a|b=n", "t", "t", int16(0))
+	f.Add("n\n253402300800\n-1\n9223372036854775807\n", "unix-ns", "a=n", "b=n", "n", "n", int16(0))
+	f.Fuzz(func(t *testing.T, text, format, first, second, timeColumn, metadata string, minutes int16) {
+		columns, err := parseMap([]string{first, second})
+		if err != nil {
+			if columns, err = parseMap([]string{first}); err != nil {
+				return
+			}
+		}
+		m := Mapping{Columns: columns, TimeColumn: timeColumn, TimeFormat: format, Metadata: []string{metadata}, Zone: time.FixedZone("x", int(minutes)*60)}
+		if m.checkFormat() != nil {
+			return
+		}
+		job := ImportJob{Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }, Mapping: m}
+		one, err := importedEvents(job)
+		two, again := importedEvents(job)
+		if !reflect.DeepEqual(one, two) || fmt.Sprint(err) != fmt.Sprint(again) || errors.Is(err, errOurs) {
+			t.Fatalf("%v, %v\n%v, %v", one, err, two, again)
+		}
+	})
+}
+
+// importedEvents are the events of a file, as they would be sent.
+func importedEvents(job ImportJob) (all []string, err error) {
+	_, err = readRows(context.Background(), job, func(r *usageRow, bad error) error {
+		if bad != nil {
+			all = append(all, bad.Error())
+			return nil
+		}
+		if !r.at.Equal(r.at.Truncate(time.Microsecond)) || r.at.Year() < 1970 || r.at.Year() > 2200 {
+			return fmt.Errorf("the time %v: %w", r.at, errOurs)
+		}
+		for _, a := range r.amounts {
+			event, err := eventOf("import", a, r, 0)
+			var sent struct {
+				EventID   string
+				Amount    int64
+				Timestamp time.Time
+				Metadata  map[string]string
+			}
+			if err != nil || json.Unmarshal(event, &sent) != nil || sent.Amount != a.n || a.n < 1 || a.n > maxAmount || !sent.Timestamp.Equal(r.at) || len(sent.EventID) != 32 ||
+				!reflect.DeepEqual(sent.Metadata, r.metadata) {
+				return fmt.Errorf("%s, %v: %w", event, err, errOurs)
+			}
+			all = append(all, string(event))
+		}
+		return nil
+	})
+	return all, err
+}
+
+// FuzzAmount: an amount is digits, and what they say.
+func FuzzAmount(f *testing.F) {
+	for _, s := range []string{"", "-1", "+1", "1.0", "1e3", " 1", "1,000", "0x10", "0b1", "1_0", "9007199254740991", "9007199254740992", "٣", "007", "NaN", "\x00", strings.Repeat("9", 400)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := parseAmount(s)
+		digits := s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < '0' || r > '9' })
+		trimmed := strings.TrimLeft(s, "0")
+		if trimmed == "" {
+			trimmed = "0"
+		}
+		if err == nil && (!digits || fmt.Sprint(n) != trimmed || n > maxAmount) || err != nil && digits && len(trimmed) < 16 {
+			t.Fatalf("%q is %d, %v", s, n, err)
+		}
+	})
+}
+
+// FuzzEntitlement: what is read of --entitlement says the same as it was written.
+func FuzzEntitlement(f *testing.F) {
+	for _, s := range []string{"a", "a=5,HARD,MONTHLY", "a=unlimited,SOFT,NEVER,record", "a=", "=1,2,3", "a=1", "a=-1,HARD,MONTHLY", "a=1.5,HARD,MONTHLY", "a=9223372036854775808,a,b", "a=1,2,3,4,5", "a=b=c", "a=+1,x,y", "a=007,x,y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := parseEntitlement(s)
+		if err != nil {
+			return
+		}
+		again := e.Feature
+		if strings.Contains(s, "=") {
+			limit := "unlimited"
+			if e.Limit != nil {
+				limit = fmt.Sprint(*e.Limit)
+			}
+			again += "=" + limit + "," + e.LimitBehavior + "," + e.ResetPeriod
+			if strings.Count(s[strings.Index(s, "="):], ",") == 3 {
+				again += "," + e.OnIngest
+			}
+		}
+		if second, err := parseEntitlement(again); err != nil || !reflect.DeepEqual(second, e) {
+			t.Fatalf("%q is %+v, and %q is %+v, %v", s, e, again, second, err)
+		}
+	})
+}
+
+// FuzzSettings: a settings file that is read gives each setting once, and what
+// config print shows of it holds no secret.
+func FuzzSettings(f *testing.F) {
+	const secret = "hunter2hunter2"
+	for _, s := range []string{"", "# x\n\nMETERPLEX_URL=http://x:1\n", "METERPLEX_URL = 'http://x:1'", "METERPLEX_URL=a\nMETERPLEX_URL=b", "NOPE=1", "METERPLEX_KEY", "DATABASE_URL=\"", "KAFKA_BROKERS=a:1, b:2,,",
+		"METERPLEX_ROLES=api,,relay", "METERPLEX_INGEST_AHEAD=1e9h", "METERPLEX_LOG_LEVEL=INFO+3", "\x00=\x00", "METERPLEX_REBUILD_CHUNK=0x10\r\n", "\uFEFFMETERPLEX_PIPE=kafka"} {
+		f.Add(s)
+	}
+	for _, url := range []string{"postgres://u:" + secret + "@h/d", "postgres://h/d?password=" + secret, "u:" + secret + "@h/d?a=b", "postgres:u:" + secret + "@h/d=", "host=h password=" + secret, "h:1 password=" + secret,
+		"postgres://h/d#password=" + secret, "postgres://h/d?PGPASSWORD=" + secret, "postgres://u:" + secret + "%zz@h/d=", "postgres://h/d?a=b;password=" + secret, "postgres://u:" + secret + "@h1:1,h2:2/d", "postgres://h/d?sslpassword=" + secret} {
+		f.Add("DATABASE_URL=" + url)
+	}
+	password := regexp.MustCompile(`(?i)password=` + secret + `|^[a-z]*:?/*[^/?#@]*:` + secret + `@`)
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := parseFile("f", text)
+		if err != nil {
+			return
+		}
+		var again strings.Builder
+		for name, g := range file {
+			fmt.Fprintf(&again, "%s=\"%s\"\n", name, g.value)
+		}
+		second, err := parseFile("f", again.String())
+		if err != nil || len(second) != len(file) {
+			t.Fatalf("%q is read, and written %q: %v", text, again.String(), err)
+		}
+		for name, g := range file {
+			if second[name].value != g.value {
+				t.Fatalf("%s: %q, then %q", name, g.value, second[name].value)
+			}
+		}
+		_, all, err := resolve(nil, func(string) (string, bool) { return "", false }, file)
+		if err != nil && strings.Contains(err.Error(), secret) {
+			t.Fatalf("the error tells the secret: %v", err)
+		}
+		for _, r := range all {
+			shown := r.value
+			if r.mask != nil && r.value != "" {
+				shown = r.mask(r.value)
+			}
+			if r.mask != nil && strings.Contains(shown, secret) && strings.Count(r.value, secret) == 1 && password.MatchString(r.value) {
+				t.Fatalf("%s is shown as %s", r.name, shown)
+			}
+		}
+	})
+}
+
+// FuzzAnswers: whatever a service, or a proxy before it, answers, the client says
+// it in printable words and waits no longer than a day.
+func FuzzAnswers(f *testing.F) {
+	for _, body := range []string{`{"code":"unavailable","detail":"d","errors":[{"pointer":"/a","code":"c","detail":"d"}],"traceId":"t"}`, `{"code":"\u001b[31m"}`, `{}`, `<html>`, "", `{"code":1}`, `{"code":"x","status":200}`, "\xff"} {
+		for _, after := range []string{"", "1", "-1", "86401", "1e3", "Thu, 01 Jan 2099 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "9223372036854775808", "\x00"} {
+			f.Add(503, "application/problem+json", after, []byte(body))
+		}
+	}
+	f.Add(200, "text/html", "", []byte(`x`))
+	f.Fuzz(func(t *testing.T, status int, media, after string, body []byte) {
+		p := readProblem(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}, "Retry-After": {after}}}, body)
+		if p.Status != status || p.Code == "" || p.retryAfter < 0 || p.retryAfter > 24*time.Hour {
+			t.Fatalf("%+v", p)
+		}
+		said := p.Error()
+		if !utf8.ValidString(said) || strings.ContainsFunc(strings.ReplaceAll(said, "\n", ""), unicode.IsControl) || strings.Contains(p.first(), "\n") {
+			t.Fatalf("%q", said)
+		}
+		if wait := backoff(3, p); wait < p.retryAfter || wait > p.retryAfter+longestWait {
+			t.Fatalf("waits %s, was asked to wait %s", wait, p.retryAfter)
+		}
+	})
+}
+
+// FuzzImportState: what is kept of an import is read as it was written, and what is
+// damaged is told, never taken for the beginning.
+func FuzzImportState(f *testing.F) {
+	for _, s := range []string{"", "{}", "null", "[]", `{"name":"a","sha256":"b","rows":1,"terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},"anchor":"2026-05-01T00:00:00Z","eventsKnown":1}`,
+		`{"rows":1.5}`, `{"anchor":"9999-12-31T23:59:59-14:00"}`, `{"rows":-1}`, `{"name":"a"`, "\x00\x00\x00", `{"name":"a"}{"name":"b"}`} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(dir, "state.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		st, err := readState(path)
+		if err != nil {
+			return
+		}
+		if st == nil {
+			t.Fatalf("%q is taken for nothing", text)
+		}
+		kept, err := json.Marshal(st)
+		if err != nil {
+			t.Fatalf("%q cannot be kept: %v", text, err)
+		}
+		if err := os.WriteFile(path, kept, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := readState(path)
+		if second, e := json.Marshal(again); err != nil || e != nil || string(second) != string(kept) {
+			t.Fatalf("%q is kept as %s, then %s, %v", text, kept, second, err)
+		}
+	})
+}

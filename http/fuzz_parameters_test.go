@@ -1,0 +1,298 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// anyTenant finds every tenant.
+type anyTenant struct{ commands.CatalogueReader }
+
+func (anyTenant) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error) {
+	return &domain.Tenant{ID: id}, nil
+}
+
+// served is every operation that the site describes, in a fixed order.
+func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
+	t.Helper()
+	s := &service{Server: &Server{Reader: anyTenant{}}, limits: DefaultLimits(), log: slog.New(slog.DiscardHandler), now: time.Now,
+		ingestRate: newRates(), leaving: make(chan struct{})}
+	var err error
+	if s.metrics, err = newMetrics(nil); err != nil {
+		t.Fatal(err)
+	}
+	site := newSite(s)
+	s.operations(site)
+	if err := site.finish(); err != nil {
+		t.Fatal(err)
+	}
+	var all []*huma.Operation
+	for _, item := range site.api.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if op != nil {
+				all = append(all, op)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *huma.Operation) int { return strings.Compare(a.OperationID, b.OperationID) })
+	return all, site.api.OpenAPI().Components.Schemas, s
+}
+
+// FuzzQuery: what is taken names known parameters, once, as their types want it,
+// and holds nothing that the database would refuse.
+func FuzzQuery(f *testing.F) {
+	ops, _, _ := served(f)
+	for i := range ops {
+		for _, q := range []string{"", "limit=1", "limit=01", "limit=1001", "limit=9223372036854775808", "limit=-0", "limit=%31", "limit=1&limit=1", "Limit=1", "cursor=%00", "feature=%ff",
+			"feature=%E2%80%AE", "from=2026-05-01T00:00:00Z", "a=b;c=d", "%zz=1", "status=FAILED", "dryRun=TRUE", "tenantId=", "=", "&&&", "feature=" + strings.Repeat("a", 2049)} {
+			f.Add(uint8(i), q)
+		}
+	}
+	f.Fuzz(func(t *testing.T, n uint8, raw string) {
+		op := ops[int(n)%len(ops)]
+		rules := newQueryRules(op)
+		if rules.check(raw) != nil {
+			return
+		}
+		values, err := url.ParseQuery(raw)
+		if err != nil {
+			t.Fatalf("%q is taken, and: %v", raw, err)
+		}
+		for name, list := range values {
+			schema := rules.known[name]
+			if schema == nil || len(list) != 1 || list[0] == "" || !utf8.ValidString(list[0]) || strings.ContainsRune(list[0], 0) {
+				t.Fatalf("%s takes %s=%q", op.OperationID, name, list)
+			}
+			if schema.Type == huma.TypeInteger {
+				number, err := strconv.ParseInt(list[0], 10, 64)
+				if err != nil || schema.Minimum != nil && float64(number) < *schema.Minimum || schema.Maximum != nil && float64(number) > *schema.Maximum {
+					t.Fatalf("%s takes %s=%q, %v", op.OperationID, name, list, err)
+				}
+			}
+		}
+		if p := rules.check(values.Encode()); p != nil {
+			t.Fatalf("%q is taken, and written anew refused: %s", raw, p.Detail)
+		}
+	})
+}
+
+// FuzzCursor: a cursor that is taken is one that the list itself wrote.
+func FuzzCursor(f *testing.F) {
+	l := list{"dead letters", "tenant", ""}
+	for _, after := range []string{"17-4711", "", "\x00", "\xff", "é", "\u2028<>&", `"\`, strings.Repeat("x", 3000)} {
+		for _, generation := range []int{0, 1, -1, 1 << 40} {
+			f.Add(*l.next(generation, after), generation, after)
+		}
+	}
+	for _, text := range []string{"e30", "bnVsbA", "IiI", "W10", "=", "e30=", "eyJ2IjoxLCJhIjoiIiwicyI6IiJ9", "eyJ2IjoxfXt9"} {
+		f.Add(text, 0, "")
+	}
+	f.Fuzz(func(t *testing.T, text string, generation int, after string) {
+		if g, a, err := l.open(text); err == nil && text != "" && *l.next(g, a) != text {
+			t.Fatalf("%q is taken for %d %q, which is written %q", text, g, a, *l.next(g, a))
+		}
+		written := *l.next(generation, after)
+		g, a, err := l.open(written)
+		storable := utf8.ValidString(after) && !strings.ContainsRune(after, 0)
+		if storable && (err != nil || g != generation || a != after) || !storable && err == nil {
+			t.Fatalf("%d %q is written %s and read %d %q, %v", generation, after, written, g, a, err)
+		}
+		if _, _, err := append(l[:2:2], "other").open(written); err == nil {
+			t.Fatalf("%s is taken by another list", written)
+		}
+	})
+}
+
+// awkwardTimes are at the edges of what a time may be.
+func awkwardTimes() []string {
+	return []string{"", "2026-05-01T12:00:00Z", "2026-05-01T12:00:00.123456789+23:59", "2026-05-01t12:00:00z", "2026-05-01T12:00:00,5Z", "2026-05-01T23:59:60Z",
+		"2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "0000-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00", "10000-01-01T00:00:00Z",
+		"1777636800", "2026-05-01 12:00:00Z", "2026-05-01T12:00:00", "2026-05-01T24:00:00Z", "1969-12-31T23:59:59.999999Z"}
+}
+
+// FuzzTimes: a range that is taken is one, exact to the microsecond, and can be
+// written down again.
+func FuzzTimes(f *testing.F) {
+	for i, from := range awkwardTimes() {
+		f.Add(from, awkwardTimes()[len(awkwardTimes())-1-i], "17-4711", "wait=3")
+		f.Add("", from, "", "")
+	}
+	f.Fuzz(func(t *testing.T, from, to, position, prefer string) {
+		a, b, err := Between{from, to}.read()
+		if err == nil {
+			if (a == nil) != (from == "") || (b == nil) != (to == "") || a != nil && b != nil && b.Before(*a) {
+				t.Fatalf("from %q to %q is %v to %v", from, to, a, b)
+			}
+			for _, at := range []*time.Time{a, b} {
+				if at != nil {
+					checkInstant(t, *at)
+				}
+			}
+		}
+		asOf, wait, err := KnownAt{AsOfPosition: position, AsOf: from}.read(Freshness{MinPosition: to, Prefer: prefer})
+		if err != nil {
+			return
+		}
+		if asOf != nil && (asOf.Position != nil) == (position == "") || wait.For < 0 || wait.For > maxWait {
+			t.Fatalf("%q %q %q %q are %+v %+v", position, from, to, prefer, asOf, wait)
+		}
+		if asOf != nil && asOf.Position != nil && asOf.Position.String() != position || wait.MinPosition != nil && wait.MinPosition.String() != to {
+			t.Fatalf("%q %q are %+v %+v", position, to, asOf, wait)
+		}
+	})
+}
+
+func checkInstant(t *testing.T, at time.Time) {
+	t.Helper()
+	text, err := json.Marshal(at)
+	var again time.Time
+	if err != nil || json.Unmarshal(text, &again) != nil || !again.Equal(at) || !at.Equal(at.Truncate(time.Microsecond)) || at.Location() != time.UTC {
+		t.Fatalf("%v is written %s and read %v, %v", at, text, again, err)
+	}
+}
+
+// FuzzConditions: Prefer, If-None-Match and what is answered to them.
+func FuzzConditions(f *testing.F) {
+	tag := entityTag([]byte("says"))
+	for _, header := range []string{"", "wait=10", "WAIT=1, wait=2", "wait=\"3\";x=y", "wait=-1", "wait=1e3", "wait=99999999999999999999", "respond-async, wait = 7", "*", tag, tag[2:], `"a", ` + tag, tag + "x", "W/", ",,,", "\x00", "\xff"} {
+		f.Add(header)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		wait := preferredWait(header)
+		fresh := Freshness{MinPosition: "1-1", Prefer: header}
+		if wait < 0 || wait > maxWait || wait%time.Second != 0 || preferredWait(fresh.applied()) != wait || wait > 0 && !strings.Contains(strings.ToLower(header), "wait") {
+			t.Fatalf("%q waits %s and is applied as %q", header, wait, fresh.applied())
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["If-None-Match"] = []string{header}
+		named := strings.Contains(header, tag[2:]) || strings.Contains(header, "*")
+		if same := unchanged(r, tag); same && !named || !same && (strings.TrimSpace(header) == tag || strings.TrimSpace(header) == "*") {
+			t.Fatalf("%q matches %s: %v", header, tag, same)
+		}
+	})
+}
+
+// FuzzTraceIDs: what is taken of a client's headers is repeated as it was, and is
+// the same trace for those who read it elsewhere.
+func FuzzTraceIDs(f *testing.F) {
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, parent := range []string{good, "", "ff" + good[2:], strings.ToUpper(good), good + "-x", strings.Repeat("0", 55), good[:35] + "-0000000000000000-01", "\x00", good[:3] + "g" + good[4:]} {
+		f.Add(parent, parent)
+	}
+	f.Add(good, "<script>")
+	f.Fuzz(func(t *testing.T, parent, id string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["Traceparent"], r.Header["X-Request-Id"] = []string{parent}, []string{id}
+		x := newExchange(r)
+		if trace, ok := traceOf([]string{parent}); ok && (x.trace != trace || x.traceID() != parent[3:35]) || x.trace == uuid.Nil {
+			t.Fatalf("%q is the trace %s", parent, x.traceID())
+		}
+		if !isRequestID(x.id) || isRequestID(id) && x.id != id || strings.ContainsFunc(x.id, func(r rune) bool { return r > unicode.MaxASCII || unicode.IsControl(r) }) {
+			t.Fatalf("%q is the request %q", id, x.id)
+		}
+	})
+}
+
+// FuzzKeys: Authorization gives a key of the documented form, or none.
+func FuzzKeys(f *testing.F) {
+	form := regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]{32,}$`)
+	secret := strings.Repeat("a", 43)
+	for _, value := range []string{"Bearer mp_live_" + secret, "bearer mp_op_" + secret, "Bearer  mp_test_" + secret, "Basic mp_live_" + secret, "Bearer mp_live_" + secret[:31], "Bearer mp__" + secret,
+		"Bearer mp_root_" + secret, "Bearer mp_live_" + strings.Repeat("b", 200), "Bearer mp_live_" + secret + "\n", "Bearer", "", "Bearer mp_live_" + secret + " ", "\x00"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["Authorization"] = []string{value}
+		key := bearer(r)
+		scheme, rest, _ := strings.Cut(value, " ")
+		want := strings.EqualFold(scheme, "bearer") && form.MatchString(rest) && !strings.Contains(rest, "\n") && len(rest) <= maxKey
+		if want != (key != "") || key != "" && key != rest {
+			t.Fatalf("%q gives %q", value, key)
+		}
+		r.Header["Authorization"] = []string{value, value}
+		if bearer(r) != "" {
+			t.Fatalf("%q is taken twice", value)
+		}
+	})
+}
+
+// FuzzIdempotencyKey: the same request under the same key is the same whatever its
+// body's order and spaces, and another one is another.
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, key := range []string{"a", "", " ", "é", "a\nb", strings.Repeat("k", 255), strings.Repeat("k", 256), "\x7f", "~"} {
+		f.Add(key, "/api/v1/tenants", []byte(`{"b":1.50,"a":"\u00e9"}`))
+	}
+	f.Add("k", "/%2e%2e", []byte(``))
+	f.Add("k", "/x", []byte(`{"a":1e400}`))
+	f.Add("k", "/x", []byte(`[`))
+	f.Fuzz(func(t *testing.T, key, path string, body []byte) {
+		hash := func(path string, body []byte) (commands.Once, error) {
+			r := httptest.NewRequest("POST", "/", nil)
+			r.URL.Path = path
+			r.Header["Idempotency-Key"] = []string{key}
+			return once(context.WithValue(t.Context(), exchangeKey{}, &exchange{from: r, body: body}))
+		}
+		first, err := hash(path, body)
+		if err != nil {
+			return
+		}
+		if first.Key != key || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Fatalf("%q is the key %q", key, first.Key)
+		}
+		if again, err := hash(path, slices.Concat([]byte(" \n"), body, []byte("\t"))); err == nil && len(body) > 0 && again != first {
+			t.Fatalf("%q: spaces make another request of it", body)
+		}
+		if other, err := hash(path+"x", body); err != nil || other == first {
+			t.Fatalf("%q and %q are one request, %v", path, path+"x", err)
+		}
+	})
+}
+
+// FuzzDeadLetterFilter: a filter that is taken is kept in the log, and says the same
+// when it is read from there.
+func FuzzDeadLetterFilter(f *testing.F) {
+	_, _, s := served(f)
+	ids := uuid.NewString()
+	for i, at := range awkwardTimes() {
+		f.Add(ids, ids, at, awkwardTimes()[len(awkwardTimes())-1-i], "feature_not_found")
+	}
+	f.Add("", "", "", "", "\x00")
+	f.Add("{"+ids+"}", "urn:uuid:"+ids, "", "", "\xff")
+	f.Fuzz(func(t *testing.T, tenant, id, from, to, text string) {
+		in := bulkFilter{TenantID: tenant, IDs: []string{id}, From: from, To: to, Reason: text, Feature: text}
+		filter, err := s.bulkFilter(t.Context(), &in)
+		if err != nil || !utf8.ValidString(text) {
+			return
+		}
+		body, err := json.Marshal(filter)
+		var again events.DeadLetterFilter
+		if err != nil || json.Unmarshal(body, &again) != nil {
+			t.Fatalf("%+v is written %s, %v", filter, body, err)
+		}
+		if rewritten, err := json.Marshal(again); err != nil || string(rewritten) != string(body) || filter.Empty() {
+			t.Fatalf("%s is read and written %s, %v", body, rewritten, err)
+		}
+		if tenant != "" && filter.TenantID.String() != strings.ToLower(tenant) || filter.IDs[0].String() != strings.ToLower(id) {
+			t.Fatalf("%q %q became %+v", tenant, id, filter)
+		}
+	})
+}

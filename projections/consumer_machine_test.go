@@ -1,0 +1,193 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// consuming is two tenants of one partition whose usage goes through every
+// consumer, each of them in two instances, over a pipe that loses, doubles, spoils
+// and shuffles; and the model, which knows what was sent and what was discarded.
+type consuming struct {
+	*triage
+	partition int16
+	tenants   [2]uuid.UUID
+	before    events.Counts
+	usage     []sentUsage
+	discarded map[string]bool // tenant and event id
+}
+
+type sentUsage struct {
+	tenant  uuid.UUID
+	id      string
+	feature string
+	amount  int64
+}
+
+func newConsuming(s *triage) *consuming {
+	a := newID()
+	c := &consuming{triage: s, partition: events.PartitionOf(a), discarded: map[string]bool{}}
+	c.tenants = [2]uuid.UUID{a, tenantIn(c.partition)}
+	c.before = s.counts(c.partition)
+	for _, tenant := range c.tenants {
+		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly))
+	}
+	return c
+}
+
+// record appends usage that is fine, that is refused, and that a broken aggregator
+// cannot fold; some of it is there already.
+func (c *consuming) record(rt *rapid.T) {
+	for range rapid.IntRange(1, 6).Draw(rt, "events") {
+		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
+			rapid.SampledFrom([]string{"calls", "calls", "calls", "later", "panics", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
+		if len(c.usage) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
+			u = c.usage[rapid.IntRange(0, len(c.usage)-1).Draw(rt, "of")]
+		} else {
+			c.usage = append(c.usage, u)
+		}
+		c.append(usage(u.tenant, u.id, u.feature, u.amount, may))
+	}
+}
+
+// instance makes a consumer anew, as a restart does; broken is the release before
+// its fold was mended.
+func (c *consuming) instance(which string, broken bool) *projections.Runner {
+	var r *projections.Runner
+	switch which {
+	case "validator":
+		r, _ = c.validator()
+	case "letters":
+		r, _ = c.runner(projections.DeadLetterConsumer())
+	case "commands":
+		r, _ = c.runner(c.executing.Consumer)
+	default:
+		if r, _ = c.aggregator(nil); broken {
+			r, _ = c.aggregator(poisoned{c.aggregating.Consumer.Handler})
+		}
+	}
+	return r
+}
+
+// deliver hands a topic over as a bad pipe does, from the checkpoint or from before
+// it on, to one instance or to two at once.
+func (c *consuming) deliver(rt *rapid.T) {
+	which := rapid.SampledFrom([]string{"validator", "aggregator", "aggregator", "letters", "commands"}).Draw(rt, "consumer")
+	broken := rapid.Bool().Draw(rt, "broken")
+	back := rapid.SampledFrom([]int64{0, 0, 3, 1 << 40}).Draw(rt, "rewound by")
+	var g errgroup.Group
+	for range rapid.IntRange(1, 2).Draw(rt, "instances") {
+		r := c.instance(which, broken)
+		r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")
+		from := max(0, c.checkpoint(r.Consumer.Name, c.partition)-back)
+		batches := deliver(rt, c.topic(r.Consumer.Topic, c.partition, from))
+		g.Go(func() error {
+			for _, batch := range batches {
+				if err := r.Process(context.Background(), batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+// decide retries or discards what the projection has, whatever the log says of it
+// by now.
+func (c *consuming) decide(rt *rapid.T) {
+	for _, tenant := range c.tenants {
+		for _, d := range c.letterList(tenant, "") {
+			var err error
+			switch rapid.IntRange(0, 5).Draw(rt, "decision") {
+			case 0:
+				if err = c.discard(tenant, d.ID); err == nil && d.EventID != "" {
+					c.discarded[tenant.String()+d.EventID] = true
+				}
+			case 1, 2:
+				err = c.retryNow(tenant, d.ID)
+			}
+			if no := (*domain.Error)(nil); err != nil && !errors.As(err, &no) {
+				rt.Fatal(err)
+			}
+		}
+	}
+}
+
+func (c *consuming) bulkRetry(rt *rapid.T) {
+	_, err := c.bulk(events.BulkRetry, c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], commands.Once{})
+	c.must(err)
+}
+
+// rest lets everything come to its end, by releases that can fold all: what was
+// refused is subscribed to now, and what failed is retried until nothing is failed.
+func (c *consuming) rest(rt *rapid.T) {
+	for _, tenant := range c.tenants {
+		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly), grant("later", domain.ResetMonthly))
+	}
+	for round := 0; ; round++ {
+		c.drain(c.validating, c.aggregating, c.lettering, c.executing, c.validating, c.aggregating, c.lettering)
+		left := 0
+		for _, tenant := range c.tenants {
+			if n := len(c.failed(tenant)); n > 0 {
+				left += n
+				_, err := c.bulk(events.BulkRetry, tenant, commands.Once{})
+				c.must(err)
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if round > 5 {
+			rt.Fatalf("%d dead letters stay: %+v", left, c.failed(c.tenants[0]))
+		}
+	}
+}
+
+// TestP2_ConsumersAreTheirModel: whatever the pipe and the operators do, and in
+// whatever order: once all has come to its end, each event that was sent is in its
+// figure once, or was discarded, and the identity says so.
+func TestP2_ConsumersAreTheirModel(t *testing.T) {
+	s := newTriage(t)
+	fewChecks(t, 8)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newConsuming(s)
+		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver, "decide": c.decide, "retry all": c.bulkRetry,
+			"": func(*rapid.T) { c.holds() }})
+		c.rest(rt)
+		model, rejected := newLedger(), int64(0)
+		for _, u := range c.usage {
+			if c.discarded[u.tenant.String()+u.id] {
+				rejected++
+			} else {
+				model.add(u.tenant, u.feature, u.amount, may)
+			}
+		}
+		got := c.aggregates()
+		for k := range got {
+			if k.Tenant != c.tenants[0] && k.Tenant != c.tenants[1] {
+				delete(got, k)
+			}
+		}
+		model.check(rt, got)
+		now, all := c.counts(c.partition), int64(len(c.usage))
+		// A retry of what was rejected is accepted, and was rejected, once more.
+		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected || now.Parked != c.before.Parked {
+			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
+		}
+		c.holds()
+	})
+}

@@ -1,0 +1,195 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// rebuilding is what readers see of a few tenants, as a model: sums, and the flips
+// that lie over them.
+type rebuilding struct {
+	*yard
+	tenants []uuid.UUID
+	sums    map[string]int64 // by tenant and period
+	flips   []*flip          // in the order of their promotions
+	built   []*flip          // all there are
+	sent    int
+}
+
+// flip is a rebuild, by a fold that multiplies.
+type flip struct {
+	rebuild domain.Rebuild
+	factor  int64
+	state   string
+}
+
+func (f *flip) covers(tenant uuid.UUID, period string) bool {
+	return (f.rebuild.TenantID == uuid.Nil || f.rebuild.TenantID == tenant) && (f.rebuild.PeriodKey == "" || f.rebuild.PeriodKey == period)
+}
+
+func (f *flip) overlaps(g *flip) bool {
+	a, b := &f.rebuild, &g.rebuild
+	return (a.TenantID == b.TenantID || a.TenantID == uuid.Nil || b.TenantID == uuid.Nil) && (a.PeriodKey == b.PeriodKey || a.PeriodKey == "" || b.PeriodKey == "")
+}
+
+func times(n int64) projections.UsageFold {
+	return func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
+		key, delta, err := projections.FoldUsage(e)
+		delta.Amount *= n
+		return key, delta, err
+	}
+}
+
+func newRebuilding(t *testing.T) *rebuilding {
+	y := newYard(t)
+	folds := projections.UsageFolds()
+	for n := int64(2); n <= 4; n++ {
+		folds[fmt.Sprint("usage_aggregates/times", n)] = times(n)
+	}
+	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, projections.UsageAggregatesV1)
+	y.reads.Folds = folds
+	return &rebuilding{yard: y, tenants: y.tenants(3), sums: map[string]int64{}}
+}
+
+var machinePeriods = []string{"2026-05", "2026-06", "2026-07"}
+
+// record lets usage come; it is folded when something is compared.
+func (m *rebuilding) record(rt *rapid.T) {
+	for range rapid.IntRange(1, 5).Draw(rt, "events") {
+		tenant := rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
+		month := rapid.IntRange(0, 2).Draw(rt, "month")
+		amount := rapid.Int64Range(1, 1000).Draw(rt, "amount")
+		m.sent++
+		m.append(usage(tenant, fmt.Sprint("r", m.sent), "calls", amount, may.AddDate(0, month, 0)))
+		m.sums[tenant.String()+machinePeriods[month]] += amount
+	}
+}
+
+// start begins a rebuild of all, a tenant, a period or both, while usage comes.
+func (m *rebuilding) start(rt *rapid.T) {
+	in := commands.StartRebuild{Projection: projections.ProjectionUsage, Reason: "test", Workers: rapid.IntRange(1, 3).Draw(rt, "workers")}
+	if rapid.Bool().Draw(rt, "of a tenant") {
+		in.TenantID = rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
+	}
+	if rapid.Bool().Draw(rt, "of a period") {
+		in.PeriodKey = rapid.SampledFrom(machinePeriods).Draw(rt, "period")
+	}
+	factor := rapid.Int64Range(2, 4).Draw(rt, "factor")
+	m.rebuilds.Projections[0].Newest = fmt.Sprint("usage_aggregates/times", factor)
+	r, err := m.rebuilds.Start(context.Background(), operatorKey, commands.Once{}, in)
+	f := &flip{domain.Rebuild{TenantID: in.TenantID, PeriodKey: in.PeriodKey}, factor, domain.RebuildReady}
+	busy := slices.ContainsFunc(m.built, func(g *flip) bool { return g.state == domain.RebuildReady && g.overlaps(f) })
+	if m.decided(rt, err, busy, "rebuild_in_progress") {
+		return
+	}
+	f.rebuild = r
+	m.built = append(m.built, f)
+	m.record(rt)
+	m.during(func() { m.ready(r) }, m.rebuilder(rapid.Int64Range(1, 30).Draw(rt, "chunk")), m.rebuilder(5))
+}
+
+// decided holds what became of a request against what has to; it tells whether that
+// is a refusal.
+func (m *rebuilding) decided(rt *rapid.T, err error, refused bool, code string) bool {
+	no := (*domain.Error)(nil)
+	if err != nil && !errors.As(err, &no) {
+		rt.Fatal(err)
+	}
+	if refused != (err != nil) || refused && no.Code != code {
+		rt.Fatalf("refused with %v; expected a refusal with %s: %v", err, code, refused)
+	}
+	return err != nil
+}
+
+func (m *rebuilding) pick(rt *rapid.T) *flip {
+	if len(m.built) == 0 {
+		rt.Skip("no rebuild")
+	}
+	return m.built[rapid.IntRange(0, len(m.built)-1).Draw(rt, "rebuild")]
+}
+
+func (m *rebuilding) promoteOne(rt *rapid.T) {
+	f := m.pick(rt)
+	m.settle() // a period is promoted alone where both generations count the same events
+	code := map[string]string{domain.RebuildPromoted: "rebuild_promoted", domain.RebuildAbandoned: "rebuild_not_ready"}[f.state]
+	if m.decided(rt, m.promote(f.rebuild), code != "", code) {
+		return
+	}
+	f.state = domain.RebuildPromoted
+	m.flips = append(m.flips, f)
+}
+
+func (m *rebuilding) rollBackOne(rt *rapid.T) {
+	f := m.pick(rt)
+	at := slices.Index(m.flips, f)
+	err := m.rollBack(f.rebuild)
+	if at < 0 {
+		m.decided(rt, err, true, "rebuild_not_promoted")
+		return
+	}
+	if m.decided(rt, err, slices.ContainsFunc(m.flips[at+1:], f.overlaps), "rebuild_superseded") {
+		return
+	}
+	f.state = domain.RebuildRolledBack
+	m.flips = slices.Delete(m.flips, at, at+1)
+}
+
+func (m *rebuilding) abandonOne(rt *rapid.T) {
+	f := m.pick(rt)
+	if f.state != domain.RebuildReady {
+		rt.Skip("not ready")
+	}
+	_, err := m.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, f.rebuild.ID, "test")
+	m.decided(rt, err, false, "")
+	f.state = domain.RebuildAbandoned
+}
+
+// compare holds what each tenant's readers see against the model.
+func (m *rebuilding) compare(rt *rapid.T) {
+	m.settle()
+	for _, tenant := range m.tenants {
+		var want strings.Builder
+		for _, period := range slices.Backward(machinePeriods) {
+			factor := int64(1)
+			for _, f := range m.flips {
+				if f.covers(tenant, period) {
+					factor = f.factor
+				}
+			}
+			if sum := m.sums[tenant.String()+period]; sum != 0 {
+				fmt.Fprintf(&want, "%s:%d ", period, sum*factor)
+			}
+		}
+		if got := m.amounts(tenant); got != want.String() {
+			rt.Fatalf("%s sees %s instead of %s", tenant, got, want.String())
+		}
+	}
+	identity, err := m.reads.Identity(context.Background())
+	m.must(err)
+	if !identity.Holds || identity.InFlight != 0 {
+		rt.Fatalf("%+v", identity.Total)
+	}
+}
+
+// P5: whatever is rebuilt, promoted, taken back and dropped, of whatever scope and in
+// whatever order, while usage comes: readers see what the flips that hold make of it.
+func TestP5_RebuildsInAnyOrderShowWhatTheirModelShows(t *testing.T) {
+	fewChecks(t, 3)
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newRebuilding(t)
+		rt.Repeat(map[string]func(*rapid.T){
+			"record": m.record, "start": m.start, "promote": m.promoteOne, "promote again": m.promoteOne, "roll back": m.rollBackOne, "abandon": m.abandonOne, "": m.compare})
+	})
+}
