@@ -38,6 +38,7 @@ type replayBody struct {
 	To         string       `json:"to,omitempty" doc:"Where a rewind goes."`
 	Reason     string       `json:"reason"`
 	Failure    string       `json:"failure,omitempty" doc:"Why it ended early."`
+	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: who is to do it, and what to do where nobody does."`
 	Records    int64        `json:"records" doc:"Published by a range so far."`
 	Remaining  int64        `json:"remaining" doc:"Positions of the log that are still to be published again; of a relay that went back, too."`
 	Partitions []replayPart `json:"partitions" nullable:"false"`
@@ -53,10 +54,46 @@ type replayPart struct {
 	Done      *int64 `json:"done,omitempty" doc:"Published up to here."`
 }
 
-func replayOf(r *commands.Replay) replayBody {
+// overdue is when a rewind that nobody has made shows that nobody is there: a member
+// asks each second, and the session of one that is gone lasts 10 s.
+const overdue = 30 * time.Second
+
+// waitsFor says whose work a replay is. Which instances have a role is known to
+// nobody; that one is missing shows by the time that has passed.
+func waitsFor(r *commands.Replay, now time.Time) string {
+	role := ""
+	switch {
+	case r.State != commands.ReplayRunning || r.Kind == events.ReplayRelay:
+		return ""
+	case r.Kind == events.ReplayRange:
+		role = "relay"
+	default:
+		role = roleOf(r.Consumer)
+	}
+	if r.Kind == events.ReplayConsumer && now.Sub(r.CreatedAt) > overdue {
+		return "an instance with the role " + role + ", and none seems to run: start one (serve --roles=" + role + "), which then goes back"
+	}
+	return "an instance with the role " + role
+}
+
+// roleOf is the role that runs a consumer.
+func roleOf(consumer string) string {
+	switch consumer {
+	case events.GroupValidator:
+		return "validator"
+	case events.GroupAggregator:
+		return "aggregator"
+	case events.GroupDeadLetter:
+		return "deadletter"
+	default:
+		return "commands"
+	}
+}
+
+func replayOf(r *commands.Replay, now time.Time) replayBody {
 	b := replayBody{
 		ID: r.ID, Kind: r.Kind, State: r.State, Topic: r.Topic, TenantID: r.TenantID, Consumer: r.Consumer, To: r.Target, Reason: r.Reason,
-		Failure: r.Failure, Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
+		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
 	}
 	if r.EndedAt != nil {
 		b.EndedAt = ptr(r.EndedAt.UTC())
@@ -85,7 +122,7 @@ func accepted(r commands.Replay, err error) (*replayAccepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &replayAccepted{prefix + "/replays/" + r.ID.String(), replayOf(&r)}, nil
+	return &replayAccepted{prefix + "/replays/" + r.ID.String(), replayOf(&r, r.CreatedAt)}, nil
 }
 
 type rangeRequest struct {
@@ -190,7 +227,7 @@ func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*liste
 	}
 	bodies := make([]replayBody, len(found))
 	for i := range found {
-		bodies[i] = replayOf(&found[i])
+		bodies[i] = replayOf(&found[i], s.now())
 	}
 	return &listed[replayBody]{cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
 }
@@ -209,5 +246,5 @@ func (s *service) getReplay(ctx context.Context, in *struct {
 	if r == nil {
 		return nil, absent("replay_not_found")
 	}
-	return &replayAnswer{replayOf(r)}, nil
+	return &replayAnswer{replayOf(r, s.now())}, nil
 }

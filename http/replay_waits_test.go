@@ -1,0 +1,27 @@
+package http_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A consumer's rewind is the work of an instance with its role: the answer says
+// which, and, where nobody has done it for long, that one must be started.
+func TestARewindSaysWhomItWaitsFor(t *testing.T) {
+	w := newWorld(t)
+	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})
+	if made["state"] != "RUNNING" || made["waitsFor"] != "an instance with the role aggregator" {
+		t.Errorf("%v", made)
+	}
+	_, err := w.pool.Exec(w.Context(), `UPDATE replays SET created_at = created_at - interval '1 minute'`)
+	w.must(err)
+	path := "/api/v1/replays/" + made["id"].(string)
+	if got, _ := w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"].(string); !strings.Contains(got, "serve --roles=aggregator") {
+		t.Errorf("after a minute: %q", got)
+	}
+	_, err = w.pool.Exec(w.Context(), `UPDATE replays SET state = 'DONE', ended_at = now()`)
+	w.must(err)
+	if got := w.want(200, call{method: "GET", path: path, key: bootstrap}); got["waitsFor"] != nil {
+		t.Errorf("done: %v", got)
+	}
+}
