@@ -280,6 +280,10 @@ func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
 func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan struct{}, round func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	jitter := r.Jitter
+	if jitter == nil {
+		jitter = rand.N[time.Duration]
+	}
 	backoff := backoffFirst
 	for {
 		hint := wake
@@ -299,7 +303,7 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 			return nil
 		case err != nil:
 			r.Logger.Warn("will try again", "consumer", r.Consumer.Name, "in", backoff, "err", err)
-			timer.Reset(backoff/2 + rand.N(backoff/2))
+			timer.Reset(backoff/2 + jitter(backoff/2))
 			backoff = min(2*backoff, backoffLast)
 		default:
 			timer.Reset(every)

@@ -11,16 +11,21 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
 )
+
+// Pool is what a runner needs of a pool of connections.
+type Pool interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
 
 // Runner runs a consumer: exactly once in effect, whatever its source delivers
 // twice, in another order, late or never. Its methods may run at the same time,
 // in any number of instances; the checkpoints' locks put them in a row.
 type Runner struct {
-	Pool     *pgxpool.Pool
+	Pool     Pool
 	Log      Log
 	Consumer Consumer
 	NewID    func() uuid.UUID
@@ -34,6 +39,8 @@ type Runner struct {
 	Poll      time.Duration // of Follow, 0: DefaultPoll
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
 	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
+	// Jitter is a part of a pause, at random; nil: rand.N.
+	Jitter func(time.Duration) time.Duration
 
 	toldLost    atomic.Int64 // Unix seconds
 	epochs      epochs

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 )
@@ -63,7 +61,7 @@ func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 
 // decide classifies every member and lays out the rows to write. Under the locks
 // of the heads, what the probe found stays true.
-func (g *group) decide(ctx context.Context, conn *pgx.Conn, hs heads, origin []int32, probing bool) error {
+func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int32, probing bool) error {
 	var known map[logKey]found
 	if probing {
 		var err error
@@ -173,7 +171,7 @@ func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
-func (g *group) appendConflicts(ctx context.Context, conn *pgx.Conn, hs heads, conflicts []conflict) error {
+func (g *group) appendConflicts(ctx context.Context, conn session, hs heads, conflicts []conflict) error {
 	if len(conflicts) == 0 {
 		return nil
 	}

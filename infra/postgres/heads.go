@@ -56,7 +56,7 @@ const (
 
 // beginLocked starts a transaction and locks the heads in one round trip: all of
 // them, or with lockFreeHeadsSQL those that are free.
-func beginLocked(ctx context.Context, conn *pgx.Conn, partitions []int16, planning, lock string) (heads, error) {
+func beginLocked(ctx context.Context, conn session, partitions []int16, planning, lock string) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)

@@ -40,6 +40,8 @@ type LogConfig struct {
 type Log struct {
 	cfg       LogConfig
 	pool      *pgxpool.Pool
+	session   func(ctx context.Context) (session, error) // of writers
+	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
 	origins   *origins
 	histories *histories
 	keys      *Keys
@@ -56,11 +58,36 @@ type Log struct {
 
 // NewLog makes sure of the epoch, then starts the writers. Close ends them.
 func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error) {
-	if cfg.Writers == 0 {
-		cfg.Writers = 4
-	}
 	if cfg.Carrying == nil {
 		cfg.Carrying = pool
+	}
+	if err := ensureEpoch(ctx, pool); err != nil {
+		return nil, err
+	}
+	// Origins are recorded while a caller holds a connection of the pool: with one
+	// of their own, nobody waits for himself.
+	aside := pool.Config().Copy()
+	aside.MinConns, aside.MaxConns = 0, 1
+	own, err := pgxpool.NewWithConfig(ctx, aside)
+	if err != nil {
+		return nil, fmt.Errorf("opening a connection for origins: %w", err)
+	}
+	l := newLog(cfg)
+	l.pool, l.origins = pool, newOrigins(own)
+	l.session = func(ctx context.Context) (session, error) {
+		c, err := pool.Acquire(ctx)
+		return pooled{c}, err
+	}
+	l.write = func(ctx context.Context, tx pgx.Tx, rows []row) error { return writeRows(ctx, tx.Conn(), rows) }
+	l.histories = newHistories(pool, l.cfg.Now, l.cfg.Catalogue, l.loads)
+	l.keys = newKeys(pool, l.cfg.Now, l.cfg.Catalogue, l.loads)
+	l.start()
+	return l, nil
+}
+
+func newLog(cfg LogConfig) *Log {
+	if cfg.Writers == 0 {
+		cfg.Writers = 4
 	}
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
@@ -77,28 +104,17 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	if err := ensureEpoch(ctx, pool); err != nil {
-		return nil, err
-	}
-	// Origins are recorded while a caller holds a connection of the pool: with one
-	// of their own, nobody waits for himself.
-	aside := pool.Config().Copy()
-	aside.MinConns, aside.MaxConns = 0, 1
-	own, err := pgxpool.NewWithConfig(ctx, aside)
-	if err != nil {
-		return nil, fmt.Errorf("opening a connection for origins: %w", err)
-	}
-	l := &Log{cfg: cfg, pool: pool, origins: newOrigins(own), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
-	l.histories = newHistories(pool, cfg.Now, cfg.Catalogue, l.loads)
-	l.keys = newKeys(pool, cfg.Now, cfg.Catalogue, l.loads)
-	for range cfg.Writers {
+	return &Log{cfg: cfg, changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
+}
+
+func (l *Log) start() {
+	for range l.cfg.Writers {
 		w := newWriter(l, false)
 		l.writers = append(l.writers, w)
 		l.wg.Go(w.run)
 	}
 	l.shared = newWriter(l, true)
 	l.ahead.Go(l.shared.run)
-	return l, nil
 }
 
 // Keys is the keyring that this log's changes of keys invalidate at once.
@@ -118,7 +134,7 @@ func (l *Log) Close() {
 		}
 	}
 	l.wg.Wait()
-	l.origins.pool.Close()
+	l.origins.close()
 }
 
 // now is the server's time as the log keeps it: microseconds, UTC.
@@ -200,7 +216,7 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []even
 			rows = append(rows, r)
 		}
 	}
-	if err := writeRows(ctx, tx.Conn(), rows); err != nil {
+	if err := l.write(ctx, tx, rows); err != nil {
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
 			err = errors.Join(err, backErr)
 		}

@@ -32,6 +32,12 @@ func newOrigins(pool *pgxpool.Pool) *origins {
 	return &origins{pool: pool, ids: map[origin]int32{}, byID: map[int32]origin{}}
 }
 
+func (o *origins) close() {
+	if o.pool != nil {
+		o.pool.Close()
+	}
+}
+
 const insertOriginSQL = `WITH new AS (
  INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ($1, $2, $3, $4, $5)
  ON CONFLICT DO NOTHING RETURNING id)

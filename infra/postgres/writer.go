@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 )
@@ -187,13 +189,31 @@ func (w *writer) hopeless(err error) bool {
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
+// session is a connection of a writer's.
+type session interface {
+	Queryer
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	finish(ctx context.Context, rows []row, hs heads) error
+	closed() bool
+	Release()
+}
+
+type pooled struct{ *pgxpool.Conn }
+
+func (c pooled) finish(ctx context.Context, rows []row, hs heads) error {
+	return finish(ctx, c.Conn.Conn(), rows, hs)
+}
+
+func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
+
 // attempt is one transaction. Once a group was sent its events may be in a
 // transaction that holds their heads, which is waited for.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if _, err := w.log.originsOf(ctx, g.pending); err != nil { // new ones are noted before anything is locked
 		return err
 	}
-	conn, err := w.log.pool.Acquire(ctx)
+	conn, err := w.log.session(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
 	}
@@ -206,7 +226,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
-	hs, err := beginLocked(ctx, conn.Conn(), g.partitions, planning, lock)
+	hs, err := beginLocked(ctx, conn, g.partitions, planning, lock)
 	if err != nil {
 		return err
 	}
@@ -215,23 +235,23 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	}
 	origin, err := w.log.originsOf(ctx, g.pending)
 	if err != nil {
-		return errors.Join(err, rollback(conn.Conn()))
+		return errors.Join(err, rollback(conn))
 	}
-	if err := g.decide(ctx, conn.Conn(), hs, origin, probing); err != nil {
-		return errors.Join(err, rollback(conn.Conn()))
+	if err := g.decide(ctx, conn, hs, origin, probing); err != nil {
+		return errors.Join(err, rollback(conn))
 	}
 	if len(g.rows) == 0 {
-		return rollback(conn.Conn())
+		return rollback(conn)
 	}
 	g.sent = true
-	err = finish(ctx, conn.Conn(), g.rows, hs)
-	if sqlState(err) != "" && !conn.Conn().IsClosed() {
-		err = errors.Join(err, rollback(conn.Conn()))
+	err = conn.finish(ctx, g.rows, hs)
+	if sqlState(err) != "" && !conn.closed() {
+		err = errors.Join(err, rollback(conn))
 	}
 	return err
 }
 
-func rollback(conn *pgx.Conn) error {
+func rollback(conn session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
 	_, err := conn.Exec(ctx, "rollback")

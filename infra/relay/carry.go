@@ -112,7 +112,7 @@ func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
 		return
 	}
 	s.noteFailure(ctx, b)
-	rest := pauseAfter(tries)
+	rest := pauseAfter(tries, s.Jitter)
 	if refused {
 		s.Observe.Refused(b.topicAt(i), p.refused != nil)
 	} else {

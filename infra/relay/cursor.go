@@ -54,7 +54,7 @@ func (s *Subscriber) move(ctx context.Context, steps []step, runs []run) map[int
 			break
 		}
 		s.complain(ctx, "the relay's cursors cannot be moved", err)
-		if !sleep(ctx, pauseAfter(try)) {
+		if !sleep(ctx, pauseAfter(try, s.Jitter)) {
 			break
 		}
 	}

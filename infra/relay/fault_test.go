@@ -66,8 +66,8 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 		w.appendUsage(30, all...)
 	}
 	r := w.relay("one")
-	r.Pool = openPool(t, w.url)
-	r.Log = openLog(t, r.Pool, nil)
+	pool := openPool(t, w.url)
+	r.Pool, r.Log = pool, openLog(t, pool, nil)
 	r.MaxEvents = 200
 	stop := w.start(r)
 	admin, err := pgx.Connect(context.Background(), localtest.Postgres(t).AdminURL())
@@ -80,7 +80,7 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		var n int64
 		err := admin.QueryRow(context.Background(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
- WHERE datname = $1 AND query LIKE '%relay_cursors%'`, r.Pool.Config().ConnConfig.Database).Scan(&n)
+ WHERE datname = $1 AND query LIKE '%relay_cursors%'`, pool.Config().ConnConfig.Database).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}

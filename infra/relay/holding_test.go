@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 
 func TestPausesAreBounded(t *testing.T) {
 	for n := range 100 {
-		if d := pauseAfter(n); d < firstPause/2 || d > longestPause {
+		if d := pauseAfter(n, rand.N[time.Duration]); d < firstPause/2 || d > longestPause {
 			t.Errorf("after %d failures: %v", n, d)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,7 +81,7 @@ func (n *Notifier) hear(ctx context.Context) {
 	for try := 1; ctx.Err() == nil; try++ {
 		if err := n.listen(ctx, func() { try = 0 }); err != nil && ctx.Err() == nil {
 			n.logger.DebugContext(ctx, "notifications are not heard", "error", err)
-			sleep(ctx, pauseAfter(try))
+			sleep(ctx, pauseAfter(try, rand.N[time.Duration]))
 		}
 	}
 }

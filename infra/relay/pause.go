@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -15,9 +14,9 @@ const (
 
 // pauseAfter is between half and the whole of its step, so that what failed
 // together does not come back together.
-func pauseAfter(failures int) time.Duration {
+func pauseAfter(failures int, jitter func(time.Duration) time.Duration) time.Duration {
 	step := min(firstPause<<min(max(failures-1, 0), 10), longestPause)
-	return step/2 + rand.N(step/2)
+	return step/2 + jitter(step/2)
 }
 
 // sleep waits; false means that ctx ended.

@@ -12,12 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -38,10 +39,18 @@ type Appender interface {
 	AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error)
 }
 
+// Pool is what a relay needs of a pool of connections.
+type Pool interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
 // Relay carries the partitions that it can lease. Any number of instances share
 // the log; the zero values of the limits stand for the defaults.
 type Relay struct {
-	Pool      *pgxpool.Pool
+	Pool      Pool
 	Log       Log
 	Appender  Appender
 	Publisher Publisher
@@ -56,6 +65,7 @@ type Relay struct {
 	Logger   *slog.Logger
 	Router   []watermill.Option
 	Observe  Observe
+	Jitter   func(time.Duration) time.Duration // part of a pause, at random; nil: rand.N
 
 	LeaseTTL    time.Duration // how long a dead instance's partitions wait (5 s)
 	MaxEvents   int           // in one batch (2000)
@@ -109,6 +119,9 @@ func (r *Relay) withDefaults() *Relay {
 	c.MaxInFlight = orDefault(c.MaxInFlight, defaultMaxInFlight)
 	c.CloseGrace = orDefault(c.CloseGrace, defaultCloseGrace)
 	c.Observe = c.Observe.withDefaults()
+	if c.Jitter == nil {
+		c.Jitter = rand.N[time.Duration]
+	}
 	return &c
 }
 

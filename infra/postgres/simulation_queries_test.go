@@ -1,0 +1,303 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// consumerQuery takes the statements of consumers, and those of the relay that are
+// part of a transaction.
+func (tx *simTx) consumerQuery(text string, args []any) *simRows {
+	var out *simRows
+	var err error
+	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
+	switch {
+	case strings.Contains(text, "FROM consumer_checkpoints c JOIN log_heads h"):
+		name, partitions := args[0].(string), args[1].([]int16)
+		var locks []rowLock
+		if strings.Contains(text, "FOR UPDATE OF c") {
+			locks = locksOf(name, partitions)
+		}
+		err = tx.ask(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, partitions, args[2].(int)) }))
+	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
+		err = tx.ask("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
+	case strings.HasPrefix(text, "SELECT generation, fold_version"):
+		return simAnswer([]any{1, projections.UsageAggregatesV1, uuid.Nil, ""})
+	case strings.Contains(text, "FROM subscription_history"):
+		return tx.p.s.db.histories(args[0].([]uuid.UUID))
+	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
+		err = tx.ask("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
+	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
+		err = tx.ask("hold a cursor", kindStep, locksOf("cursors", []int16{args[0].(int16)}), fill(func() *simRows {
+			c := tx.p.s.db.cursors[args[0].(int16)]
+			if c.fence == args[1].(int64) && c.position == args[2].(int64) {
+				return &simRows{tag: "SELECT 1"}
+			}
+			return &simRows{tag: "SELECT 0"}
+		}))
+	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
+		at := events.Position{Partition: args[0].(int16), Number: args[1].(int64)}
+		if tx.p.s.db.withheld[at] {
+			return &simRows{err: pgx.ErrNoRows}
+		}
+		tx.p.s.count("withheld")
+		tx.root.w.withheld = append(tx.root.w.withheld, at)
+		return simAnswer([]any{tx.p.s.db.rows[at.Partition][at.Number-1].topic})
+	default:
+		panic("the simulation does not know the statement " + text)
+	}
+	if err != nil {
+		return &simRows{err: err}
+	}
+	return out
+}
+
+func (tx *simTx) checkpoints(name string, partitions []int16, topic int) *simRows {
+	out, db := simAnswer(), tx.p.s.db
+	for _, p := range partitions {
+		out.list = append(out.list, []any{p, 1, true, db.ckpt[ckptKey{name, p}], int32(0), db.heads[p].topics[topic-1]})
+	}
+	return out
+}
+
+func (tx *simTx) moveCheckpoints(text string, args []any) *simRows {
+	n, compares := 0, strings.Contains(text, "c.position = n.was")
+	for i, p := range args[1].([]int16) {
+		k := ckptKey{args[0].(string), p}
+		if !compares || tx.p.s.db.ckpt[k] == args[2].([]int64)[i] {
+			tx.root.w.ckpt[k] = args[3].([]int64)[i]
+			n++
+		}
+	}
+	return &simRows{tag: "UPDATE " + strconv.Itoa(n)}
+}
+
+func (db *simDB) histories(tenants []uuid.UUID) *simRows {
+	out := simAnswer()
+	for _, t := range tenants {
+		for i, e := range db.history[t] {
+			out.list = append(out.list, []any{t, e.FromPosition, e.EffectiveFrom, db.snaps[t][i]})
+		}
+	}
+	return out
+}
+
+// addAggregates takes the sums; one feature's are more than the column holds.
+func (tx *simTx) addAggregates(args []any) *simRows {
+	for i, feature := range args[3].([]string) {
+		if feature == featureRefused {
+			tx.root.aborted = true
+			tx.p.s.count("sum refused by the database")
+			return &simRows{err: &pgconn.PgError{Code: "22003", Message: "simulated: numeric field overflow"}}
+		}
+		tx.addUsage(aggKey{args[2].([]uuid.UUID)[i], feature, args[4].([]string)[i]}, args[6].([]string)[i], args[7].([]int64)[i], args[8].([]int64)[i])
+	}
+	return &simRows{}
+}
+
+// simPool is the pool of a process of the simulation.
+type simPool struct{ p *proc }
+
+func (o simPool) Begin(context.Context) (pgx.Tx, error) { return o.open() }
+
+func (o simPool) open() (*simTx, error) {
+	o.p.s.mu.Lock()
+	defer o.p.s.mu.Unlock()
+	if o.p.dead.Load() {
+		return nil, errDead
+	}
+	tx := newSimTx(o.p)
+	tx.begin()
+	return tx, nil
+}
+
+// session gives a writer a connection, in no transaction yet.
+func (o simPool) session(context.Context) (session, error) {
+	if o.p.dead.Load() {
+		return nil, errDead
+	}
+	return newSimTx(o.p), nil
+}
+
+func (o simPool) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
+	r := o.query(sql, args)
+	return r, r.err
+}
+
+func (o simPool) QueryRow(_ context.Context, sql string, args ...any) pgx.Row {
+	return o.query(sql, args)
+}
+
+func (o simPool) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	r := o.query(sql, args)
+	return r.CommandTag(), r.err
+}
+
+// query is a statement by itself. What only reads is no step of its own, but for the
+// log, which may be away.
+func (o simPool) query(sql string, args []any) *simRows {
+	s := o.p.s
+	var out *simRows
+	text := strings.TrimSpace(sql)
+	if sql == readSQL || sql == readStretchesSQL {
+		err := o.p.do(&ask{what: "read the log", kind: kindAuto, effect: func(fate) error { out = s.db.read(sql, args); return nil }})
+		return orFailed(out, err)
+	}
+	effect, locks := s.db.relayQuery(text, args)
+	if effect == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if o.p.dead.Load() {
+			return &simRows{err: errDead}
+		}
+		return s.db.look(o.p, text, args)
+	}
+	what, _, _ := strings.Cut(text, "\n")
+	err := o.p.do(&ask{what: what, kind: kindAuto, locks: locks, effect: func(fate) error { out = effect(); return nil }})
+	return orFailed(out, err)
+}
+
+func orFailed(out *simRows, err error) *simRows {
+	if err != nil {
+		return &simRows{err: err}
+	}
+	return out
+}
+
+// look takes what is read outside of transactions, and the relays' signs of life.
+func (db *simDB) look(p *proc, text string, args []any) *simRows {
+	now, out := time.Now(), simAnswer()
+	switch {
+	case strings.Contains(text, "FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints"):
+		for _, i := range db.s.plan.partitions {
+			at, source := db.ckpt[ckptKey{args[0].(string), i}], db.heads[i].topics[args[1].(int)-1]
+			if at < source {
+				out.list = append(out.list, []any{i, at, source, db.cursors[i].position})
+			}
+		}
+	case strings.Contains(text, "INSERT INTO relay_instances"):
+		live := 1
+		for name, seen := range db.relays {
+			if name != args[0] && now.Sub(seen) < args[1].(time.Duration) {
+				live++
+			}
+		}
+		db.relays[args[0].(string)] = now
+		out.list = append(out.list, []any{live})
+	case strings.HasPrefix(text, "SELECT coalesce(sum(h.position"):
+		out.list = append(out.list, []any{int64(0), 0.0})
+	case strings.HasPrefix(text, "SELECT h.partition, h.position, c.owner IS NULL"):
+		for _, i := range db.s.plan.partitions {
+			c := db.cursors[i]
+			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now)})
+		}
+	case strings.Contains(text, "SET attempts = attempts + 1"):
+	default:
+		panic("the simulation does not know the statement " + text + " of " + p.name)
+	}
+	return out
+}
+
+// relayQuery takes the statements of the relay that change its cursors.
+func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, locks []rowLock) {
+	has := func(part string) bool { return strings.Contains(text, part) }
+	switch {
+	case has("c.partition, s.fence, s.was, s.becomes"):
+		return func() *simRows { return db.moveCursors(has, args) }, locksOf("cursors", args[0].([]int16))
+	case strings.HasPrefix(text, "SELECT c.partition FROM relay_cursors c"):
+		return func() *simRows {
+			out := simAnswer()
+			for i, p := range args[0].([]int16) {
+				if c := db.cursors[p]; c.fence == args[1].([]int64)[i] && c.position == args[2].([]int64)[i] {
+					out.list = append(out.list, []any{p})
+				}
+			}
+			return out
+		}, nil
+	case has("RETURNING c.partition, c.fence, c.position"):
+		return func() *simRows { return db.takeLeases(args) }, nil
+	case has("SET lease_until = now() + $4"), has("SET owner = NULL"):
+		return func() *simRows {
+			out := simAnswer()
+			for i, p := range args[1].([]int16) {
+				c := &db.cursors[p]
+				if c.owner != args[0] || c.fence != args[2].([]int64)[i] {
+					continue
+				}
+				if has("SET owner = NULL") {
+					c.owner = ""
+				} else {
+					c.until = time.Now().Add(args[3].(time.Duration))
+				}
+				out.list = append(out.list, []any{p, c.fence})
+			}
+			return out
+		}, locksOf("cursors", args[1].([]int16))
+	}
+	return nil, nil
+}
+
+func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
+	out := simAnswer()
+	for i, p := range args[0].([]int16) {
+		fence, was, becomes := args[1].([]int64)[i], args[2].([]int64)[i], args[3].([]int64)[i]
+		c := &db.cursors[p]
+		if has("c.fence = s.fence") && c.fence != fence || has("c.position = s.was") && c.position != was {
+			db.s.count("cursor refused")
+			continue
+		}
+		if c.fence != fence {
+			db.s.fail("a relay without the lease moved the cursor of partition %d from %d to %d", p, c.position, becomes)
+		}
+		if becomes < c.position {
+			db.s.fail("the cursor of partition %d went back from %d to %d", p, c.position, becomes)
+		}
+		for n := c.position + 1; n <= becomes; n++ {
+			if at := (events.Position{Partition: p, Number: n}); !db.s.pipe.has(db.rows[p][n-1].topic, at) {
+				db.s.fail("the cursor of partition %d passed %d, which the topic has not", p, n)
+			}
+		}
+		c.position = becomes
+		out.list = append(out.list, []any{p})
+	}
+	return out
+}
+
+func (db *simDB) takeLeases(args []any) *simRows {
+	out := simAnswer()
+	for _, p := range db.s.plan.partitions {
+		c := &db.cursors[p]
+		if len(out.list) == args[1].(int) || c.owner != "" && !c.until.Before(time.Now()) || !db.free(nil, locksOf("cursors", []int16{p})) {
+			continue
+		}
+		if c.owner != "" {
+			db.s.count("lease taken over")
+		}
+		c.owner, c.fence, c.until = args[0].(string), c.fence+1, time.Now().Add(args[2].(time.Duration))
+		out.list = append(out.list, []any{p, c.fence, c.position})
+	}
+	return out
+}
+
+// standing tells where everything stands.
+func (s *sim) standing() string {
+	text := ""
+	for _, p := range s.plan.partitions {
+		text += fmt.Sprintf(" partition %d: head %d, cursor %d, validator %d, aggregator %d;", p, s.db.heads[p].position, s.db.cursors[p].position,
+			s.db.ckpt[ckptKey{events.GroupValidator, p}], s.db.ckpt[ckptKey{events.GroupAggregator, p}])
+	}
+	for _, a := range s.asks {
+		text += " " + a.p.name + " " + a.what + ";"
+	}
+	return fmt.Sprint(text, s.model.open, " clients are not done")
+}
