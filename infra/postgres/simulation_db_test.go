@@ -125,11 +125,11 @@ type writes struct {
 	heads    map[int16]simHead
 	ckpt     map[ckptKey]int64
 	aggs     map[aggKey]simAgg
-	withheld []events.Position
+	withheld map[events.Position]bool // whether its consumer had read it
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), slices.Clip(w.withheld)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.withheld)}
 }
 
 type rowLock struct {
@@ -145,7 +145,7 @@ type simDB struct {
 	ckpt     map[ckptKey]int64
 	cursors  [events.Partitions]simCursor
 	aggs     map[aggKey]simAgg
-	withheld map[events.Position]bool
+	withheld map[events.Position]bool // as in writes
 	locks    map[rowLock]*simTx
 	relays   map[string]time.Time
 	history  map[uuid.UUID][]domain.HistoryEntry
@@ -192,7 +192,7 @@ type simTx struct {
 }
 
 func newSimTx(p *proc) *simTx {
-	tx := &simTx{p: p, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}}}
+	tx := &simTx{p: p, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
 	tx.root = tx
 	return tx
 }
@@ -299,9 +299,7 @@ func (db *simDB) apply(tx *simTx) {
 		was := db.aggs[k]
 		db.aggs[k] = simAgg{was.amount + a.amount, was.count + a.count, was.applied + a.applied}
 	}
-	for _, at := range tx.w.withheld {
-		db.withheld[at] = true
-	}
+	maps.Copy(db.withheld, tx.w.withheld)
 }
 
 var errAborted = &pgconn.PgError{Code: "25P02", Message: "simulated: current transaction is aborted"}
@@ -360,11 +358,17 @@ func (db *simDB) stretch(p int16, after, upTo int64, limit int, wanted func(*sim
 		if !wanted(r) {
 			continue
 		}
-		v := append(slices.Clone(r.values[:colPartition]), r.values[colSubject], r.values[colKey], r.values[colBody], bytes.Clone(r.values[colReplay]), []byte{0})
-		if db.withheld[r.at] {
-			v[len(v)-1] = []byte{1}
-		}
+		v := append(slices.Clone(r.values[:colPartition]), r.values[colSubject], r.values[colKey], r.values[colBody], bytes.Clone(r.values[colReplay]))
+		late, withheld := db.withheld[r.at]
+		v = append(v, boolean(withheld), boolean(late))
 		list = append(list, v)
 	}
 	return list
+}
+
+func boolean(b bool) []byte {
+	if b {
+		return []byte{1}
+	}
+	return []byte{0}
 }

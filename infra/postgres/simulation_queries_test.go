@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,13 +47,14 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 			return &simRows{tag: "SELECT 0"}
 		}))
 	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
-		at := events.Position{Partition: args[0].(int16), Number: args[1].(int64)}
-		if tx.p.s.db.withheld[at] {
-			return &simRows{err: pgx.ErrNoRows}
-		}
-		tx.p.s.count("withheld")
-		tx.root.w.withheld = append(tx.root.w.withheld, at)
-		return simAnswer([]any{tx.p.s.db.rows[at.Partition][at.Number-1].topic})
+		return tx.withhold(events.Position{Partition: args[0].(int16), Number: args[1].(int64)}, args[4].(*uuid.UUID) == nil)
+	case strings.HasPrefix(text, "SELECT topic FROM event_log_rows"):
+		return simAnswer([]any{tx.p.s.db.rows[args[0].(int16)][args[1].(int64)-1].topic})
+	case strings.HasPrefix(text, "SELECT position FROM consumer_checkpoints"):
+		k := ckptKey{args[0].(string), args[1].(int16)}
+		err = tx.ask(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksOf(k.consumer, []int16{k.partition}), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
+	case strings.Contains(text, "JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position"):
+		return tx.withheldBeyond(args[0].(string), args[1].([]int16), events.Topic(args[2].(int)))
 	default:
 		panic("the simulation does not know the statement " + text)
 	}
@@ -66,6 +68,28 @@ func (tx *simTx) checkpoints(name string, partitions []int16, topic int) *simRow
 	out, db := simAnswer(), tx.p.s.db
 	for _, p := range partitions {
 		out.list = append(out.list, []any{p, 1, true, db.ckpt[ckptKey{name, p}], int32(0), db.heads[p].topics[topic-1]})
+	}
+	return out
+}
+
+func (tx *simTx) withhold(at events.Position, late bool) *simRows {
+	if _, ok := tx.p.s.db.withheld[at]; ok {
+		return &simRows{tag: "INSERT 0 0"}
+	}
+	tx.p.s.count("withheld")
+	if late {
+		tx.p.s.count("withheld late")
+	}
+	tx.root.w.withheld[at] = late
+	return &simRows{tag: "INSERT 0 1"}
+}
+
+func (tx *simTx) withheldBeyond(name string, partitions []int16, topic events.Topic) *simRows {
+	out, db := simAnswer(), tx.p.s.db
+	for at, late := range db.withheld {
+		if slices.Contains(partitions, at.Partition) && at.Number > db.ckpt[ckptKey{name, at.Partition}] && !late && db.rows[at.Partition][at.Number-1].topic == topic {
+			out.list = append(out.list, []any{at.Partition, at.Number})
+		}
 	}
 	return out
 }
