@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// promise is a line of meterplex verify.
+type promise struct {
+	Check, Figures, Needs string
+	Holds                 *bool
+	Looked                bool
+}
+
+// proof is an outcome of meterplex verify.
+type proof struct {
+	lines []promise
+	code  int
+	said  string
+}
+
+// verify runs meterplex verify as an operator would who can reach everything; at is
+// asked over HTTP, where it is given.
+func (w *world) verify(at *instance, args ...string) (p proof) {
+	w.t.Helper()
+	path, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(path, append([]string{"verify", "-o", "json"}, args...)...)
+	cmd.Env, cmd.SysProcAttr = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix,
+		"KAFKA_BROKERS=" + strings.Join(localtest.Kafka(w.t).Brokers(), ","), "METERPLEX_KEY=" + w.operator}, childAttributes()
+	if at != nil {
+		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
+	}
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		exit := (*exec.ExitError)(nil)
+		if !errors.As(err, &exit) {
+			w.t.Fatal(err)
+		}
+		p.code = exit.ExitCode()
+	}
+	p.said = said.String()
+	if err := json.Unmarshal(out.Bytes(), &p.lines); err != nil && p.code != 2 {
+		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.said)
+	}
+	return p
+}
+
+// broken names the lines that do not hold.
+func (p *proof) broken() (names []string) {
+	for _, l := range p.lines {
+		if l.Holds != nil && !*l.Holds {
+			names = append(names, l.Check)
+		}
+	}
+	return names
+}
+
+func (p *proof) String() string {
+	var b strings.Builder
+	for _, l := range p.lines {
+		holds := "-"
+		if l.Holds != nil {
+			holds = fmt.Sprint(*l.Holds)
+		}
+		fmt.Fprintf(&b, "%-5s %s: %s\n", holds, l.Check, l.Figures)
+	}
+	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.said)
+}
+
+// proven fails the test unless every line was looked at and holds.
+func (w *world) proven(when string, p proof) {
+	w.t.Helper()
+	for _, l := range p.lines {
+		if !l.Looked || l.Holds == nil || !*l.Holds {
+			w.t.Errorf("%s: %s: %s", when, l.Check, l.Figures)
+		}
+	}
+	if p.code != 0 || len(p.lines) < 20 {
+		w.t.Errorf("%s, %d lines: %s", when, len(p.lines), p.String())
+	}
+}
+
+// verify proves everything on a live service under load, and again when it has
+// stopped; then each thing that is planted is told by its own line and no other.
+func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, other := w.serve(""), w.serve("api")
+	w.catalogue(i)
+	tenants := w.apart(i, 4)
+	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
+	l.more(100)
+	refused := w.acceptThenReject(i, other, tenants[0])
+	w.drain()
+	w.redrive(i, tenants[0], refused)
+	w.proven("under load", w.verify(i, "--all"))
+	l.stop()
+	w.settle(i, tenants...)
+	w.drain()
+	w.proven("drained", w.verify(i, "--all", "--watch", "0s"))
+	i.stop()
+	other.stop()
+	still := w.verify(nil, "--only", "database,topics", "--watch", "0s")
+	w.proven("stopped", still)
+	t.Log(still.String())
+	seen := map[string]bool{}
+	for _, p := range w.plants(tenants) {
+		w.plant(p)
+		seen[p.check] = true
+	}
+	for _, line := range still.lines {
+		if !seen[line.Check] {
+			t.Errorf("nothing is planted for %q", line.Check)
+		}
+	}
+}
+
+// apart makes tenants that live in partitions of their own.
+func (w *world) apart(at *instance, n int) (all []*tenant) {
+	w.t.Helper()
+	w.join(at, 3*n)
+	in := map[int]*tenant{}
+	for _, x := range w.tenants {
+		if p := partitionOf(x.id); in[p] == nil && len(in) < n {
+			in[p] = x
+		}
+	}
+	if len(in) < n {
+		w.t.Fatalf("%d tenants live in %d partitions", 3*n, len(in))
+	}
+	return slices.Collect(maps.Values(in))
+}
+
+// redrive retries the tenant's dead letter of an event that was refused after it
+// was accepted: the subscription is there again.
+func (w *world) redrive(at *instance, x *tenant, refused event) {
+	w.t.Helper()
+	var page struct{ Data []deadLetter }
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
+	done := 0
+	for _, letter := range page.Data {
+		if letter.EventID == refused.EventID {
+			w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil, http.StatusAccepted)
+			done++
+		}
+	}
+	if done != 1 {
+		w.t.Fatalf("%d dead letters of %s: %+v", done, refused.EventID, page.Data)
+	}
+}
+
+// planted is a corruption, which line tells it, and how it is taken back.
+type planted struct {
+	check    string
+	do, undo []string
+	args     []string
+	by       func()
+}
+
+func (w *world) plant(p planted) {
+	w.t.Helper()
+	for _, sql := range p.do {
+		if tag, err := w.sql.Exec(w.t.Context(), sql); err != nil || (strings.HasPrefix(sql, "UPDATE") || strings.HasPrefix(sql, "INSERT")) && tag.RowsAffected() == 0 {
+			w.t.Fatalf("plant for %q: %v\n%s", p.check, err, sql)
+		}
+	}
+	if p.by != nil {
+		p.by()
+	}
+	found := w.verify(nil, append([]string{"--only", "database,topics", "--watch", "0s"}, p.args...)...)
+	if names := found.broken(); found.code != 1 || !slices.Equal(names, []string{p.check}) {
+		w.t.Errorf("planted for %q, and told: %q\n%v\n%s", p.check, names, p.do, found.String())
+	}
+	for _, sql := range p.undo {
+		if _, err := w.sql.Exec(context.Background(), sql); err != nil {
+			w.t.Fatalf("take back what was planted for %q: %v\n%s", p.check, err, sql)
+		}
+	}
+}
