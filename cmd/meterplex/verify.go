@@ -22,6 +22,7 @@ type VerifyCmd struct {
 	All       bool          `help:"Insist on everything: what is not looked at could not be told (exit code 2)."`
 	Partition []int16       `placeholder:"N,…" help:"Of the log's partitions look at these alone, 0 to 31: a sample."`
 	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"How long, at least, to watch what must not change (default 2s)."`
+	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may pause in a transaction (default 30s)."`
 	VerifyFlags
 }
 
@@ -129,7 +130,7 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 		return nil, err
 	}
 	config := verify.Config{
-		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Now: a.now,
+		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Idle: c.Idle, Now: a.now,
 		Progress: func(text string) { a.say("verify: %s", text) },
 	}
 	switch {

@@ -28,6 +28,7 @@ type Config struct {
 	TopicPrefix string
 	Partitions  []int16       // none: all
 	Watch       time.Duration // at least this long between the two looks at what must not change
+	Idle        time.Duration // how long a session may pause in a transaction
 	Progress    func(text string)
 	Now         func() time.Time
 }

@@ -155,9 +155,6 @@ func text(s *string) string {
 const sessionsSQL = `SELECT pid, application_name, coalesce(state, ''), coalesce(extract(epoch FROM now() - state_change), 0)::float8
  FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND application_name LIKE 'meterplex%'`
 
-// idleTooLong is far more than any transaction of the service pauses.
-const idleTooLong = 30 * time.Second
-
 func (v *verifier) sessions(ctx context.Context) error {
 	var pid int
 	var name, state string
@@ -168,7 +165,7 @@ func (v *verifier) sessions(ctx context.Context) error {
 		switch {
 		case state == "":
 			v.idle.add(1, "of another login, whose state is not shown")
-		case len(state) > 4 && state[:4] == "idle" && state != "idle" && since > idleTooLong:
+		case len(state) > 4 && state[:4] == "idle" && state != "idle" && since > v.Idle:
 			v.idle.fault("session %d (%.60q) pauses in a transaction for %s", pid, name, since.Round(time.Second))
 		}
 		return nil
