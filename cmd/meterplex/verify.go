@@ -151,7 +151,8 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 
 // kafkaOptions are for a client of the verifier's own.
 func kafkaOptions(k Kafka) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second)}
+	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
+		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
 	tlsConfig, err := kafkaTLS(k)
 	if err != nil {
 		return nil, err

@@ -238,3 +238,21 @@ func (w *world) plant(p planted) {
 		}
 	}
 }
+
+// verified: what the tests' own checker finds right at a test's end, verify does, too.
+func (w *world) verified() {
+	w.t.Helper()
+	only := "database"
+	if w.pipe == "kafka" && w.gone == nil {
+		only += ",topics"
+	}
+	p := w.verify(nil, "--only", only, "--watch", "0s")
+	for _, l := range p.lines {
+		if l.Holds == nil || !*l.Holds {
+			w.t.Errorf("verify: %s: %s", l.Check, l.Figures)
+		}
+	}
+	if p.code != 0 {
+		w.t.Errorf("verify: %s", p.String())
+	}
+}

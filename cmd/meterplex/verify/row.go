@@ -1,11 +1,13 @@
 package verify
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -120,15 +122,20 @@ func (r *row) says() (said, error) {
 	var err error
 	switch {
 	case r.subject == recorded && len(members) >= 2 && len(members) <= 4:
-		err = unmarshal(members[:2], &s.Amount, &s.Feature)
-		s.EventID = string(r.key[2:])
+		s.Amount, s.EventID = json.Number(members[0]), string(r.key[2:])
+		s.Feature, err = textOf(members[1])
 	case r.subject == validated && len(members) == 6:
-		var kind string
-		err = unmarshal(members, &s.Amount, &s.Feature, &s.EventID, &s.ValidatedSubscriptionID, &kind, &s.PeriodKey)
-		if err == nil {
-			_, err = fmt.Sscanf(string(r.key[2:]), "%d", &s.RawPosition)
+		var texts [6]string
+		for i := 1; i < 6 && err == nil; i++ {
+			texts[i], err = textOf(members[i])
 		}
-		s.Count = 1
+		s.Amount, s.Count, s.Feature, s.EventID, s.PeriodKey = json.Number(members[0]), 1, texts[1], texts[2], texts[5]
+		if err == nil {
+			s.ValidatedSubscriptionID, err = uuid.Parse(texts[3])
+		}
+		if err == nil {
+			s.RawPosition, err = strconv.ParseInt(string(r.key[2:]), 10, 64)
+		}
 	default:
 		return s, errBody
 	}
@@ -136,32 +143,40 @@ func (r *row) says() (said, error) {
 	return s, err
 }
 
-func unmarshal(members []json.RawMessage, into ...any) error {
-	for i, m := range members {
-		if err := json.Unmarshal(m, into[i]); err != nil {
-			return err
-		}
+// textOf reads a string; nearly none has an escape in it.
+func textOf(m json.RawMessage) (s string, err error) {
+	if n := len(m) - 1; n > 0 && m[0] == '"' && m[n] == '"' && bytes.IndexByte(m, '\\') < 0 {
+		return string(m[1:n]), nil
 	}
-	return nil
+	return s, json.Unmarshal(m, &s)
 }
 
-// payload puts recorded usage together again, as its producer's canonical JSON.
+// payload puts together again what the row keeps in short, as docs/events.md says
+// that recorded usage (canonical JSON) and verdicts are written; all else is whole.
 func (r *row) payload() ([]byte, error) {
 	if len(r.body) == 0 || r.body[0] != '[' {
 		return r.body, nil
 	}
 	var m []json.RawMessage
-	if err := json.Unmarshal(r.body, &m); err != nil || r.subject != recorded || len(m) < 2 || len(m) > 4 || len(r.key) < 3 {
+	if err := json.Unmarshal(r.body, &m); err != nil || len(r.key) < 3 {
 		return nil, errBody
 	}
-	text := fmt.Sprintf(`{"amount":%s,"eventId":"%s","feature":%s`, m[0], r.key[2:], m[1])
+	at := moment(r.occurred).Format(time.RFC3339Nano)
+	switch {
+	case r.subject == validated && len(m) == 6:
+		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":1,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s}`,
+			r.key[2:], m[2], m[1], m[0], at, m[3], m[4], m[5]), nil
+	case r.subject != recorded || len(m) < 2 || len(m) > 4:
+		return nil, errBody
+	}
+	text := fmt.Appendf(nil, `{"amount":%s,"eventId":"%s","feature":%s`, m[0], r.key[2:], m[1])
 	if len(m) > 2 && string(m[2]) != "null" {
-		text += `,"metadata":` + string(m[2])
+		text = append(append(text, `,"metadata":`...), m[2]...)
 	}
 	if len(m) > 3 {
-		text += `,"source":` + string(m[3])
+		text = append(append(text, `,"source":`...), m[3]...)
 	}
-	return []byte(text + `,"timestamp":"` + moment(r.occurred).Format(time.RFC3339Nano) + `","type":"usage"}`), nil
+	return fmt.Appendf(text, `,"timestamp":"%s","type":"usage"}`, at), nil
 }
 
 // bits is a set of positions.

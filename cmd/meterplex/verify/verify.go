@@ -2,8 +2,8 @@
 // tables and the topics promise. It is written apart from the service: plain SQL
 // and decoding of its own, so that a fault of the service's code is not repeated
 // here. Of the service it uses the vocabulary alone (subjects, topics and schemas of
-// package events), the canonical form of a payload (package domain) for the hashes
-// of conflicts, and for the bytes on the topics the database's function payload.
+// package events) and the canonical form of a payload (package domain) for the hashes
+// of conflicts.
 //
 // It only reads. Each partition is read through once, in its order, in a snapshot
 // of its own, so that what it takes of memory follows the largest partition by some

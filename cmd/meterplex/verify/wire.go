@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -12,12 +13,18 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+var errSubject = errors.New("its subject is not known")
+
 // wire writes an event as docs/events.md says that it travels. Of package events it
-// takes the subject's row and its schema; the payload is the database's own.
-func wire(partition int16, s *source) (value []byte, known bool) {
+// takes the subject's row and its schema.
+func wire(partition int16, s *source) ([]byte, error) {
 	info, known := events.Subject(s.subject).Info()
 	if !known {
-		return nil, false
+		return nil, errSubject
+	}
+	payload, err := s.payload()
+	if err != nil {
+		return nil, err
 	}
 	var b bytes.Buffer
 	text := func(v string) string {
@@ -37,13 +44,13 @@ func wire(partition int16, s *source) (value []byte, known bool) {
 		optional(s.correlation), optional(s.cause), text(s.actorType), text(s.actor), at(s.occurred), at(s.recorded))
 	fmt.Fprintf(&b, `,"producedBy":{"service":%s,"instance":%s,"commit":%s},"idempotencyKey":%s,"payload":`,
 		text(s.service), text(s.instance), text(s.commit), text(string(s.key)))
-	b.Write(s.payload)
+	b.Write(payload)
 	b.WriteString(`,"metadata":{"retentionClass":` + strconv.Quote(info.Retention) + `,"dataResidency":"unspecified","orderingKey":"` + tenantText(s.tenant) + `"`)
 	if len(s.off) > 0 {
 		b.WriteString(`,"replay":` + text(string(s.off)))
 	}
 	b.WriteString("}}")
-	return b.Bytes(), true
+	return b.Bytes(), nil
 }
 
 func tenantText(tenant uuid.UUID) string {
