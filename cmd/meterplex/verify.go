@@ -135,7 +135,7 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 	}
 	switch {
 	case cfg.Pipe == pipePostgres:
-		config.NoTopics = "PostgreSQL is the pipe (METERPLEX_PIPE), and what is read of it is deleted"
+		a.say("PostgreSQL is the pipe: there are no topics to look at")
 	case !c.wants("topics"):
 		config.NoTopics = "not asked for"
 	case len(cfg.Kafka.Brokers) == 0:
@@ -146,7 +146,13 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 		}
 	}
 	checks, err := verify.Run(a.ctx, config)
-	return slices.DeleteFunc(checks, func(one verify.Check) bool { return !c.wants(one.Needs) }), err
+	checks = slices.DeleteFunc(checks, func(one verify.Check) bool {
+		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == pipePostgres
+	})
+	if err == nil && len(checks) == 0 {
+		err = errors.New("there is nothing to look at")
+	}
+	return checks, err
 }
 
 // kafkaOptions are for a client of the verifier's own.

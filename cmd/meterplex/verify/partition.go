@@ -172,9 +172,6 @@ func (x *pass) begin() {
 
 const passSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 ORDER BY position`
 
-// tellEvery is how often a long partition says how far it is.
-const tellEvery = 1_000_000
-
 func (x *pass) read(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, passSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p)
 	if err != nil {
@@ -187,8 +184,8 @@ func (x *pass) read(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		x.take(&r)
-		if x.rows++; x.rows%tellEvery == 0 {
-			x.Progress(fmt.Sprintf("partition %d: %d of %d events read", x.p, x.rows, x.head))
+		if x.rows++; x.rows%10_000 == 0 {
+			x.tell("partition %d: %d of %d events read", x.p, x.rows, x.head)
 		}
 	}
 	return rows.Err()

@@ -248,6 +248,7 @@ func (t *topicPass) compare(ctx context.Context) error {
 		t.take(r, t.numbers[i], wanted)
 	}
 	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
+	t.tell("partition %d: %d records compared", t.p, t.topics.n)
 	return nil
 }
 

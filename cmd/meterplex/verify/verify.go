@@ -77,6 +77,7 @@ type verifier struct {
 	log    *pgx.Conn // reads all tenants' rows
 	login  *pgx.Conn // the login itself, for what only it is told of its sessions
 	broker *broker
+	told   time.Time
 }
 
 func (v *verifier) look(ctx context.Context) (err error) {
@@ -99,7 +100,7 @@ func (v *verifier) look(ctx context.Context) (err error) {
 		return err
 	}
 	for n, p := range v.Config.Partitions {
-		v.Progress(fmt.Sprintf("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n))
+		v.tell("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
 		if err := v.partition(ctx, p, before); err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
@@ -111,6 +112,17 @@ func (v *verifier) look(ctx context.Context) (err error) {
 		}
 	}
 	return v.watch(ctx, before, v.Watch-v.Now().Sub(began))
+}
+
+// tellEvery keeps what is quick quiet.
+const tellEvery = time.Second
+
+// tell says how far it is, now and then.
+func (v *verifier) tell(format string, args ...any) {
+	if now := v.Now(); now.Sub(v.told) >= tellEvery {
+		v.told = now
+		v.Progress(fmt.Sprintf(format, args...))
+	}
 }
 
 // watch looks a second time at what must not have changed, and at sessions and

@@ -41,11 +41,11 @@ const (
  WHERE h.partition = ANY ($1::smallint[])`
 	standsSQL = `SELECT c.consumer || ', generation ' || c.generation || ', in partition ' || c.partition, c.position
  FROM consumer_checkpoints c WHERE c.partition = ANY ($1::smallint[])`
-	// An instance tells that it lives every second.
+	// An instance tells that it lives when it renews its leases, which last as long.
 	leasesSQL = `SELECT c.partition, c.position, c.furthest, c.fence, c.owner, c.lease_until > now(),
- EXISTS (SELECT FROM relay_instances i WHERE i.instance = c.owner AND i.seen_at > now() - interval '15 seconds')
+ EXISTS (SELECT FROM relay_instances i WHERE i.instance = c.owner AND i.seen_at > now() - interval '5 seconds')
  FROM relay_cursors c WHERE c.partition = ANY ($1::smallint[])`
-	relaysSQL = `SELECT count(*) FROM relay_instances WHERE seen_at > now() - interval '15 seconds'`
+	relaysSQL = `SELECT count(*) FROM relay_instances WHERE seen_at > now() - interval '5 seconds'`
 )
 
 // take looks; at the stretches of the first look, where that is given.
