@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
@@ -114,7 +115,6 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
 	l.more(100)
 	refused := w.acceptThenReject(i, other, tenants[0])
-	w.drain()
 	w.redrive(i, tenants[0], refused)
 	w.proven("under load", w.verify(i, "--all"))
 	l.stop()
@@ -185,18 +185,17 @@ func (w *world) apart(at *instance, n int) (all []*tenant) {
 // was accepted: the subscription is there again.
 func (w *world) redrive(at *instance, x *tenant, refused event) {
 	w.t.Helper()
-	var page struct{ Data []deadLetter }
-	w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
-	done := 0
-	for _, letter := range page.Data {
-		if letter.EventID == refused.EventID {
-			w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil, http.StatusAccepted)
-			done++
+	within(w.t, time.Minute, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
+		var page struct{ Data []deadLetter }
+		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
+		for _, letter := range page.Data {
+			if letter.EventID == refused.EventID {
+				w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil, http.StatusAccepted)
+				return true, ""
+			}
 		}
-	}
-	if done != 1 {
-		w.t.Fatalf("%d dead letters of %s: %+v", done, refused.EventID, page.Data)
-	}
+		return false, fmt.Sprintf("%+v", page.Data)
+	})
 }
 
 // planted is a corruption, which line tells it, and how it is taken back.
