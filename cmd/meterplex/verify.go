@@ -2,46 +2,88 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/verify"
 )
 
 // VerifyCmd proves what can be proved from outside, on a running service.
-type VerifyCmd struct{}
+type VerifyCmd struct {
+	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Look at these alone: http, database, topics. What is named must be there to be looked at."`
+	All       bool          `help:"Insist on everything: what is not looked at could not be told (exit code 2)."`
+	Partition []int16       `placeholder:"N,…" help:"Of the log's partitions look at these alone, 0 to 31: a sample."`
+	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"How long, at least, to watch what must not change (default 2s)."`
+	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may pause in a transaction (default 30s)."`
+	VerifyFlags
+}
+
+// VerifyFlags are the service's own settings that say where its database and its
+// topics are.
+type VerifyFlags struct {
+	DatabaseURL        *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
+	KafkaBrokers       *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
+	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
+	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
+	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
+	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`
+	KafkaTLSServerName *string `name:"kafka-tls-server-name" placeholder:"NAME" setting:"KAFKA_TLS_SERVER_NAME" help:"Name expected in the brokers' certificates."`
+	KafkaSASLMechanism *string `name:"kafka-sasl-mechanism" placeholder:"NAME" setting:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."`
+	KafkaSASLUsername  *string `name:"kafka-sasl-username" placeholder:"NAME" setting:"KAFKA_SASL_USERNAME" help:"User at the brokers."`
+	KafkaSASLPassword  *string `name:"kafka-sasl-password" placeholder:"SECRET" setting:"KAFKA_SASL_PASSWORD" help:"Password at the brokers; prefer the variable."`
+	Pipe               *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: with postgres there are no topics to look at."`
+	TopicPrefix        *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
+}
 
 // Help is the long form.
 func (VerifyCmd) Help() string {
-	return `Reads the identity (accepted = applied + rejected + undecided + unapplied + parked) from one snapshot, each term from its own source, and folds each projection anew from the log to compare it with the live rows, at equal positions, while both go on. Needs a key with billing. Exit code 0: all of it holds; 1: something does not; 2: it could not be told. Nothing is mended: projections verify --repair does that.`
+	return `Three ways to look, each as far as it is open to you:
+
+http asks the service for the identity (accepted = applied + rejected + undecided + unapplied + parked) and lets it fold each projection anew beside the live rows. It needs METERPLEX_URL and a key with billing.
+
+database reads the log and the tables directly, with SQL and decoding of its own. It needs DATABASE_URL, of a login that may act as meterplex_worker (the service's own) or of a superuser: row level security hides the rows from any other. It only reads.
+
+topics reads the topics directly, from their beginning to their end, and compares each record with the log. It needs KAFKA_BROKERS, and DATABASE_URL.
+
+What there is no access to is listed as not looked at, with what to set. Exit code 0: all that was looked at holds; 1: something does not; 2: something could not be told. With --all, what is not looked at could not be told. Nothing is mended; docs/verify.md says what each line proves, what it takes, and what to do where one does not hold.`
 }
 
-// check is a line of the outcome.
-type check struct {
-	Check   string `json:"check"`
-	Holds   *bool  `json:"holds"` // null: it could not be told
-	Figures string `json:"figures"`
-}
+// errUntold ends a command that could not answer all that it was asked.
+var errUntold = errors.New("something could not be told")
 
 // Run prints each check with its figures.
 func (c *VerifyCmd) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	checks := []check{identityCheck(a, cl)}
-	all, err := a.projections()
-	if err != nil {
-		return err
-	}
-	for _, raw := range all {
-		var p struct{ Name string }
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return fmt.Errorf("read a projection: %w", err)
+	for _, p := range c.Partition {
+		if p < 0 || p > 31 {
+			return fmt.Errorf("--partition %d: they go from 0 to 31", p)
 		}
-		checks = append(checks, projectionCheck(a, cl, p.Name))
+	}
+	var checks []verify.Check
+	if c.wants("http") {
+		asked, err := a.askChecks()
+		if err != nil {
+			return err
+		}
+		checks = asked
+	}
+	if c.wants("database") || c.wants("topics") {
+		looked, err := c.look(a)
+		if err != nil {
+			return err
+		}
+		checks = append(checks, looked...)
 	}
 	rows := a.rows("check", "holds", "figures")
-	outcome := error(nil)
 	for i := range checks {
+		checks[i].Figures = printable(checks[i].Figures)
 		raw, err := json.Marshal(&checks[i])
 		if err == nil {
 			err = rows.row(raw)
@@ -49,21 +91,118 @@ func (c *VerifyCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		switch holds := checks[i].Holds; {
-		case holds == nil:
-			outcome = fmt.Errorf("%s: it could not be told: %s", checks[i].Check, checks[i].Figures)
-		case !*holds && outcome == nil:
-			outcome = errNo
-		}
 	}
 	if err := rows.close(); err != nil {
 		return err
 	}
+	return c.outcome(a, checks)
+}
+
+func (c *VerifyCmd) wants(what string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, what) }
+
+// outcome: what is known to be wrong outweighs what is not known.
+func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
+	var outcome error
+	skipped := 0
+	for _, one := range checks {
+		switch {
+		case !one.Looked:
+			skipped++
+		case one.Holds != nil && !*one.Holds:
+			outcome = errNo
+		case one.Holds == nil && outcome == nil:
+			outcome = fmt.Errorf("%w: %s: %s", errUntold, one.Name, one.Figures)
+		}
+	}
+	if skipped > 0 {
+		a.say("%d of %d checks were not looked at", skipped, len(checks))
+		if outcome == nil && (c.All || len(c.Only) > 0) {
+			outcome = fmt.Errorf("%w: %d checks were not looked at", errUntold, skipped)
+		}
+	}
 	return outcome
 }
 
-func identityCheck(a *app, cl *client) check {
-	found := check{Check: "P3 every accepted event is in exactly one place"}
+// look makes the checks of database and topics that were asked for.
+func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
+	cfg, _, err := a.config(c.VerifyFlags)
+	if err != nil {
+		return nil, err
+	}
+	config := verify.Config{
+		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Idle: c.Idle, Now: a.now,
+		Progress: func(text string) { a.say("verify: %s", text) },
+	}
+	switch {
+	case cfg.Pipe == pipePostgres:
+		a.say("PostgreSQL is the pipe: there are no topics to look at")
+	case !c.wants("topics"):
+		config.NoTopics = "not asked for"
+	case len(cfg.Kafka.Brokers) == 0:
+		config.NoTopics = "set KAFKA_BROKERS"
+	default:
+		if config.Kafka, err = kafkaOptions(cfg.Kafka); err != nil {
+			return nil, err
+		}
+	}
+	checks, err := verify.Run(a.ctx, config)
+	checks = slices.DeleteFunc(checks, func(one verify.Check) bool {
+		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == pipePostgres
+	})
+	if err == nil && len(checks) == 0 {
+		err = errors.New("there is nothing to look at")
+	}
+	return checks, err
+}
+
+// kafkaOptions are for a client of the verifier's own.
+func kafkaOptions(k Kafka) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
+		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
+	tlsConfig, err := kafkaTLS(k)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig != nil {
+		opts = append(opts, kgo.DialTLSConfig(tlsConfig))
+	}
+	var mechanism sasl.Mechanism
+	switch k.SASLMechanism {
+	case "PLAIN":
+		mechanism = plain.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsMechanism()
+	case "SCRAM-SHA-256":
+		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha512Mechanism()
+	default:
+		return opts, nil
+	}
+	return append(opts, kgo.SASL(mechanism)), nil
+}
+
+// askChecks are those that the service makes itself.
+func (a *app) askChecks() ([]verify.Check, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	checks := []verify.Check{identityCheck(a, cl)}
+	all, err := a.projections()
+	if err != nil {
+		return append(checks, verify.Check{Name: "P5 the projections are what the log says", Looked: true, Needs: "http", Figures: err.Error()}), nil
+	}
+	for _, raw := range all {
+		var p struct{ Name string }
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return nil, fmt.Errorf("read a projection: %w", err)
+		}
+		checks = append(checks, projectionCheck(a, cl, p.Name))
+	}
+	return checks, nil
+}
+
+func identityCheck(a *app, cl *client) verify.Check {
+	found := verify.Check{Name: "P3 every accepted event is in exactly one place", Looked: true, Needs: "http"}
 	raw, err := cl.get(a.ctx, "/system/identity", nil)
 	var answer struct {
 		Holds *bool
@@ -73,7 +212,7 @@ func identityCheck(a *app, cl *client) check {
 		err = json.Unmarshal(raw, &answer)
 	}
 	if err != nil {
-		found.Figures = printable(err.Error())
+		found.Figures = err.Error()
 		return found
 	}
 	t := answer.Total
@@ -83,14 +222,14 @@ func identityCheck(a *app, cl *client) check {
 	return found
 }
 
-func projectionCheck(a *app, cl *client, name string) check {
-	found := check{Check: "P5 " + name + " is what the log says"}
+func projectionCheck(a *app, cl *client, name string) verify.Check {
+	found := verify.Check{Name: "P5 " + name + " is what the log says", Looked: true, Needs: "http"}
 	v, err := a.verify(cl, name, map[string]any{"reason": "meterplex verify"})
 	switch {
 	case err != nil:
-		found.Figures = printable(err.Error())
+		found.Figures = err.Error()
 	case v.Differs == nil:
-		found.Figures = "the verify " + v.RebuildID + " ended " + v.State + ": " + printable(v.Failure)
+		found.Figures = "the verify " + v.RebuildID + " ended " + v.State + ": " + v.Failure
 	default:
 		holds := *v.Differs == 0
 		found.Holds, found.Figures = &holds, strconv.FormatInt(*v.Differs, 10)+" keys differ (rebuild "+v.RebuildID+")"

@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// partitionOf is where a tenant lives.
+func partitionOf(tenant string) int { return int(sha256.Sum256([]byte(tenant))[0] % 32) }
+
+// one asks for a number that a plant is about.
+func (w *world) one(sql string, args ...any) (n int64) {
+	w.t.Helper()
+	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatalf("%v: %s", err, sql)
+	}
+	return n
+}
+
+// inLog is an UPDATE of one row of the log.
+func inLog(partition int, position int64, set string) string {
+	return fmt.Sprintf(`UPDATE event_log_rows SET %s WHERE partition = %d AND position = %d`, set, partition, position)
+}
+
+// plants are one for each line of verify that reads the database or the topics.
+func (w *world) plants(tenants []*tenant) []planted {
+	p := partitionOf(tenants[0].id)
+	only := []string{"--only", "database", "--partition", fmt.Sprint(p)}
+	all := append(append(w.plantsInLog(p), w.plantsInTables(p)...), w.plantsInRights()...)
+	for n := range all {
+		all[n].args = append(all[n].args, only...)
+	}
+	return append(all, w.plantsInTopics(tenants)...)
+}
+
+func (w *world) plantsInLog(p int) []planted {
+	raw := w.one(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
+ AND EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $1 AND v.subject = 2 AND v.dedupe_key = 'v/' || l.position)
+ AND NOT EXISTS (SELECT FROM event_log_rows x WHERE x.partition = $1 AND x.subject IN (3, 4) AND x.body ->> 'rawPosition' = l.position::text)`, p)
+	no := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
+	conflict := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
+	seen := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
+	late := w.one(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
+	head := fmt.Sprintf(` WHERE partition = %d`, p)
+	return []planted{
+		{check: "P1 positions are dense from 1 to the head", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
+		{check: "P10 events are in the order of their recording", do: []string{inLog(p, raw, `recorded_at = recorded_at + interval '1 hour'`)}, undo: []string{inLog(p, raw, `recorded_at = recorded_at - interval '1 hour'`)}},
+		{check: "P9 an event is in its tenant's partition and on its subject's topic",
+			do:   []string{`CREATE TABLE kept AS SELECT tenant_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, seen), inLog(p, seen, `tenant_id = '00000000-0000-0000-0000-00000000000`+stranger(p)+`'`)},
+			undo: []string{inLog(p, seen, `tenant_id = (SELECT tenant_id FROM kept)`), `DROP TABLE kept`}},
+		{check: "P2 one row for each tenant and key",
+			do: []string{`ALTER TABLE event_log DROP CONSTRAINT event_log_dedupe`, `CREATE TABLE kept AS SELECT dedupe_key FROM event_log_rows` + head + fmt.Sprint(` AND position = `, conflict),
+				inLog(p, conflict, fmt.Sprintf(`dedupe_key = (SELECT dedupe_key FROM event_log_rows WHERE partition = %d AND position = %d)`, p, raw))},
+			undo: []string{inLog(p, conflict, `dedupe_key = (SELECT dedupe_key FROM kept)`), `DROP TABLE kept`, `ALTER TABLE event_log ADD CONSTRAINT event_log_dedupe UNIQUE (partition, tenant_id, dedupe_key)`}},
+		{check: "P4 hashes are those of the payloads", do: []string{inLog(p, raw, `hash = '\x01'::bytea || sha256('another')`)}, undo: []string{inLog(p, raw, `hash = NULL`)}},
+		{check: "P3 the heads count what the rows say", do: []string{`UPDATE log_heads SET accepted = accepted + 1` + head}, undo: []string{`UPDATE log_heads SET accepted = accepted - 1` + head}},
+		{check: "P1 nothing changes at or below a position already seen", args: []string{"--watch", "1s"},
+			do:     []string{`CREATE TABLE kept AS SELECT event_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, late)},
+			during: inLog(p, late, `event_id = gen_random_uuid()`), undo: []string{inLog(p, late, `event_id = (SELECT event_id FROM kept)`), `DROP TABLE kept`}},
+		{check: "P3 each recorded event has one verdict, up to the validator's checkpoint",
+			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, no), inLog(p, no, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{rawPosition}', '%d')::json`, raw))},
+			undo: []string{inLog(p, no, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
+		{check: "P3 a verdict says what was recorded",
+			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, raw), inLog(p, raw, `body = jsonb_set(body::jsonb, '{0}', '987654')::json`)},
+			undo: []string{inLog(p, raw, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
+	}
+}
+
+// stranger ends the id of a tenant who lives in another partition.
+func stranger(p int) string {
+	for n := 1; ; n++ {
+		if partitionOf(fmt.Sprintf("00000000-0000-0000-0000-00000000000%d", n)) != p {
+			return fmt.Sprint(n)
+		}
+	}
+}
+
+func (w *world) plantsInTables(p int) []planted {
+	usage := fmt.Sprintf(` WHERE (tenant_id, feature) IN (SELECT tenant_id, feature FROM usage_aggregates WHERE generation = 1 AND partition = %d ORDER BY 1, 2 LIMIT 1) AND generation = 1`, p)
+	letter := fmt.Sprintf(` WHERE id = (SELECT id FROM dead_letter_events WHERE generation = 1 AND partition = %d AND stage = 'INGESTION' LIMIT 1)`, p)
+	commands := fmt.Sprintf(` WHERE consumer = 'meterplex-command-handler' AND partition = %d`, p)
+	return []planted{
+		{check: "P1 no checkpoint is above the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
+		{check: "P5 usage_aggregates is the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
+		{check: "P5 entitlement_usage is the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
+		{check: "P3 consumed = applied + dead-lettered + withheld", do: []string{`UPDATE usage_aggregates SET applied_count = applied_count - 1` + usage}, undo: []string{`UPDATE usage_aggregates SET applied_count = applied_count + 1` + usage}},
+		{check: "P3 what failed is a dead letter in its state", do: []string{`UPDATE dead_letter_events SET status = 'RESOLVED'` + letter}, undo: []string{`UPDATE dead_letter_events SET status = 'FAILED'` + fmt.Sprintf(` WHERE stage = 'INGESTION' AND partition = %d`, p)}},
+		{check: "P10 one live relay for each partition", do: []string{`INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`}, undo: []string{`DELETE FROM relay_instances`}},
+		{check: "P5 one live generation for each figure", do: []string{`UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`}, undo: []string{`UPDATE projection_pointers SET generation = 1 WHERE projection = 'usage_aggregates'`}},
+	}
+}
+
+func (w *world) plantsInRights() []planted {
+	return []planted{
+		{check: "P9 row level security is forced on what tenants read", do: []string{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`}, undo: []string{`ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`}},
+		{check: "P6 the service owns nothing and cannot alter the log", do: []string{`GRANT UPDATE ON event_log_rows TO meterplex_worker`}, undo: []string{`REVOKE UPDATE ON event_log_rows FROM meterplex_worker`}},
+		{check: "no session of the service is idle in a transaction", args: []string{"--idle", "1ms"}, by: func() {
+			cc, err := pgx.ParseConfig(w.db)
+			if err == nil {
+				cc.RuntimeParams["application_name"] = "meterplex"
+				var c *pgx.Conn
+				if c, err = pgx.ConnectConfig(w.t.Context(), cc); err == nil {
+					_, err = c.Exec(w.t.Context(), "BEGIN")
+					w.t.Cleanup(func() { _ = c.Close(w.t.Context()) })
+				}
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+	}
+}
+
+// plantsInTopics are each in a partition of its own: no record can be taken back.
+func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
+	const topics, same, first = "P11 the topics hold what the log holds", "P11 a record is its event byte for byte, however often it comes", "P10 a tenant's events come first in their order"
+	at := func(n int) (int, []string) {
+		p := partitionOf(tenants[n].id)
+		return p, []string{"--partition", fmt.Sprint(p)}
+	}
+	p, args := at(0)
+	head := fmt.Sprintf(` WHERE partition = %d`, p)
+	all = append(all, planted{check: topics, args: args, do: []string{ // it is in the log, and the relay says that it was published
+		`INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[4], h.recorded_at, l.occurred_at, gen_random_uuid(), l.tenant_id, l.correlation_id, l.causation_id, h.epoch,
+ l.origin, l.partition, l.topic, l.subject, 'e/planted', l.hash, l.body, l.replay
+ FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[4]` + strings.Replace(head, "partition", "h.partition", 1),
+		`UPDATE log_heads SET position = position + 1, topic_positions[4] = position + 1` + head, `UPDATE relay_cursors SET position = position + 1` + head},
+		undo: []string{`DELETE FROM event_log_rows WHERE dedupe_key = 'e/planted'`, `UPDATE relay_cursors SET position = position - 1` + head,
+			`UPDATE log_heads h SET position = position - 1, topic_positions[4] = (SELECT max(position) FROM event_log_rows l WHERE l.partition = h.partition AND topic = 4)` + head}})
+	p1, args := at(1)
+	all = append(all, planted{check: same, args: args, by: func() {
+		w.onceMore(p1, func(r *kgo.Record) { r.Value = bytes.Replace(r.Value, []byte(`"amount":`), []byte(`"amount":1`), 1) })
+	}})
+	p2, args := at(2)
+	all = append(all, planted{check: first, args: args, by: func() { w.onceMore(p2, func(r *kgo.Record) { w.forget(r) }) }})
+	p3, args := at(3)
+	return append(all, planted{check: topics, args: args, by: func() {
+		w.onceMore(p3, func(r *kgo.Record) {
+			for n := range r.Headers {
+				if r.Headers[n].Key == "mp-position" {
+					r.Headers[n].Value = fmt.Appendf(nil, "%d-99999999", p3)
+				}
+			}
+		})
+	}})
+}
+
+// onceMore produces the first record of usage.raw once more, changed.
+func (w *world) onceMore(partition int, change func(*kgo.Record)) {
+	w.t.Helper()
+	topic := w.prefix + "usage.raw"
+	c := w.kafka(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {int32(partition): kgo.NewOffset().AtStart()}}), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer c.Close()
+	fetched := c.PollRecords(w.t.Context(), 1)
+	if err := fetched.Err(); err != nil || fetched.NumRecords() != 1 {
+		w.t.Fatalf("read a record of %s/%d: %v", topic, partition, err)
+	}
+	first := fetched.Records()[0]
+	r := &kgo.Record{Topic: topic, Partition: int32(partition), Key: first.Key, Value: first.Value, Headers: first.Headers, Offset: first.Offset}
+	change(r)
+	if err := c.ProduceSync(w.t.Context(), r).FirstErr(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// forget deletes a record and what is before it, as its age would.
+func (w *world) forget(r *kgo.Record) {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	var upTo kadm.Offsets
+	upTo.Add(kadm.Offset{Topic: r.Topic, Partition: r.Partition, At: r.Offset + 1})
+	answers, err := kadm.NewClient(c).DeleteRecords(w.t.Context(), upTo)
+	if err == nil {
+		err = answers.Error()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// trigger does something when a text is written.
+type trigger struct {
+	io.Writer
+	on   string
+	once sync.Once
+	do   func()
+}
+
+func (x *trigger) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(x.on)) {
+		x.once.Do(x.do)
+	}
+	return x.Writer.Write(b)
+}

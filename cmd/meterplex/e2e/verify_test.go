@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// promise is a line of meterplex verify.
+type promise struct {
+	Check, Figures, Needs string
+	Holds                 *bool
+	Looked                bool
+}
+
+// proof is an outcome of meterplex verify.
+type proof struct {
+	lines []promise
+	code  int
+	said  string
+}
+
+// verify runs meterplex verify as an operator would who can reach everything; at is
+// asked over HTTP, where it is given.
+func (w *world) verify(at *instance, args ...string) (p proof) {
+	w.t.Helper()
+	return w.verifyWith(at, func() {}, args...)
+}
+
+// verifyWith does something as soon as verify watches what must not change.
+func (w *world) verifyWith(at *instance, watching func(), args ...string) (p proof) {
+	w.t.Helper()
+	path, err := binary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(path, append([]string{"verify", "-o", "json"}, args...)...)
+	cmd.Env, cmd.SysProcAttr = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix,
+		"KAFKA_BROKERS=" + strings.Join(localtest.Kafka(w.t).Brokers(), ","), "METERPLEX_KEY=" + w.operator}, childAttributes()
+	if at != nil {
+		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
+	}
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &said, on: "watching", do: watching}
+	if err := cmd.Run(); err != nil {
+		exit := (*exec.ExitError)(nil)
+		if !errors.As(err, &exit) {
+			w.t.Fatal(err)
+		}
+		p.code = exit.ExitCode()
+	}
+	p.said = said.String()
+	if err := json.Unmarshal(out.Bytes(), &p.lines); err != nil && p.code != 2 {
+		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.said)
+	}
+	return p
+}
+
+// broken names the lines that do not hold.
+func (p *proof) broken() (names []string) {
+	for _, l := range p.lines {
+		if l.Holds != nil && !*l.Holds {
+			names = append(names, l.Check)
+		}
+	}
+	return names
+}
+
+func (p *proof) String() string {
+	var b strings.Builder
+	for _, l := range p.lines {
+		holds := "-"
+		if l.Holds != nil {
+			holds = fmt.Sprint(*l.Holds)
+		}
+		fmt.Fprintf(&b, "%-5s %s: %s\n", holds, l.Check, l.Figures)
+	}
+	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.said)
+}
+
+// proven fails the test unless every line was looked at and holds.
+func (w *world) proven(when string, p proof) {
+	w.t.Helper()
+	for _, l := range p.lines {
+		if !l.Looked || l.Holds == nil || !*l.Holds {
+			w.t.Errorf("%s: %s: %s", when, l.Check, l.Figures)
+		}
+	}
+	if p.code != 0 || len(p.lines) < 20 {
+		w.t.Errorf("%s, %d lines: %s", when, len(p.lines), p.String())
+	}
+}
+
+// verify proves everything on a live service under load, and again when it has
+// stopped; then each thing that is planted is told by its own line and no other.
+func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, other := w.serve(""), w.serve("api")
+	w.catalogue(i)
+	tenants := w.apart(i, 4)
+	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
+	l.more(100)
+	refused := w.acceptThenReject(i, other, tenants[0])
+	w.redrive(i, tenants[0], refused)
+	w.proven("under load", w.verify(i, "--all"))
+	l.stop()
+	w.settle(i, tenants...)
+	w.drain()
+	w.seesWhatItMay(i)
+	i.stop()
+	other.stop()
+	still := w.verify(nil, "--only", "database,topics", "--watch", "0s")
+	w.proven("stopped", still)
+	t.Log(still.String())
+	seen := map[string]bool{}
+	for _, p := range w.plants(tenants) {
+		w.plant(p)
+		seen[p.check] = true
+	}
+	for _, line := range still.lines {
+		if !seen[line.Check] {
+			t.Errorf("nothing is planted for %q", line.Check)
+		}
+	}
+}
+
+// seesWhatItMay: without access the rest is still told, and what was not looked at
+// is said; a login that is shown no rows does not take that for none.
+func (w *world) seesWhatItMay(at *instance) {
+	w.t.Helper()
+	out, code := w.command(at, "verify")
+	if code != 0 || !strings.Contains(out, "not looked at: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were not looked at") {
+		w.t.Errorf("over HTTP alone, exit code %d\n%s", code, out)
+	}
+	if out, code := w.command(at, "verify", "--only", "database"); code != 2 {
+		w.t.Errorf("without the database that was asked for, exit code %d\n%s", code, out)
+	}
+	blind, secret := "blind_"+strings.TrimSuffix(w.prefix, "."), "'only for a test'"
+	if _, err := w.sql.Exec(w.t.Context(), `CREATE ROLE `+blind+` LOGIN PASSWORD `+secret); err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _, _ = w.sql.Exec(w.t.Context(), `DROP ROLE `+blind) }()
+	address, err := url.Parse(w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	address.User = url.UserPassword(blind, strings.Trim(secret, "'"))
+	out, code = w.command(at, "verify", "--only", "database", "--database-url", address.String())
+	if code != 2 || !strings.Contains(out, "row level security hides every tenant's rows") {
+		w.t.Errorf("as somebody who sees nothing, exit code %d\n%s", code, out)
+	}
+}
+
+// apart makes tenants that live in partitions of their own.
+func (w *world) apart(at *instance, n int) (all []*tenant) {
+	w.t.Helper()
+	w.join(at, 3*n)
+	in := map[int]*tenant{}
+	for _, x := range w.tenants {
+		if p := partitionOf(x.id); in[p] == nil && len(in) < n {
+			in[p] = x
+		}
+	}
+	if len(in) < n {
+		w.t.Fatalf("%d tenants live in %d partitions", 3*n, len(in))
+	}
+	return slices.Collect(maps.Values(in))
+}
+
+// redrive retries the tenant's dead letter of an event that was refused after it
+// was accepted: the subscription is there again.
+func (w *world) redrive(at *instance, x *tenant, refused event) {
+	w.t.Helper()
+	within(w.t, time.Minute, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
+		var page struct{ Data []deadLetter }
+		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
+		for _, letter := range page.Data {
+			if letter.EventID == refused.EventID {
+				w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil, http.StatusAccepted)
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%+v", page.Data)
+	})
+}
+
+// planted is a corruption, which line tells it, and how it is taken back.
+type planted struct {
+	check    string
+	do, undo []string
+	by       func()
+	during   string // SQL, while verify watches
+	args     []string
+}
+
+func (w *world) plant(p planted) {
+	w.t.Helper()
+	for _, sql := range p.do {
+		if tag, err := w.sql.Exec(w.t.Context(), sql); err != nil || (strings.HasPrefix(sql, "UPDATE") || strings.HasPrefix(sql, "INSERT")) && tag.RowsAffected() == 0 {
+			w.t.Fatalf("plant for %q: %v\n%s", p.check, err, sql)
+		}
+	}
+	if p.by != nil {
+		p.by()
+	}
+	if !slices.Contains(p.args, "--watch") {
+		p.args = append(p.args, "--watch", "0s")
+	}
+	if !slices.Contains(p.args, "--only") {
+		p.args = append(p.args, "--only", "database,topics")
+	}
+	found := w.verifyWith(nil, func() {
+		if _, err := w.sql.Exec(w.t.Context(), cmp.Or(p.during, "SELECT")); err != nil {
+			w.t.Error(err)
+		}
+	}, p.args...)
+	if names := found.broken(); found.code != 1 || !slices.Equal(names, []string{p.check}) {
+		w.t.Errorf("planted for %q, and told: %q\n%v\n%s", p.check, names, p.do, found.String())
+	}
+	for _, sql := range p.undo {
+		if _, err := w.sql.Exec(context.Background(), sql); err != nil {
+			w.t.Fatalf("take back what was planted for %q: %v\n%s", p.check, err, sql)
+		}
+	}
+}
+
+// verified: what the tests' own checker finds right at a test's end, verify does, too.
+func (w *world) verified() {
+	w.t.Helper()
+	only := "database"
+	if w.pipe == "kafka" && w.gone == nil {
+		only += ",topics"
+	}
+	p := w.verify(nil, "--only", only, "--watch", "0s")
+	for _, l := range p.lines {
+		if l.Holds == nil || !*l.Holds {
+			w.t.Errorf("verify: %s: %s", l.Check, l.Figures)
+		}
+	}
+	if p.code != 0 {
+		w.t.Errorf("verify: %s", p.String())
+	}
+}

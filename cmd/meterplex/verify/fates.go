@@ -1,0 +1,248 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// fates follows what failed to what became of it, and counts what the head counts.
+type fates struct {
+	upTo    int64 // the dead letters' checkpoint
+	counts  counts
+	letters map[uuid.UUID]*letter
+	failed  bool // the handler itself could not fold something
+}
+
+type letter struct {
+	stage, status string // as the handler must have left them
+	known         bool   // to the handler, by its checkpoint
+	parked        bool   // counted as parked now
+	seen          int
+}
+
+func newFates(upTo int64) fates { return fates{upTo: upTo, letters: map[uuid.UUID]*letter{}} }
+
+func (f *fates) of(id uuid.UUID) *letter {
+	l := f.letters[id]
+	if l == nil {
+		l = new(letter)
+		f.letters[id] = l
+	}
+	return l
+}
+
+func (f *fates) take(x *pass, r *row, s *said, err error) {
+	id := s.DeadLetterID
+	if id == uuid.Nil || r.subject == conflicted || r.subject == refused || r.subject == parkedRecord {
+		id = r.id
+	}
+	switch r.subject {
+	case recorded:
+		f.counts.accepted++
+		return
+	case validated:
+		f.counts.validated++
+		return
+	case retried, reaggregated: // what was parked is so no longer; what was refused is accepted anew
+		if l := f.of(id); l.parked {
+			l.parked = false
+			f.counts.parked--
+		} else {
+			f.counts.accepted++
+		}
+		return
+	}
+	if r.topic != topicLetters {
+		return
+	}
+	l := f.of(id)
+	f.tally(x, l, r, s)
+	if r.position > f.upTo || x.withheld[r.position] {
+		return
+	}
+	if err != nil {
+		f.failed = true // the handler could not read it either
+		return
+	}
+	l.fold(r.subject, s)
+}
+
+// tally is what an event does to the head's counters.
+func (f *fates) tally(x *pass, l *letter, r *row, s *said) {
+	parks := false
+	switch r.subject {
+	case rejected:
+		f.counts.rejected++
+	case publishFailed:
+		parks = s.Topic == events.TopicUsageRaw.Name() || s.Topic == events.TopicUsageValidated.Name()
+	case aggregationFailed:
+		by := x.services[r.origin]
+		parks = by == events.GroupValidator || by == events.GroupAggregator
+		f.failed = f.failed || by == events.GroupDeadLetter
+	case letterClosed:
+		if l.parked && s.Status == events.StatusDiscarded {
+			f.counts.parked--
+			f.counts.rejected++
+			l.parked = false
+		}
+	}
+	if parks {
+		f.counts.parked++
+		l.parked = true
+	}
+}
+
+func (l *letter) fold(subject int16, s *said) {
+	switch subject {
+	case rejected:
+		l.stage = events.StageValidation
+	case conflicted, refused:
+		l.stage = events.StageIngestion
+	case parkedRecord:
+		l.stage = events.StagePublishing
+	case publishFailed, aggregationFailed:
+		l.stage = s.Stage
+	case letterRetried:
+		l.status = events.StatusRetrying
+		return
+	case letterClosed:
+		l.status = s.Status
+		return
+	default:
+		return
+	}
+	l.known, l.status = true, events.StatusFailed
+}
+
+const lettersSQL = `SELECT id, stage, status FROM dead_letter_events WHERE generation = $1 AND partition = $2`
+
+func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
+	if x.fates.failed {
+		x.letters.note("partition %d is not compared: the dead letter handler could not fold an event of it", x.p)
+		return nil
+	}
+	all, err := x.fed(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	for _, g := range all {
+		if g.tenant != uuid.Nil {
+			x.letters.note("generation %d, of one tenant, is not looked at", g.number)
+			continue
+		}
+		var id uuid.UUID
+		var stage, status string
+		err := each(ctx, tx, lettersSQL, []any{g.number, x.p}, []any{&id, &stage, &status}, func() error {
+			x.letters.n++
+			l := x.fates.letters[id]
+			switch {
+			case l == nil || !l.known:
+				x.letters.fault("generation %d has the dead letter %s, of which the log says nothing", g.number, id)
+			case l.stage != stage || l.status != status:
+				x.letters.fault("generation %d says that %s is %s %s, the log %s %s", g.number, id, stage, status, l.stage, l.status)
+			}
+			if l != nil {
+				l.seen = g.number
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read dead_letter_events: %w", err)
+		}
+		for id, l := range x.fates.letters {
+			x.letters.expect(l.seen == g.number || !l.known, "generation %d has no dead letter %s (%s %s)", g.number, id, l.stage, l.status)
+		}
+	}
+	return nil
+}
+
+// hash recomputes what is stored of recorded usage. Most rows store none: theirs
+// follows from the payload, which has to be one.
+func (x *pass) hash(r *row, unread error) {
+	x.hashes.n++
+	if unread == nil && len(r.hash) == 0 { // it follows from the payload
+		return
+	}
+	payload, err := r.payload()
+	if err = cmp.Or(unread, err); err != nil {
+		x.hashes.fault("%s holds no payload: %v", x.at(r.position), err)
+		return
+	}
+	sum := sha256.Sum256(payload)
+	if r.hash[0] != 1 {
+		x.hashes.add(1, "by a canonical form that this program does not know")
+		return
+	}
+	x.hashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload's is %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+}
+
+// clash is a conflict with the hash that it says the first payload has.
+type clash struct {
+	position, first int64
+	hash            string
+}
+
+// maxClashes bounds the memory for conflicts of a partition.
+const maxClashes = 500_000
+
+func (x *pass) clash(r *row, s *said) {
+	x.hashes.n++
+	canonical, fault := domain.Canonical(s.Payload)
+	if fault != nil {
+		x.hashes.fault("the conflict at %s: its payload is none", x.at(r.position))
+		return
+	}
+	sum := sha256.Sum256(canonical)
+	x.hashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s says the hash %.16s, its payload's is %x", x.at(r.position), s.ConflictHash, sum[:8])
+	x.hashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s is with the same payload", x.at(r.position))
+	if len(x.clashes) < maxClashes {
+		x.clashes = append(x.clashes, clash{r.position, s.RawPosition, s.FirstHash})
+	} else {
+		x.hashes.add(1, "conflicts not compared with what came first")
+	}
+}
+
+// compareClashes looks at what conflicts say came first, some at a time.
+func (x *pass) compareClashes(ctx context.Context, tx pgx.Tx) error {
+	for len(x.clashes) > 0 {
+		some := x.clashes[:min(len(x.clashes), 1000)]
+		x.clashes = x.clashes[len(some):]
+		var which []int64
+		for _, c := range some {
+			which = append(which, c.first)
+		}
+		first := map[int64]string{}
+		rows, err := tx.Query(ctx, onesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+		if err != nil {
+			return fmt.Errorf("read what came before conflicts: %w", err)
+		}
+		for rows.Next() {
+			var r row
+			if err := r.read(rows.RawValues()); err != nil {
+				rows.Close()
+				return err
+			}
+			if payload, err := r.payload(); err == nil && r.subject == recorded {
+				sum := sha256.Sum256(payload)
+				first[r.position] = hex.EncodeToString(sum[:])
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return fmt.Errorf("read what came before conflicts: %w", err)
+		}
+		for _, c := range some {
+			x.hashes.expect(first[c.first] == c.hash, "the conflict at %s says that the first payload's hash is %.16s, that of %s is %.16s", x.at(c.position), c.hash, x.at(c.first), first[c.first])
+		}
+	}
+	return nil
+}

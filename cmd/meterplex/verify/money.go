@@ -1,0 +1,291 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// money adds up what verdicts say, by the figures' own keys.
+type money struct {
+	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
+	sums           map[figure]*sum
+	used           map[figure]*sum
+	consumed       int64          // verdicts up to the checkpoint
+	failed         map[int64]bool // verdicts that the aggregator could not fold
+	failedUsed     map[int64]bool // and the entitlements
+	unread         map[int64]bool // bodies that cannot be read: only what failed may be so
+	redone         map[uuid.UUID][]int64
+}
+
+// figure is the key of an aggregate; of what an entitlement used it has no subscription.
+type figure struct {
+	tenant, subscription uuid.UUID
+	feature, period      string
+}
+
+type sum struct {
+	amount big.Int
+	events int64
+	seen   int // the generation that was compared with it last
+}
+
+func newMoney(upTo, usedUpTo int64) money {
+	return money{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, failed: map[int64]bool{},
+		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
+}
+
+func (m *money) take(x *pass, r *row, s *said, err error) {
+	if r.subject == aggregationFailed {
+		switch x.services[r.origin] {
+		case events.GroupAggregator:
+			m.failed[s.SourcePosition] = true
+		case events.GroupEntitlements:
+			m.failedUsed[s.SourcePosition] = true
+		}
+	}
+	if r.topic != topicValidated {
+		return
+	}
+	if r.position <= m.upTo {
+		m.consumed++
+		if r.subject == reaggregated {
+			m.redone[s.DeadLetterID] = append(m.redone[s.DeadLetterID], r.position)
+		}
+	}
+	if err != nil {
+		m.unread[r.position] = true
+		return
+	}
+	m.count(x, r.subject, r.position, r.tenant, s, 1)
+}
+
+// count adds a verdict to its figures, or with a sign of -1 takes it away again.
+func (m *money) count(x *pass, subject int16, position int64, tenant uuid.UUID, s *said, sign int64) {
+	if subject == reaggregated {
+		if s.Validated == nil {
+			return
+		}
+		s = s.Validated
+	}
+	amount, ok := new(big.Int).SetString(s.Amount.String(), 10)
+	if !ok {
+		x.usage.fault("%s says the amount %.20q", x.at(position), s.Amount)
+		return
+	}
+	amount.Mul(amount, big.NewInt(sign))
+	if position <= m.upTo && !x.withheld[position] && (sign > 0 || m.failed[position]) {
+		add(m.sums, figure{tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}, amount, sign*s.Count)
+	}
+	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
+		add(m.used, figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}, amount, sign*s.Count)
+	}
+}
+
+func add(to map[figure]*sum, key figure, amount *big.Int, n int64) {
+	s := to[key]
+	if s == nil {
+		s = new(sum)
+		to[key] = s
+	}
+	s.amount.Add(&s.amount, amount)
+	s.events += n
+}
+
+const onesSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 AND position = ANY ($2::bigint[])`
+
+// settleFailed takes out of the sums what could not be folded: only a later event
+// says so. Then it compares what was consumed with what was applied.
+func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
+	m := &x.money
+	var which []int64
+	for _, set := range []map[int64]bool{m.failed, m.failedUsed} {
+		for n := range set {
+			if !m.unread[n] {
+				which = append(which, n)
+			}
+		}
+	}
+	rows, err := tx.Query(ctx, onesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+	if err != nil {
+		return fmt.Errorf("read what failed: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		if err := r.read(rows.RawValues()); err != nil {
+			return err
+		}
+		if s, err := r.says(); err == nil && r.topic == topicValidated {
+			m.count(x, r.subject, r.position, r.tenant, &s, -1)
+		}
+	}
+	for n := range m.unread {
+		x.usage.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked", x.at(n))
+	}
+	return rows.Err()
+}
+
+// live is a generation that readers may be shown, or could be by a flip.
+type live struct {
+	number  int
+	version string
+	tenant  uuid.UUID
+	period  string
+	serving bool
+}
+
+func (l *live) has(f figure) bool {
+	return (l.tenant == uuid.Nil || l.tenant == f.tenant) && (l.period == "" || l.period == f.period)
+}
+
+const fedSQL = `SELECT g.generation, g.fold_version, g.tenant_id, g.period_key, c.serving FROM projection_generations g
+ JOIN consumer_checkpoints c ON c.consumer = $2 AND c.generation = g.generation AND c.partition = $3 AND c.joined
+ WHERE g.projection = $1 AND g.dropped_at IS NULL ORDER BY 1`
+
+// fed lists the generations of a projection that stand at the consumer's
+// checkpoint, by a fold that this program knows.
+func (x *pass) fed(ctx context.Context, tx pgx.Tx, t *tally, projection, consumer string) ([]live, error) {
+	var all []live
+	var g live
+	err := each(ctx, tx, fedSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
+		switch known := g.version == projection+"/v1"; {
+		case known:
+			all = append(all, g)
+		case g.serving:
+			t.cannot(fmt.Errorf("generation %d of %s is folded by %s, which this program does not know", g.number, projection, g.version))
+		default:
+			t.note("generation %d, by %s, is not looked at", g.number, g.version)
+		}
+		return nil
+	})
+	if err == nil && len(all) == 0 && t.untold == "" {
+		t.cannot(errors.New("no generation is fed"))
+	}
+	return all, err
+}
+
+const usageSQL = `SELECT tenant_id, feature, period_key, subscription_id, amount::text, event_count, applied_count
+ FROM usage_aggregates WHERE generation = $1 AND partition = $2`
+
+func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
+	all, err := x.fed(ctx, tx, x.usage, "usage_aggregates", events.GroupAggregator)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	for _, g := range all {
+		var f figure
+		var amount string
+		var n, once, applied int64
+		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
+			applied += once
+			x.usage.n++
+			x.compare(x.usage, x.money.sums, &g, f, amount, n)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read usage_aggregates: %w", err)
+		}
+		x.missing(x.usage, x.money.sums, &g)
+		if g.tenant == uuid.Nil && g.period == "" {
+			x.applied(&g, applied)
+		}
+	}
+	x.consumed.n += x.money.consumed
+	return nil
+}
+
+// applied: what the aggregator passed is in the figures, parked or withheld, and a
+// redone one is in them once.
+func (x *pass) applied(g *live, applied int64) {
+	m := &x.money
+	var parked, withheld int64
+	left := func(n int64) bool { return m.failed[n] || x.withheld[n] }
+	for n := range m.failed {
+		if n <= m.upTo && x.onTopic[topicValidated].has(n) && !x.withheld[n] {
+			parked++
+		}
+	}
+	for n := range x.withheld {
+		if n <= m.upTo && x.onTopic[topicValidated].has(n) {
+			withheld++
+		}
+	}
+	x.consumed.expect(m.consumed == applied+parked+withheld, "partition %d, generation %d: %d verdicts were consumed, %d applied, %d parked, %d withheld",
+		x.p, g.number, m.consumed, applied, parked, withheld)
+	if g.serving {
+		x.consumed.add(applied, "applied")
+		x.consumed.add(parked, "parked")
+		x.consumed.add(withheld, "withheld")
+	}
+	for letter, tries := range m.redone {
+		n := 0
+		for _, at := range tries {
+			n += count(!left(at))
+		}
+		x.consumed.expect(n <= 1, "dead letter %s was applied %d times", letter, n)
+	}
+}
+
+func (x *pass) compare(t *tally, sums map[figure]*sum, g *live, f figure, amount string, n int64) {
+	s := sums[f]
+	switch {
+	case !g.has(f) || partitionOf(f.tenant) != x.p:
+		t.fault("generation %d has %s, which is none of its rows in partition %d", g.number, f, x.p)
+	case s == nil:
+		t.fault("generation %d says %s of %s, the log nothing", g.number, amount, f)
+	case s.amount.String() != amount || n >= 0 && s.events != n:
+		s.seen = g.number
+		t.fault("generation %d says %s in %d events of %s, the log %s in %d", g.number, amount, n, f, s.amount.String(), s.events)
+	default:
+		s.seen = g.number
+	}
+}
+
+func (x *pass) missing(t *tally, sums map[figure]*sum, g *live) {
+	for f, s := range sums {
+		if s.seen != g.number && g.has(f) && (s.events != 0 || s.amount.Sign() != 0) {
+			t.fault("generation %d says nothing of %s, the log %s", g.number, f, s.amount.String())
+		}
+	}
+}
+
+func (f figure) String() string {
+	text := fmt.Sprintf("%s/%.60s/%s", f.tenant, f.feature, f.period)
+	if f.subscription != uuid.Nil {
+		text += "/" + f.subscription.String()
+	}
+	return text
+}
+
+// Of what entitlements used no column says the partition: it follows from the tenant.
+const usedSQL = `SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
+ WHERE generation = $1 AND CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
+  ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $2`
+
+func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
+	all, err := x.fed(ctx, tx, x.used, "entitlement_reads", events.GroupEntitlements)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	for _, g := range all {
+		var f figure
+		var amount string
+		err := each(ctx, tx, usedSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount}, func() error {
+			x.used.n++
+			x.compare(x.used, x.money.used, &g, f, amount, -1)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read entitlement_usage: %w", err)
+		}
+		x.missing(x.used, x.money.used, &g)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// tally is a check while it is made.
+type tally struct {
+	name   string
+	unit   string // what n counts
+	n      int64
+	faults int64
+	first  []string // of the faults
+	notes  []string // what is told beside the figures
+	sums   []sumUp  // of all partitions, told beside the figures
+	untold string
+	skip   string
+	done   bool
+}
+
+// sumUp is a figure that several partitions add to.
+type sumUp struct {
+	text string
+	n    int64
+}
+
+// maxTold is how many faults are told one by one.
+const maxTold = 3
+
+func (t *tally) fault(format string, args ...any) {
+	if t.faults++; len(t.first) < maxTold {
+		t.first = append(t.first, fmt.Sprintf(format, args...))
+	}
+}
+
+func (t *tally) expect(holds bool, format string, args ...any) {
+	if !holds {
+		t.fault(format, args...)
+	}
+}
+
+func (t *tally) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	for _, n := range t.notes {
+		if n == text {
+			return
+		}
+	}
+	t.notes = append(t.notes, text)
+}
+
+// add counts something that is told beside the figures where it is not 0.
+func (t *tally) add(n int64, text string) {
+	for i := range t.sums {
+		if t.sums[i].text == text {
+			t.sums[i].n += n
+			return
+		}
+	}
+	t.sums = append(t.sums, sumUp{text, n})
+}
+
+// cannot says that the check could not be made, or not whole.
+func (t *tally) cannot(err error) {
+	if t.untold == "" {
+		t.untold = err.Error()
+	}
+}
+
+func (t *tally) result() Check {
+	c := Check{Name: t.name, Looked: t.skip == ""}
+	if !c.Looked {
+		c.Figures = "not looked at: " + t.skip
+		return c
+	}
+	parts := []string{fmt.Sprintf("%d %s", t.n, t.unit)}
+	for _, s := range t.sums {
+		if s.n != 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", s.n, s.text))
+		}
+	}
+	parts = append(parts, t.notes...)
+	if t.faults > 0 {
+		parts = append(parts, fmt.Sprintf("%d wrong: %s", t.faults, strings.Join(t.first, "; ")))
+	}
+	if t.untold != "" {
+		parts = append(parts, "not told: "+t.untold)
+	}
+	c.Figures = strings.Join(parts, ", ")
+	if holds := t.faults == 0; !holds || t.untold == "" {
+		c.Holds = &holds
+	}
+	return c
+}
+
+// report holds every check; each line is a promise.
+type report struct {
+	dense, order, home, unique, hashes, heads, below, still, verdicts, said, usage, used, consumed, letters *tally
+	relays, generation, rls, grants, idle                                                                   *tally
+	topics, bytes, first                                                                                    *tally
+
+	all []*tally
+}
+
+func newReport() *report {
+	r := &report{}
+	add := func(name, unit string) *tally {
+		t := &tally{name: name, unit: unit}
+		r.all = append(r.all, t)
+		return t
+	}
+	r.dense = add("P1 positions are dense from 1 to the head", "events")
+	r.order = add("P10 events are in the order of their recording", "events")
+	r.home = add("P9 an event is in its tenant's partition and on its subject's topic", "events")
+	r.unique = add("P2 one row for each tenant and key", "keys")
+	r.hashes = add("P4 hashes are those of the payloads", "payloads")
+	r.heads = add("P3 the heads count what the rows say", "heads")
+	r.below = add("P1 no checkpoint is above the head", "checkpoints")
+	r.still = add("P1 nothing changes at or below a position already seen", "events seen twice")
+	r.verdicts = add("P3 each recorded event has one verdict, up to the validator's checkpoint", "recorded events")
+	r.said = add("P3 a verdict says what was recorded", "verdicts")
+	r.usage = add("P5 usage_aggregates is the sum of the log up to its checkpoint", "rows")
+	r.used = add("P5 entitlement_usage is the sum of the log up to its checkpoint", "rows")
+	r.consumed = add("P3 consumed = applied + dead-lettered + withheld", "verdicts consumed")
+	r.letters = add("P3 what failed is a dead letter in its state", "dead letters")
+	r.relays = add("P10 one live relay for each partition", "partitions")
+	r.generation = add("P5 one live generation for each figure", "projections")
+	r.rls = add("P9 row level security is forced on what tenants read", "tables")
+	r.grants = add("P6 the service owns nothing and cannot alter the log", "roles")
+	r.idle = add("no session of the service is idle in a transaction", "sessions")
+	r.topics = add("P11 the topics hold what the log holds", "records")
+	r.bytes = add("P11 a record is its event byte for byte, however often it comes", "records")
+	r.first = add("P10 a tenant's events come first in their order", "first records")
+	return r
+}
+
+func (r *report) skip(why string, which ...*tally) {
+	for _, t := range which {
+		t.skip = why
+	}
+}
+
+// read marks what the partitions' readings have settled.
+func (r *report) read() {
+	later := []*tally{r.still, r.relays, r.generation, r.rls, r.grants, r.idle}
+	for _, t := range r.all {
+		t.done = t.done || !slices.Contains(later, t)
+	}
+}
+
+// unknown marks what was not finished.
+func (r *report) unknown(err error) {
+	for _, t := range r.all {
+		if !t.done {
+			t.cannot(err)
+		}
+	}
+}
+
+func (r *report) list() []Check {
+	list := make([]Check, len(r.all))
+	for i, t := range r.all {
+		list[i] = t.result()
+		list[i].Needs = "database"
+		if t == r.topics || t == r.bytes || t == r.first {
+			list[i].Needs = "topics"
+		}
+	}
+	return list
+}

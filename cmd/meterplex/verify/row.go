@@ -1,0 +1,192 @@
+package verify
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Subjects and topics by their numbers, which are frozen.
+const (
+	recorded = 1 + iota
+	validated
+	rejected
+	conflicted
+	_
+	retried
+	refused
+
+	publishFailed     = 10
+	aggregationFailed = 11
+	reaggregated      = 12
+	letterRetried     = 14
+	letterClosed      = 15
+	parkedRecord      = 18
+
+	topicRaw       = 1
+	topicValidated = 2
+	topicLetters   = 3
+	maxTopic       = 16
+)
+
+// row is an event as it lies in the log.
+type row struct {
+	position, previous   int64
+	recorded, occurred   int64 // microseconds since the database's epoch
+	id, tenant, cause    uuid.UUID
+	correlation          uuid.UUID
+	epoch, origin        int32
+	topic, subject       int16
+	key, hash, body, off []byte // off: the header Meterplex-Replay
+}
+
+const rowColumns = `position, previous_position, recorded_at, occurred_at, event_id, tenant_id, causation_id, correlation_id,
+ epoch, origin, topic, subject, dedupe_key, hash, body, replay`
+
+// read takes the binary form of rowColumns. The row shares their memory.
+func (r *row) read(raw [][]byte) error {
+	for i, size := range []int{8, 8, 8, 8, 16, 16, 0, 0, 4, 4, 2, 2} {
+		if size > 0 && len(raw[i]) != size {
+			return fmt.Errorf("column %d of the log has %d bytes", i+1, len(raw[i]))
+		}
+	}
+	r.position, r.previous = int64(binary.BigEndian.Uint64(raw[0])), int64(binary.BigEndian.Uint64(raw[1]))
+	r.recorded, r.occurred = int64(binary.BigEndian.Uint64(raw[2])), int64(binary.BigEndian.Uint64(raw[3]))
+	r.id, r.tenant = uuid.UUID(raw[4]), uuid.UUID(raw[5])
+	r.cause, r.correlation = optional(raw[6]), optional(raw[7])
+	r.epoch, r.origin = int32(binary.BigEndian.Uint32(raw[8])), int32(binary.BigEndian.Uint32(raw[9]))
+	r.topic, r.subject = int16(binary.BigEndian.Uint16(raw[10])), int16(binary.BigEndian.Uint16(raw[11]))
+	r.key, r.hash, r.body, r.off = raw[12], raw[13], raw[14], raw[15]
+	return nil
+}
+
+func optional(b []byte) uuid.UUID {
+	if len(b) != 16 {
+		return uuid.Nil
+	}
+	return uuid.UUID(b)
+}
+
+// databaseEpoch is 2000-01-01 in microseconds of Unix.
+const databaseEpoch = 946684800_000_000
+
+func moment(micros int64) time.Time { return time.UnixMicro(micros + databaseEpoch).UTC() }
+
+// partitionOf is where a tenant lives: SHA-256 of its id as text, modulo 32.
+func partitionOf(tenant uuid.UUID) int16 {
+	if tenant == uuid.Nil {
+		return 0
+	}
+	return int16(sha256.Sum256([]byte(tenant.String()))[0] % partitions)
+}
+
+// said is what payloads say, of all kinds; a body in short is put into it.
+type said struct {
+	EventID                 string
+	Feature                 string
+	Amount                  json.Number
+	Count                   int64
+	Timestamp               time.Time
+	RawPosition             int64
+	ValidatedSubscriptionID uuid.UUID
+	PeriodKey               string
+	DeadLetterID            uuid.UUID
+	Attempt                 int
+	SourcePosition          int64
+	Stage, Status, Topic    string
+	FirstHash, ConflictHash string
+	Payload                 json.RawMessage
+	Validated               *said
+}
+
+var errBody = errors.New("its body is in no form that is known")
+
+// says reads the row's body.
+func (r *row) says() (said, error) {
+	var s said
+	if len(r.body) == 0 || r.body[0] != '[' {
+		err := json.Unmarshal(r.body, &s)
+		return s, err
+	}
+	var members []json.RawMessage
+	if err := json.Unmarshal(r.body, &members); err != nil || len(r.key) < 3 {
+		return s, errBody
+	}
+	var err error
+	switch {
+	case r.subject == recorded && len(members) >= 2 && len(members) <= 4:
+		s.Amount, s.EventID = json.Number(members[0]), string(r.key[2:])
+		s.Feature, err = textOf(members[1])
+	case r.subject == validated && len(members) == 6:
+		var texts [6]string
+		for i := 1; i < 6 && err == nil; i++ {
+			texts[i], err = textOf(members[i])
+		}
+		s.Amount, s.Count, s.Feature, s.EventID, s.PeriodKey = json.Number(members[0]), 1, texts[1], texts[2], texts[5]
+		if err == nil {
+			s.ValidatedSubscriptionID, err = uuid.Parse(texts[3])
+		}
+		if err == nil {
+			s.RawPosition, err = strconv.ParseInt(string(r.key[2:]), 10, 64)
+		}
+	default:
+		return s, errBody
+	}
+	s.Timestamp = moment(r.occurred)
+	return s, err
+}
+
+// textOf reads a string; nearly none has an escape in it.
+func textOf(m json.RawMessage) (s string, err error) {
+	if n := len(m) - 1; n > 0 && m[0] == '"' && m[n] == '"' && bytes.IndexByte(m, '\\') < 0 {
+		return string(m[1:n]), nil
+	}
+	return s, json.Unmarshal(m, &s)
+}
+
+// payload puts together again what the row keeps in short, as docs/events.md says
+// that recorded usage (canonical JSON) and verdicts are written; all else is whole.
+func (r *row) payload() ([]byte, error) {
+	if len(r.body) == 0 || r.body[0] != '[' {
+		return r.body, nil
+	}
+	var m []json.RawMessage
+	if err := json.Unmarshal(r.body, &m); err != nil || len(r.key) < 3 {
+		return nil, errBody
+	}
+	at := moment(r.occurred).Format(time.RFC3339Nano)
+	switch {
+	case r.subject == validated && len(m) == 6:
+		return fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":1,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s}`,
+			r.key[2:], m[2], m[1], m[0], at, m[3], m[4], m[5]), nil
+	case r.subject != recorded || len(m) < 2 || len(m) > 4:
+		return nil, errBody
+	}
+	text := fmt.Appendf(nil, `{"amount":%s,"eventId":"%s","feature":%s`, m[0], r.key[2:], m[1])
+	if len(m) > 2 && string(m[2]) != "null" {
+		text = append(append(text, `,"metadata":`...), m[2]...)
+	}
+	if len(m) > 3 {
+		text = append(append(text, `,"source":`...), m[3]...)
+	}
+	return fmt.Appendf(text, `,"timestamp":"%s","type":"usage"}`, at), nil
+}
+
+// bits is a set of positions.
+type bits []uint64
+
+func (b *bits) set(n int64) {
+	for int(n>>6) >= len(*b) {
+		*b = append(*b, make([]uint64, max(64, len(*b)/4))...)
+	}
+	(*b)[n>>6] |= 1 << (n & 63)
+}
+
+func (b bits) has(n int64) bool { return n >= 0 && int(n>>6) < len(b) && b[n>>6]&(1<<(n&63)) != 0 }

@@ -1,0 +1,358 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	mathbits "math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// broker reads the topics directly, one partition of all of them at a time.
+type broker struct {
+	opts   []kgo.Opt
+	prefix string
+	admin  *kadm.Client
+	client *kgo.Client
+}
+
+// span is what a topic's partition holds: offsets [start, end).
+type span struct{ start, end int64 }
+
+func (b *broker) open(ctx context.Context) error {
+	client, err := kgo.NewClient(b.opts...)
+	if err != nil {
+		return fmt.Errorf("reach the brokers: %w", err)
+	}
+	b.client, b.admin = client, kadm.NewClient(client)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		b.close()
+		return fmt.Errorf("reach the brokers: %w", err)
+	}
+	return nil
+}
+
+func (b *broker) close() {
+	if b.client != nil {
+		b.client.Close()
+	}
+}
+
+// names are the topics that hold the log, by their names on the broker.
+func (b *broker) names() map[string]int16 {
+	names := map[string]int16{}
+	for _, t := range events.Topics() {
+		if !t.Topic.Outside() {
+			names[b.prefix+t.Name] = int16(t.Topic)
+		}
+	}
+	return names
+}
+
+// ends asks what a partition of each topic holds now.
+func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var names []string
+	for name := range b.names() {
+		names = append(names, name)
+	}
+	starts, err := b.admin.ListStartOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("ask where topics begin: %w", err)
+	}
+	ends, err := b.admin.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("ask where topics end: %w", err)
+	}
+	found := map[string]span{}
+	for _, name := range names {
+		from, _ := starts.Lookup(name, int32(p))
+		to, ok := ends.Lookup(name, int32(p))
+		if err := errors.Join(from.Err, to.Err); err != nil || !ok {
+			return nil, fmt.Errorf("ask where %s begins and ends: %w", name, errors.Join(err, context.Cause(ctx)))
+		}
+		found[name] = span{from.Offset, to.Offset}
+	}
+	return found, nil
+}
+
+// read gives the records of a partition of all topics, up to the ends.
+func (b *broker) read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error {
+	left, from := map[string]int64{}, map[string]map[int32]kgo.Offset{}
+	for name, s := range ends {
+		if s.end > s.start {
+			left[name], from[name] = s.end, map[int32]kgo.Offset{int32(p): kgo.NewOffset().At(s.start)}
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	b.client.AddConsumePartitions(from)
+	defer b.client.PurgeTopicsFromConsuming(keys(from)...)
+	names := b.names()
+	for len(left) > 0 {
+		poll, cancel := context.WithTimeout(ctx, 30*time.Second)
+		fetched := b.client.PollFetches(poll)
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := fetched.Err(); err != nil {
+			return fmt.Errorf("read the topics: %w", err)
+		}
+		for it := fetched.RecordIter(); !it.Done(); {
+			r := it.Next()
+			end, open := left[r.Topic]
+			if !open || r.Partition != int32(p) {
+				continue
+			}
+			if err := take(names[r.Topic], r); err != nil {
+				return err
+			}
+			if r.Offset+1 >= end {
+				delete(left, r.Topic)
+			}
+		}
+	}
+	return nil
+}
+
+func keys[V any](m map[string]V) (all []string) {
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
+
+// topicPass is a reading of one partition of all topics.
+type topicPass struct {
+	*pass
+	tx      pgx.Tx
+	held    [maxTopic]bits
+	firstOf [maxTopic]int64 // the first position that is there
+	last    [maxTopic]map[uuid.UUID]int64
+	waiting []*kgo.Record
+	numbers []int16 // of the waiting records' topics
+}
+
+// compareTopics reads the topics whole and compares them with the log, as far as
+// the relay had come before it was asked where they end.
+func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, cursor int64) error {
+	if ends == nil {
+		return nil
+	}
+	t := &topicPass{pass: x, tx: tx}
+	err := x.broker.read(ctx, x.p, ends, func(topic int16, r *kgo.Record) error {
+		t.waiting, t.numbers = append(t.waiting, r), append(t.numbers, topic)
+		if len(t.waiting) < 1000 {
+			return nil
+		}
+		return t.compare(ctx)
+	})
+	if err == nil {
+		err = t.compare(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for name, topic := range x.broker.names() {
+		t.whole(name, topic, ends[name], cursor)
+	}
+	return nil
+}
+
+// whole: each event of the topic up to the cursor is on it, but for those that the
+// broker deleted for their age.
+func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
+	from := int64(0)
+	if s.start > 0 {
+		from = cursor // all of it is deleted
+		if t.firstOf[topic] > 0 {
+			from = t.firstOf[topic] - 1
+		}
+	}
+	var missing, deleted, example int64
+	want, held := t.onTopic[topic], t.held[topic]
+	for i, word := range want {
+		if i < len(held) {
+			word &^= held[i]
+		}
+		for ; word != 0; word &= word - 1 {
+			switch n := int64(i)<<6 + int64(mathbits.TrailingZeros64(word)); {
+			case n > cursor:
+			case n <= from:
+				deleted++
+			default:
+				if missing++; example == 0 {
+					example = n
+				}
+			}
+		}
+	}
+	t.topics.add(deleted, "deleted by the broker for their age, and not asked for")
+	t.topics.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s: docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
+}
+
+const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit
+ FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
+
+// source is an event with what its record says besides.
+type source struct {
+	row
+	actorType, actor, service, instance, commit string
+}
+
+// compare looks the waiting records' events up and compares them.
+func (t *topicPass) compare(ctx context.Context) error {
+	wanted := map[int64]*source{}
+	var which []int64
+	for _, r := range t.waiting {
+		if n, ok := t.positionOf(r); ok {
+			which = append(which, n)
+		}
+	}
+	rows, err := t.tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.p, which)
+	if err != nil {
+		return fmt.Errorf("look records up in the log: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var copied [][]byte
+		for _, raw := range rows.RawValues() {
+			copied = append(copied, bytes.Clone(raw))
+		}
+		s := &source{}
+		if err := s.read(copied); err != nil {
+			return err
+		}
+		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]), string(copied[19]), string(copied[20])
+		wanted[s.position] = s
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("look records up in the log: %w", err)
+	}
+	for i, r := range t.waiting {
+		t.take(r, t.numbers[i], wanted)
+	}
+	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
+	t.tell("partition %d: %d records compared", t.p, t.topics.n)
+	return nil
+}
+
+func header(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func (t *topicPass) positionOf(r *kgo.Record) (int64, bool) {
+	partition, number, _ := strings.Cut(header(r, "mp-position"), "-")
+	n, err := strconv.ParseInt(number, 10, 64)
+	return n, err == nil && n > 0 && partition == strconv.Itoa(int(t.p))
+}
+
+// take compares a record with its event.
+func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
+	t.topics.n++
+	where := fmt.Sprintf("offset %d of %s/%d", r.Offset, r.Topic, r.Partition)
+	n, placed := t.positionOf(r)
+	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
+	switch {
+	case !placed || err != nil:
+		t.topics.add(1, "that are no event of any log")
+		return
+	case int32(epoch) != t.owner(n):
+		t.topics.add(1, "of a history that this log does not continue")
+		return
+	case n > t.head:
+		t.topics.fault("%s is event %s, the head is at %d", where, t.at(n), t.head)
+		return
+	case !t.onTopic[topic].has(n) || wanted[n] == nil:
+		t.topics.fault("%s is event %s, which the log does not have on this topic", where, t.at(n))
+		return
+	}
+	s := wanted[n]
+	t.sameBytes(where, r, s)
+	if header(r, "mp-replay") != "" {
+		t.topics.add(1, "published again for readers outside")
+		return
+	}
+	if t.held[topic].has(n) {
+		t.topics.add(1, "repetitions")
+		return
+	}
+	t.held[topic].set(n)
+	if t.firstOf[topic] == 0 || n < t.firstOf[topic] {
+		t.firstOf[topic] = n
+	}
+	t.inTurn(where, topic, n, s.tenant)
+}
+
+// inTurn: of each tenant, what comes for the first time comes in the log's order.
+// What the relay was told to publish again may be new to a topic that lost it.
+func (t *topicPass) inTurn(where string, topic int16, n int64, tenant uuid.UUID) {
+	if t.last[topic] == nil {
+		t.last[topic] = map[uuid.UUID]int64{}
+	}
+	t.first.n++
+	if last := t.last[topic][tenant]; n < last {
+		if n <= t.furthest {
+			t.first.add(1, "published again after a rewind")
+			return
+		}
+		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
+		return
+	}
+	t.last[topic][tenant] = n
+}
+
+// sameBytes: the record says what the event says, to the byte; a stand-in for one
+// that could not be published says nothing.
+func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
+	t.bytes.n++
+	tenant := tenantText(s.tenant)
+	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
+	t.bytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
+		"%s is keyed %.60q and says event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
+	if standIn {
+		t.bytes.add(1, "stand-ins")
+		t.bytes.expect(t.withheld[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
+		return
+	}
+	expected, err := wire(t.p, s)
+	if errors.Is(err, errSubject) {
+		t.bytes.add(1, "of subjects that this program does not know")
+		return
+	}
+	if err != nil {
+		t.bytes.fault("%s cannot be put together: %v", t.at(s.position), err)
+		return
+	}
+	t.bytes.expect(bytes.Equal(expected, r.Value), "%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+}
+
+// difference shows where two texts part.
+func difference(want, got []byte) string {
+	i := 0
+	for i < len(want) && i < len(got) && want[i] == got[i] {
+		i++
+	}
+	show := func(b []byte) []byte { return b[min(max(i-20, 0), len(b)):min(i+40, len(b))] }
+	return fmt.Sprintf(": …%s… instead of …%s…", show(got), show(want))
+}
