@@ -16,7 +16,7 @@ func (w *world) wrong(roles string, by time.Duration) *instance {
 	return i
 }
 
-// at moves events to another time.
+// moved takes events to another time.
 func moved(batch []event, by time.Duration) []event {
 	for n := range batch {
 		batch[n].Timestamp = batch[n].Timestamp.Add(by)
@@ -41,11 +41,11 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	}
 	x := tenants[0]
 	// By its own clock an instance knows what is of the future and what is too old.
-	w.ingest(late, x, "rejected", events("ahead of the late one", 2, "api_calls")...)
-	w.ingest(behind, x, "rejected", events("ahead of the one behind", 2, "api_calls")...)
-	w.ingest(ahead, x, "accepted", moved(events("of tomorrow", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(right, x, "rejected", moved(events("of the day after", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(ahead, x, "rejected", moved(events("too old for the one ahead", 2, "api_calls"), -120*time.Hour)...)
+	w.ingest(late, x, "rejected", events("ahead-of-the-late-one", 2, "api_calls")...)
+	w.ingest(behind, x, "rejected", events("ahead-of-the-one-behind", 2, "api_calls")...)
+	w.ingest(ahead, x, "accepted", moved(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(right, x, "rejected", moved(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(ahead, x, "rejected", moved(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
 	l := w.drive(tenants, 2, calm(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
 	l.more(200)
 	within(t, time.Minute, "all four relays, but the one of the door alone, have partitions", func(ctx context.Context) (bool, string) {
