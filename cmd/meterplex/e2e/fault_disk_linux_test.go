@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
@@ -30,15 +33,14 @@ type smallDisk struct {
 const smallDiskBytes = 64 << 20
 
 // newSmallDisk has to be called before the database is made: it is removed after it.
-func newSmallDisk(t *testing.T) *smallDisk {
+func newSmallDisk(t *testing.T, size int) *smallDisk {
 	t.Helper()
-	server := localtest.Postgres(t)
 	dir, err := os.MkdirTemp("", "meterplex-small-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) })
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(smallDiskBytes)); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(size)); err != nil {
 		t.Skipf("SKIPPED, a full disk was not tried: a small file system cannot be mounted here (%v); run as root", err)
 	}
 	d := &smallDisk{t: t, dir: dir, name: "small_" + filepath.Base(dir)[len("meterplex-small-"):]}
@@ -47,21 +49,27 @@ func newSmallDisk(t *testing.T) *smallDisk {
 			t.Errorf("the small file system stays: %v", err)
 		}
 	})
+	return d
+}
+
+// space makes a tablespace on it.
+func (d *smallDisk) space() {
+	d.t.Helper()
+	server := localtest.Postgres(d.t)
 	owner, err := os.Stat(filepath.Join(server.Dir(), "data"))
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	space := filepath.Join(dir, "space")
+	space := filepath.Join(d.dir, "space")
 	if err := os.Mkdir(space, 0o700); err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	as := owner.Sys().(*syscall.Stat_t)
 	if err := os.Chown(space, int(as.Uid), int(as.Gid)); err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	d.admin(`CREATE TABLESPACE ` + d.name + ` LOCATION '` + space + `'`)
-	t.Cleanup(func() { d.admin(`DROP TABLESPACE ` + d.name) })
-	return d
+	d.t.Cleanup(func() { d.admin(`DROP TABLESPACE ` + d.name) })
 }
 
 func (d *smallDisk) admin(statement string) {
@@ -103,7 +111,8 @@ func (d *smallDisk) fill() (free func()) {
 // there by half, and all goes on by itself when there is room.
 func TestP1_DiskFull(t *testing.T) {
 	t.Parallel()
-	d := newSmallDisk(t)
+	d := newSmallDisk(t, smallDiskBytes)
+	d.space()
 	w := newWorld(t)
 	d.admin(`ALTER DATABASE ` + strings.TrimPrefix(w.sql.Config().ConnConfig.Database, "/") + ` SET TABLESPACE ` + d.name)
 	i := w.serve("")
@@ -150,6 +159,64 @@ func (w *world) submitRaw(at *instance, x *tenant, batch []event) (*http.Respons
 		w.t.Fatal(err)
 	}
 	return answer, string(body)
+}
+
+// The disk of the server's own log is full: PostgreSQL ends itself, and comes up when
+// there is room. It is a server of the test's own, since nobody else could go on.
+func TestP1_LogDiskFull(t *testing.T) {
+	t.Parallel()
+	d := newSmallDisk(t, 4*smallDiskBytes)
+	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: d.dir, Settings: map[string]string{"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t)
+	w.db = server.URL()
+	admin, err := url.Parse(server.AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := url.Parse(w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Path = own.Path
+	if w.sql, err = pgxpool.New(t.Context(), admin.String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.sql.Close)
+	i := w.serve("")
+	w.catalogue(i)
+	tenants := w.join(i, 2)
+	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
+	l.more(100)
+	free := d.fill()
+	before := l.lost()
+	within(t, time.Minute, "the server's log finds no room", func(ctx context.Context) (bool, string) {
+		_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
+		return err != nil, fmt.Sprint(err)
+	})
+	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
+		return l.lost() > before, fmt.Sprint(l.lost())
+	})
+	free()
+	select {
+	case <-server.Done():
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(5 * time.Second): // it recovered by itself
+	}
+	l.more(100)
+	l.stop()
+	w.settle(i, tenants...)
+	w.noneWithheld()
+	w.finish()
 }
 
 // A disk that takes a tenth of a second to sync: each flush of the server's log waits
