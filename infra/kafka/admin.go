@@ -83,10 +83,13 @@ func (a *Admin) Ensure(ctx context.Context) error {
 			return fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
 		}
 	}
+	if err := a.check(ctx); err != nil {
+		return err
+	}
 	if err := a.stampByBroker(ctx, existing); err != nil {
 		a.cfg.Logger.Warn("the Kafka topics keep the time of those who publish; one whose clock is an hour ahead cannot", "error", err)
 	}
-	return a.check(ctx)
+	return nil
 }
 
 // The time of a record is when the broker took it. By the time of who publishes, a
@@ -108,6 +111,9 @@ func (a *Admin) stampByBroker(ctx context.Context, topics []string) error {
 	}
 	var older []string
 	for _, t := range described {
+		if t.Err != nil {
+			return fmt.Errorf("read the settings of %s: %w", t.Name, t.Err)
+		}
 		for _, c := range t.Configs {
 			if c.Key == timestampType && c.MaybeValue() != ofTheBroker {
 				older = append(older, t.Name)
@@ -122,7 +128,10 @@ func (a *Admin) stampByBroker(ctx context.Context, topics []string) error {
 	for _, t := range altered {
 		err = errors.Join(err, t.Err)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("set %s: %w", timestampType, err)
+	}
+	return nil
 }
 
 func settings(inSync int) map[string]*string {
