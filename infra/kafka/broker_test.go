@@ -267,3 +267,34 @@ func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
 	}
 	<-consumed
 }
+
+// Topics of before keep the time of who publishes until they are ensured: a record
+// of a clock that is days ahead is refused by those, and taken by these.
+func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
+	cfg := config(t)
+	name := cfg.TopicPrefix + "usage.raw"
+	if _, err := client(t).CreateTopic(t.Context(), 32, 1, nil, name); err != nil {
+		t.Fatal(err)
+	}
+	if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	admin := client(t)
+	for _, of := range []string{name, cfg.TopicPrefix + "usage.validated"} {
+		// Of a topic that exists the broker changes it some time later.
+		for end, by := time.Now().Add(patience), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s is stamped by %s", of, by)
+			}
+			described, err := admin.DescribeTopicConfigs(t.Context(), of)
+			if err != nil || len(described) != 1 {
+				t.Fatal(described, err)
+			}
+			for _, c := range described[0].Configs {
+				if c.Key == "message.timestamp.type" {
+					by = c.MaybeValue()
+				}
+			}
+		}
+	}
+}

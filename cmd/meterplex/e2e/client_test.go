@@ -130,3 +130,12 @@ func (c *client) latencies(t testing.TB, from, to time.Time) (took []time.Durati
 	}
 	return took
 }
+
+func jsonOf(t testing.TB, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

@@ -10,7 +10,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// The postmaster is killed twice under load and comes back with what it had
+// A backend is killed, for which PostgreSQL ends all others and recovers; then the
+// postmaster is killed twice under load and comes back with what it had
 // promised; the service waits for it.
 func TestPostgresKilled(t *testing.T) {
 	w := newWorld(t)
@@ -21,6 +22,15 @@ func TestPostgresKilled(t *testing.T) {
 	m.pause = 0
 	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
 	server := localtest.Postgres(t)
+	l.more(200)
+	backend := w.count(`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY state, xact_start LIMIT 1`)
+	if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	within(t, time.Minute, "the server is back", func(ctx context.Context) (bool, string) {
+		err := w.sql.Ping(ctx)
+		return err == nil, fmt.Sprint(err)
+	})
 	for range 2 {
 		l.more(400)
 		before := l.lost()

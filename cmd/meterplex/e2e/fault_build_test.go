@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// faulty builds the service with places at which it can be told to die, with a
+// clock that can be wrong and with a way to the broker that a proxy can stand in.
+// It does nothing of that until the environment says so.
+var faulty = sync.OnceValues(func() (string, error) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(binaryDir(), "faulty")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("build the service with faults: %w", err)
+	}
+	edits := append(places(), wrongClock()...)
+	description, err := overlay.Write(dir, root, append(edits, proxiedBroker()...))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "meterplex")
+	build := exec.Command("go", "build", "-overlay", description, "-o", path, "./cmd/meterplex")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the service with faults: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// faultFile is a package of its own, which all others may import.
+const faultFile = `// Package fault is in no build but that of the tests.
+package fault
+
+import (
+	"context"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+var hits atomic.Int64
+
+// Die ends the process as a crash does where its place is armed: the file holds
+// "place#n". The file is renamed first: that the place was reached is seen by it.
+func Die(place string) {
+	path := os.Getenv("METERPLEX_FAULT_ARM")
+	if path == "" {
+		return
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	armed, n, _ := strings.Cut(string(raw), "#")
+	if armed != place {
+		return
+	}
+	if wanted, _ := strconv.ParseInt(n, 10, 64); hits.Add(1) < wanted {
+		return
+	}
+	if os.Rename(path, path+".reached") == nil {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	select {}
+}
+
+// Now is a clock that may be wrong.
+func Now() time.Time {
+	wrong, _ := time.ParseDuration(os.Getenv("METERPLEX_FAULT_CLOCK"))
+	return time.Now().Add(wrong)
+}
+
+// ID has the wrong clock's time in it.
+func ID() uuid.UUID {
+	id := uuid.Must(uuid.NewV7())
+	now := Now().UnixMilli()
+	for i := range 6 {
+		id[i] = byte(now >> (40 - 8*i))
+	}
+	return id
+}
+
+// Dial goes to the broker by way of a proxy where there is one.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if proxy := os.Getenv("METERPLEX_FAULT_BROKER"); proxy != "" {
+		address = proxy
+	}
+	return (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, network, address)
+}
+`
+
+// dies are the places to die at: a line of a file, and the one that follows it.
+type dies struct{ file, at, call string }
+
+// places to die at. Where a line is to be before another, it stands in its own edit
+// before that one's text.
+func places() (edits []overlay.Edit) {
+	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
+	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
+	const runner, rebuild, rebuilt = "projections/runner.go", "projections/rebuild.go", "projections/rebuild_end.go"
+	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
+	files := map[string]bool{}
+	for _, d := range []dies{
+		{writer, "\tconn, err := w.log.pool.Acquire(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
+		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
+		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
+		{finish, "\t// Who has the connection next has a time of his own.", `if err == nil { ` + of + `": after COMMIT") }`},
+		{store, "\treturn classifyCommit(t.Commit(ctx))\n", `for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
+	if err := t.Commit(ctx); err != nil { return classifyCommit(err) }
+	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) }
+	return nil
+}
+
+func commitOf(ctx context.Context, t pgx.Tx) error {`},
+		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
+		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
+		{relay, "\tfor i := range b.parts {\n\t\tp := &b.parts[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
+		{replay, "\t\theld, err := r.step(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
+		{runner, "\tif err := commit(ctx, tx); err != nil {\n", `fault.Die(r.Consumer.Name + ": before COMMIT")`},
+		{runner, "\tr.committed(lanes, done)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
+		{rebuild, "\t\tif _, err := tx.Exec(ctx, moveUnit,", `fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
+		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
+		{rebuilt, "\t\tvar state string\n\t\tif err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); err != nil {\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
+		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
+		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: the offsets are moved, nobody knows")`},
+		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
+		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
+		{"http/ingest.go", "\tw.WriteHeader(nethttp.StatusAccepted)\n\t_, _ = w.Write(body) // who", `fault.Die("ingest: before the answer")`},
+	} {
+		if !files[d.file] {
+			files[d.file] = true
+			beside := "\t\"context\"\n"
+			if d.file == "http/ingest.go" {
+				beside = "\t\"strconv\"\n"
+			}
+			edits = append(edits, overlay.Edit{File: d.file, Old: beside, New: beside + "\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+		}
+		edits = append(edits, overlay.Edit{File: d.file, Old: d.at, New: d.call + "\n" + d.at})
+	}
+	const piece = "\t\tif err := to.SendUnbufferedEncodedCopyData(piece); err != nil || rows.done {\n"
+	return append(edits, overlay.Edit{File: "events/fault/fault.go", New: faultFile}, overlay.Edit{File: finish, Old: piece,
+		New: "\t\terr := to.SendUnbufferedEncodedCopyData(piece)\n\t\tif err == nil && !rows.done { fault.Die(\"large: between two pieces of the COPY\") }\n\t\tif err != nil || rows.done {\n"})
+}
+
+// wrongClock lets all that is told the time be told another.
+func wrongClock() (edits []overlay.Edit) {
+	root := filepath.Join("..", "..", "..")
+	files, _ := filepath.Glob(filepath.Join(root, "cmd", "meterplex", "wiring*.go"))
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		text := string(raw)
+		if err != nil || strings.HasSuffix(file, "_test.go") || !strings.Contains(text, "time.Now") {
+			continue
+		}
+		changed := strings.ReplaceAll(text, "time.Now", "fault.Now")
+		changed = strings.Replace(changed, "func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }", "func newID() uuid.UUID { return fault.ID() }\n\nvar _ = uuid.Nil", 1)
+		changed = strings.Replace(changed, "import (", "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n", 1) + "\nvar _ time.Duration\n"
+		edits = append(edits, overlay.Edit{File: "cmd/meterplex/" + filepath.Base(file), Old: text, New: changed})
+	}
+	const record = "\t\tbacking[i] = kgo.Record{\n"
+	return append(edits,
+		overlay.Edit{File: "infra/kafka/publisher.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
+		overlay.Edit{File: "infra/kafka/publisher.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+}
+
+// proxiedBroker lets all connections to the broker go by way of a proxy. The broker
+// tells its own address, so that a proxy's would be used once.
+func proxiedBroker() []overlay.Edit {
+	const config, dial = "infra/kafka/config.go", "\t\tkgo.DialTimeout(dialTimeout),\n"
+	return []overlay.Edit{
+		{File: config, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
+		{File: config, Old: dial, New: "\t\tkgo.Dialer(fault.Dial),\n"},
+	}
+}

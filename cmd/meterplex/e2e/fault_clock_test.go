@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// wrong starts an instance whose clock is off.
+func (w *world) wrong(roles string, by time.Duration) *instance {
+	w.t.Helper()
+	i := w.prepare(roles, "METERPLEX_FAULT_CLOCK="+by.String())
+	i.build = faulty
+	i.start()
+	return i
+}
+
+// moved takes events to another time.
+func moved(batch []event, by time.Duration) []event {
+	for n := range batch {
+		batch[n].Timestamp = batch[n].Timestamp.Add(by)
+	}
+	return batch
+}
+
+// One instance's clock is two days ahead, another's two days behind, a third's six
+// minutes: all take usage, relay and fold beside one that is right. What an instance
+// takes is by its own clock; what was taken counts once, in the order of the log,
+// and a partition's recordedAt never goes back.
+func TestP10_ClocksThatAreWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	right := w.serve("")
+	w.catalogue(right)
+	tenants := w.join(right, 2)
+	const days = 49 * time.Hour
+	ahead, behind, late := w.wrong("", days), w.wrong("", -days), w.wrong("api", -6*time.Minute)
+	for _, i := range []*instance{ahead, behind, late} {
+		w.known(i, tenants)
+	}
+	x := tenants[0]
+	// By its own clock an instance knows what is of the future and what is too old.
+	w.ingest(late, x, "rejected", events("ahead-of-the-late-one", 2, "api_calls")...)
+	w.ingest(behind, x, "rejected", events("ahead-of-the-one-behind", 2, "api_calls")...)
+	w.ingest(ahead, x, "accepted", moved(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(right, x, "rejected", moved(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(ahead, x, "rejected", moved(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
+	l := w.drive(tenants, 2, calm(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
+	l.more(200)
+	within(t, time.Minute, "all four relays, but the one of the door alone, have partitions", func(ctx context.Context) (bool, string) {
+		n := w.count(`SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`)
+		return n == 3, fmt.Sprint(n)
+	})
+	l.more(200)
+	l.stop()
+	w.settle(right, tenants...)
+	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 1 AND recorded_at > now() + interval '1 day'`); n == 0 {
+		t.Error("nothing was recorded by the clock that is ahead")
+	}
+	if n := w.count(`SELECT count(*) FROM (SELECT recorded_at < lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) back FROM event_log_rows) l WHERE back`); n != 0 {
+		t.Errorf("recordedAt goes back %d times", n)
+	}
+	w.noneWithheld()
+	w.finish()
+}

@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// mortal is an instance that dies at a place when it is told to.
+type mortal struct {
+	*instance
+	w       *world
+	arm     string // the file that names the place
+	reached int
+}
+
+func (w *world) mortal(roles string, env ...string) *mortal {
+	w.t.Helper()
+	m := &mortal{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
+	m.instance = w.prepare(roles, append(env, "METERPLEX_FAULT_ARM="+m.arm)...)
+	m.build = faulty
+	m.start()
+	return m
+}
+
+// placeTime is how long a place may take to be reached: the groups wait out the
+// session of a member that was killed, and more than one may have been.
+const placeTime = 90 * time.Second
+
+// dies lets the process die the n-th time that it comes by a place, which cause, where
+// there is one, leads it to; then it is started again. cause has returned by then.
+func (m *mortal) dies(place string, n int, cause func()) bool {
+	m.mu.Lock()
+	running := m.run
+	m.mu.Unlock()
+	if err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600); err != nil {
+		m.t.Error(err)
+		return false
+	}
+	if err := os.Rename(m.arm+".new", m.arm); err != nil {
+		m.t.Error(err)
+		return false
+	}
+	var caused sync.WaitGroup
+	defer caused.Wait()
+	if cause != nil {
+		caused.Go(cause)
+	}
+	select {
+	case <-running.done:
+	case <-m.t.Context().Done():
+		return false
+	case <-time.After(placeTime):
+		_ = os.Remove(m.arm)
+		m.t.Errorf("%s did not come by %q", m.name, place)
+		return false
+	}
+	if err := os.Remove(m.arm + ".reached"); err != nil {
+		m.t.Errorf("%s ended before it came by %q:\n%s", m.name, place, m.lastLines(30))
+		return false
+	}
+	if err := m.tryStart(); err != nil {
+		m.t.Error(err)
+		return false
+	}
+	m.reached++
+	return true
+}
+
+// insist asks until there is an answer that is no 503, the same request each time.
+func (w *world) insist(key, method string, at *instance, path string, in object, want int) (body []byte) {
+	w.t.Helper()
+	once, status := uuid.NewString(), 0
+	for end := time.Now().Add(placeTime); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
+		var err error
+		status, body, err = w.call(w.t.Context(), key, method, at.url()+path, in, "Idempotency-Key", once)
+		if err == nil && status != http.StatusServiceUnavailable {
+			break
+		}
+	}
+	if status != want {
+		w.t.Errorf("%s %s: %d, want %d: %s", method, path, status, want, body)
+	}
+	return body
+}
+
+// deaths is a world in which each part of the service is a process of its own, so
+// that each can die while the others are at work.
+type deaths struct {
+	*world
+	api, relay, validator, aggregator, letters, commands, projector *mortal
+	tenants                                                         []*tenant
+	source                                                          *outsider
+}
+
+func newDeaths(t *testing.T) *deaths {
+	w := newWorld(t)
+	d := &deaths{world: w, api: w.mortal("api")}
+	for to, roles := range map[**mortal]string{
+		&d.relay: "relay", &d.validator: "validator", &d.aggregator: "aggregator", &d.letters: "deadletter", &d.commands: "api,commands",
+	} {
+		*to = w.mortal(roles)
+	}
+	d.projector = w.mortal("projector", "METERPLEX_REBUILD_CHUNK=20")
+	w.catalogue(d.api.instance)
+	d.tenants = w.join(d.api.instance, 3)
+	d.source = w.outsider()
+	return d
+}
+
+// P1, P2: every process dies at every place where something is half done, under
+// load and at the same time as the others. All that was promised is there, once.
+func TestP2_KilledAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	d := newDeaths(t)
+	failed := d.rejections(5)
+	l := d.drive(d.tenants, 1, calm(), func(int) string { return d.api.url() })
+	d.drainedFor(d.api.instance, "meterplex-usage-aggregator")
+	var dying sync.WaitGroup
+	ready := make(chan rebuild, 1)
+	dying.Go(func() { d.doorDies(failed[:3], ready) })
+	dying.Go(func() { d.relayDies() })
+	dying.Go(func() { consumerDies(d.validator, "meterplex-usage-validator") })
+	dying.Go(func() { consumerDies(d.aggregator, "meterplex-usage-aggregator") })
+	dying.Go(func() { consumerDies(d.letters, "meterplex-dead-letter-handler") })
+	dying.Go(func() { d.commandsDie(failed[3:]) })
+	dying.Go(func() { d.projectorDies(ready) })
+	dying.Wait()
+	l.stop()
+	d.taken()
+	d.settle(d.api.instance, d.tenants...)
+	reached := 0
+	for _, m := range []*mortal{d.api, d.relay, d.validator, d.aggregator, d.letters, d.commands, d.projector} {
+		reached += m.reached
+	}
+	t.Logf("%d deaths", reached)
+	if l.lost() == 0 {
+		t.Error("no request was under way at a death")
+	}
+	d.drain()
+	d.sameUsage(1, 2)
+	d.retried(failed)
+	d.finish()
+}
+
+// rejections makes dead letters: usage that was accepted by an instance that did not
+// know yet that the subscription had ended.
+func (d *deaths) rejections(n int) (letters []deadLetter) {
+	d.t.Helper()
+	x := d.tenants[0]
+	for range n {
+		d.acceptThenReject(d.api.instance, d.commands.instance, x)
+	}
+	within(d.t, time.Minute, "the rejections are dead letters", func(context.Context) (bool, string) {
+		var page struct{ Data []deadLetter }
+		d.ask(d.operator, http.MethodGet, d.api.instance, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
+		letters = page.Data
+		return len(letters) == n, fmt.Sprintf("%+v", letters)
+	})
+	return letters
+}
+
+// retried: each retry that was asked for counted once.
+func (d *deaths) retried(letters []deadLetter) {
+	d.t.Helper()
+	for _, l := range letters {
+		n := d.count(`SELECT count(*) FROM event_log_rows l WHERE subject = 6 AND l.payload ->> 'deadLetterId' = $1`, l.ID)
+		resolved := d.count(`SELECT count(*) FROM dead_letter_events WHERE generation = 1 AND id = $1 AND status = 'RESOLVED'`, l.ID)
+		if n != 1 || resolved != 1 {
+			d.t.Errorf("dead letter %s was retried %d times, resolved %d", l.ID, n, resolved)
+		}
+	}
+}
+
+// large is a submission that goes by its partition's own writer, in several pieces.
+func (d *deaths) large(n int) func() {
+	x := d.tenants[1]
+	c := &client{w: d.world, tenant: x, to: d.api.url}
+	return func() {
+		if c.send(d.t.Context(), events(fmt.Sprint("large", n), 900, "api_calls")) == nil {
+			d.t.Error("a large batch was never answered")
+		}
+	}
+}
+
+func (d *deaths) retry(l deadLetter) func() {
+	return func() {
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "mended"}, http.StatusAccepted)
+	}
+}
+
+// doorDies kills what takes requests.
+func (d *deaths) doorDies(failed []deadLetter, ready <-chan rebuild) {
+	for _, place := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT", "ingest: before the answer"} {
+		d.api.dies(place, 2, nil)
+	}
+	for n, place := range []string{"large: before the transaction", "large: heads locked", "large: between two pieces of the COPY", "large: before COMMIT", "large: after COMMIT"} {
+		d.api.dies(place, 1, d.large(n))
+	}
+	d.api.dies("change 13: before COMMIT", 1, d.retry(failed[0]))
+	d.api.dies("change 13: after COMMIT", 1, d.retry(failed[1]))
+	d.retry(failed[2])()
+	rewind := func() {
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays/rewind", object{"to": "start", "reason": "test"}, http.StatusAccepted)
+	}
+	d.api.dies("change 52: before COMMIT", 1, rewind)
+	d.api.dies("change 52: after COMMIT", 1, rewind)
+	r, ok := <-ready
+	if !ok {
+		return
+	}
+	promote := func() {
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/promote", object{"reason": "test"}, http.StatusAccepted)
+	}
+	d.api.dies("change 42: before COMMIT", 1, promote)
+	d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/rollback", object{"reason": "again"}, http.StatusAccepted)
+	d.api.dies("change 42: after COMMIT", 1, promote)
+}
+
+func (d *deaths) relayDies() {
+	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor", "relay: after the cursor"} {
+		d.relay.dies(place, 2, nil)
+	}
+	d.relay.dies("replay: between the broker's ack and the cursor", 1, func() {
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "test"}, http.StatusAccepted)
+	})
+	// What a dead process holds of a replay is let go after two minutes: nobody waits for it.
+	if _, err := d.sql.Exec(d.t.Context(), `UPDATE replay_units SET lease_until = '-infinity'`); err != nil {
+		d.t.Error(err)
+	}
+}
+
+func consumerDies(m *mortal, group string) {
+	m.dies(group+": before COMMIT", 1, nil)
+	m.dies(group+": between COMMIT and ack", 1, nil)
+	if group == "meterplex-usage-validator" {
+		m.dies("rewind: the offsets are moved, nobody knows", 1, func() {
+			api := m.w.instances[0]
+			m.w.insist(m.w.operator, http.MethodPost, api, "/api/v1/replays/rewind", object{"consumer": group, "to": "start", "reason": "test"}, http.StatusAccepted)
+		})
+	}
+}
+
+// commandsDie kills what executes commands and takes usage that comes as messages.
+func (d *deaths) commandsDie(failed []deadLetter) {
+	message := func() { d.source.batch(d.tenants[2]) }
+	d.commands.dies("usage.commands: before the transaction", 1, message)
+	d.commands.dies("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
+	d.commands.dies("usage.commands: between COMMIT and ack", 1, message)
+	d.commands.dies("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
+}
+
+// projectorDies kills what rebuilds, and hands the rebuild on when it is ready.
+func (d *deaths) projectorDies(ready chan<- rebuild) {
+	defer close(ready)
+	d.projector.dies("meterplex-entitlement-reads: before COMMIT", 2, nil)
+	d.projector.dies("meterplex-entitlement-reads: between COMMIT and ack", 2, nil)
+	start := func() {
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "test", "workers": 2}, http.StatusAccepted)
+	}
+	for _, place := range []string{
+		"rebuild: a chunk, before COMMIT", "rebuild: a chunk, after COMMIT", "rebuild: the last chunk, before COMMIT", "rebuild: ready, before COMMIT", "rebuild: ready, after COMMIT",
+	} {
+		if !d.projector.dies(place, 1, start) {
+			return
+		}
+		start = nil
+	}
+	var r rebuild
+	if err := d.sql.QueryRow(d.t.Context(), `SELECT id::text, generation FROM projection_rebuilds WHERE state = 'READY'`).Scan(&r.ID, &r.Generation); err != nil {
+		d.t.Error(err)
+		return
+	}
+	ready <- r
+}

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// wire is a network between two parts of the system, which can be bad.
+type wire struct {
+	*toxiproxy.Proxy
+	t      testing.TB
+	behind string // the proxy's own address
+	before net.Listener
+	bytes  atomic.Int64 // that came to it, from either side
+	ends   sync.WaitGroup
+}
+
+func newWire(t testing.TB, name, to string) *wire {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	x := &wire{Proxy: toxiproxy.NewProxy(server, name, "127.0.0.1:0", to), t: t}
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	x.behind = x.Listen
+	var err error
+	if x.before, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	x.ends.Go(x.accept)
+	t.Cleanup(func() {
+		_ = x.before.Close()
+		x.Stop()
+		x.ends.Wait()
+	})
+	return x
+}
+
+// address is where to connect to.
+func (x *wire) address() string { return x.before.Addr().String() }
+
+// accept counts what comes before the proxy does anything to it.
+func (x *wire) accept() {
+	for {
+		in, err := x.before.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", x.behind)
+		if err != nil {
+			x.bytes.Add(1) // it was cut, and somebody saw that
+			_ = in.Close()
+			continue
+		}
+		pass := func(to, from net.Conn) {
+			defer to.Close()
+			defer from.Close()
+			buffer := make([]byte, 64<<10)
+			for {
+				n, err := from.Read(buffer)
+				if n > 0 {
+					x.bytes.Add(int64(n))
+					_, _ = to.Write(buffer[:n])
+				}
+				if err != nil {
+					return
+				}
+			}
+		}
+		x.ends.Go(func() { pass(out, in) })
+		x.ends.Go(func() { pass(in, out) })
+	}
+}
+
+// bad is a fault of a network: how it begins and ends.
+type bad struct {
+	name     string
+	lasts    time.Duration
+	toxics   []string // JSON
+	cut      bool
+	bothWays bool
+}
+
+// faultsOfNetworks: a network that is cut refuses connections; one that is half open
+// takes everything and carries nothing.
+func faultsOfNetworks() []bad {
+	return []bad{
+		{name: "cut", lasts: time.Second, cut: true},
+		{name: "half open", lasts: 4 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}, bothWays: true},
+		{name: "no answers", lasts: 3 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}},
+		{name: "one byte at a time", lasts: time.Second, toxics: []string{`{"name":"%s","type":"slicer","stream":"%s","attributes":{"average_size":1,"delay":10}}`}, bothWays: true},
+		{name: "late", lasts: time.Second, toxics: []string{`{"name":"%s","type":"latency","stream":"%s","attributes":{"latency":100,"jitter":90}}`}, bothWays: true},
+	}
+}
+
+// metTime is how long a fault lasts at most until somebody meets it.
+const metTime = 15 * time.Second
+
+// met waits for a fault's time, and until something has come to the wire meanwhile:
+// who waits after another fault comes back in seconds.
+func (x *wire) met(f bad, before int64) (met bool) {
+	time.Sleep(f.lasts)
+	for end := time.Now().Add(metTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		met = x.bytes.Load() > before
+	}
+	return met
+}
+
+// suffer lets a fault begin and end, and says whether anything met it.
+func (x *wire) suffer(f bad) bool {
+	before := x.bytes.Load()
+	if f.cut {
+		x.Stop()
+		before = x.bytes.Load()
+		defer func() {
+			if err := x.Start(); err != nil {
+				x.t.Error(err)
+			}
+		}()
+		return x.met(f, before)
+	}
+	ways := []string{"downstream"}
+	if f.bothWays {
+		ways = append(ways, "upstream")
+	}
+	var names []string
+	for _, toxic := range f.toxics {
+		for _, way := range ways {
+			name := f.name + " " + way
+			if _, err := x.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxic, name, way))); err != nil {
+				x.t.Error(err)
+			}
+			names = append(names, name)
+		}
+	}
+	met := x.met(f, before)
+	for _, name := range names {
+		if err := x.Toxics.RemoveToxic(context.Background(), name); err != nil {
+			x.t.Error(err)
+		}
+	}
+	return met
+}
+
+// P1, P2: the network between each two parts is cut, half open, carries one byte at a
+// time, and late. What was promised meanwhile is there, once; all goes on by itself.
+func TestP2_NetworksThatFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	broker := localtest.Kafka(t).Brokers()[0]
+	at, err := url.Parse(w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database := at.Host
+	wires := map[string]*wire{}
+	through := func(name, roles string) *instance {
+		toBroker, toDatabase := newWire(t, name+" and broker", broker), newWire(t, name+" and database", database)
+		wires[toBroker.Name], wires[toDatabase.Name] = toBroker, toDatabase
+		by := *at
+		by.Host = toDatabase.address()
+		i := w.prepare(roles, "DATABASE_URL="+by.String(), "METERPLEX_FAULT_BROKER="+toBroker.address())
+		i.build = faulty
+		i.start()
+		return i
+	}
+	front := through("front", "api,relay")
+	back := through("consumers", "validator,aggregator,deadletter,commands,projector")
+	w.catalogue(front)
+	tenants := w.join(front, 2)
+	l := w.drive(tenants, 1, calm(), func(int) string { return front.url() })
+	w.drainedFor(front, "meterplex-usage-aggregator")
+	var failing sync.WaitGroup
+	for name, x := range wires {
+		failing.Go(func() {
+			for _, f := range faultsOfNetworks() {
+				if !x.suffer(f) {
+					t.Errorf("nothing met the network of %s while it was %s", name, f.name)
+				}
+				time.Sleep(500 * time.Millisecond)
+			}
+		})
+	}
+	failing.Wait()
+	for _, i := range []*instance{front, back} {
+		if !i.alive() {
+			t.Errorf("%s ended with its network:\n%s", i.name, i.lastLines(30))
+		}
+	}
+	l.more(100)
+	l.stop()
+	w.settle(front, tenants...)
+	t.Logf("%d requests were not answered, or with 503", l.lost())
+	w.noneWithheld()
+	w.finish()
+}

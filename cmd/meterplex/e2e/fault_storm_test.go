@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// P2: members of the groups come, go and are killed again and again, while one is
+// frozen for longer than its session and then goes on as if it still had what it had.
+func TestP2_RebalanceStormWithAZombie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const consuming = "validator,aggregator,deadletter"
+	a := w.serve("")
+	w.catalogue(a)
+	tenants := w.join(a, 3)
+	zombie := w.serve(consuming)
+	l := w.drive(tenants, 1, calm(), func(int) string { return a.url() })
+	l.more(100)
+	within(t, time.Minute, "the one that will be frozen has partitions", func(ctx context.Context) (bool, string) {
+		n := w.members(ctx)
+		return n == 3*2+1, fmt.Sprint(n)
+	})
+	zombie.signal(syscall.SIGSTOP)
+	frozen := time.Now()
+	var storm sync.WaitGroup
+	for n := range 2 {
+		i := w.prepare(consuming)
+		storm.Go(func() {
+			for round := range 4 {
+				if err := i.tryStart(); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Duration(300+700*n) * time.Millisecond)
+				if (round+n)%2 == 0 {
+					i.kill()
+				} else {
+					i.stop()
+				}
+			}
+		})
+	}
+	storm.Wait()
+	within(t, time.Minute, "the frozen one's session has ended", func(ctx context.Context) (bool, string) {
+		n := w.members(ctx)
+		return time.Since(frozen) > 10*time.Second && n == len(groups()), fmt.Sprint(n)
+	})
+	l.more(100)
+	zombie.signal(syscall.SIGCONT)
+	w.membersAreOf(3*2 + 1)
+	l.more(100)
+	l.stop()
+	w.settle(a, tenants...)
+	w.noneWithheld()
+	w.finish()
+}
+
+// membersAreOf waits until all groups together have so many members.
+func (w *world) membersAreOf(all int) {
+	w.t.Helper()
+	within(w.t, time.Minute, "the groups have all their members", func(ctx context.Context) (bool, string) {
+		n := w.members(ctx)
+		return n == all, fmt.Sprint(n)
+	})
+}
