@@ -21,8 +21,8 @@ test: lint ## Run every test, against a real PostgreSQL and a real Kafka
 	$(GO) test -p 2 -timeout 14m ./...
 
 .PHONY: race
-race: ## Run every test under the race detector
-	$(GO) test -race -p 2 -timeout 40m ./...
+race: ## Run every test under the race detector, against a service built with it
+	$(GO) test -race -p 2 -timeout 90m ./...
 
 .PHONY: lint
 lint: ## Check form and known faults: gofmt, go vet, staticcheck
@@ -31,9 +31,9 @@ lint: ## Check form and known faults: gofmt, go vet, staticcheck
 	$(GO) tool staticcheck ./...
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZTIME (20s)
+fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
-	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x || exit 1; done; done
+	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x -parallel $${FUZZPARALLEL:-1} || exit 1; done; done
 
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation

@@ -114,7 +114,7 @@ func parseGroupCursor(s string) (count *int64, fingerprint string, err error) {
 	}
 	size, fingerprint, ok := strings.Cut(s, "/")
 	n, err := strconv.ParseInt(size, 10, 64)
-	if !ok || err != nil {
+	if !ok || err != nil || !storable(fingerprint) {
 		return nil, "", ErrCursorInvalid
 	}
 	return &n, fingerprint, nil

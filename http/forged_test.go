@@ -1,0 +1,85 @@
+package http_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// A cursor is no secret: whoever reads this can write one to any place. It is then
+// answered, or refused as a cursor or position; the database never stumbles over it.
+func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	p := w.party("Acme")
+	for n := range 5 {
+		w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, batch(event(fmt.Sprint("f", n), nil), event(fmt.Sprint("g", n), map[string]any{"feature": "storage"}))})
+	}
+	w.fold()
+	head := w.want(200, call{"GET", "/api/v1/usage/aggregates", p.key, nil, nil})["asOfPosition"].(string)
+	partition, _, _ := strings.Cut(head, "-")
+	month := time.Now().UTC().Format("2006-01")
+	lists := map[string][]string{
+		"/usage/aggregates?":                     {"aggregates", p.id, "", "", "", ""},
+		"/usage/aggregates?asOfPosition=" + head: {"aggregates", p.id, "", "", head, ""},
+		"/usage/events?":                         {"usage events", p.id, "", "", "", ""},
+		"/usage/aggregates/explain?feature=api_calls&periodKey=" + month: {"explain", p.id, "api_calls", month, "", "", ""},
+		"/usage/conflicts?":                         {"conflicts", p.id},
+		"/events?":                                  {"events", p.id, "", "", "", "", "", ""},
+		"/dead-letters?operator=":                   {"dead letters", "", "", "", "", "", "", "", "", "", ""},
+		"/dead-letters/groups?operator=":            {"dead letter groups", "", "", "", "", "", "", "", "", "", ""},
+		"/rebuilds?operator=":                       {"rebuilds"},
+		"/plans?operator=":                          {"plans"},
+		"/features?operator=":                       {"features"},
+		"/tenants?operator=":                        {"tenants"},
+		"/tenants/" + p.id + "/api-keys?operator=":  {"keys", p.id},
+		"/tenants/" + p.id + "/subscriptions?opera": {"subscriptions", p.id},
+	}
+	answered, refused := map[string]int{}, map[string]int{}
+	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x", "", "1e3"}
+	words := append([]string{"calls", "api_calls", "2026-05", "lifetime", "é\u202e", "'", "\x7f", p.id, p.subscription, "live", "then", partition + "-1", head, "{" + p.id + "}"}, numbers...)
+	rapid.Check(t, func(rt *rapid.T) {
+		// N is a number, W a word, U an id, P a position.
+		var after strings.Builder
+		for _, c := range rapid.SampledFrom([]string{"N|W|W|U", "N|N|W|W|U", "live|N|N|N|N|N", "then|N|N|N|N|N", "U", "U|W|W|U", "N/W", "N", "P", "P,P", "W", "W|W/W"}).Draw(rt, "shape") {
+			from := map[rune][]string{'N': numbers, 'W': words, 'U': {p.id, p.subscription, "{" + p.id + "}"}, 'P': {head, partition + "-1", "0-9223372036854775807", "31-0"}}[c]
+			if from == nil {
+				after.WriteRune(c)
+				continue
+			}
+			after.WriteString(rapid.SampledFrom(from).Draw(rt, "part"))
+		}
+		generation := rapid.SampledFrom([]int{0, 1, -1, 1 << 31, 1 << 62}).Draw(rt, "generation")
+		for path, list := range lists {
+			key := p.key
+			path, rest, _ := strings.Cut(path, "?")
+			if strings.HasPrefix(rest, "opera") {
+				key, rest = bootstrap, ""
+			}
+			a := w.do(call{"GET", "/api/v1" + path + "?limit=2&" + strings.TrimSuffix(rest+"&", "&") + "&cursor=" + url.QueryEscape(http.ForgeCursor(generation, after.String(), list...)), key, nil, nil})
+			switch {
+			case a.status == 200:
+				answered[path]++
+			case a.status == 400:
+				refused[path]++
+				code := "cursor_invalid"
+				if strings.Contains(string(a.body), `"position_invalid"`) {
+					code = "position_invalid" // of the log, that the place names
+				}
+				w.refused(a, 400, code)
+			default:
+				rt.Fatalf("%s after %q of %d: %d %s", path, after.String(), generation, a.status, a.body)
+			}
+		}
+	})
+	if answered["/usage/aggregates"]+answered["/dead-letters"]+answered["/rebuilds"]+answered["/events"] == 0 {
+		t.Error("no forged cursor was read: the lists are others")
+	}
+	t.Logf("answered %v\nrefused %v", answered, refused)
+}

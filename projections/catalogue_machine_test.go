@@ -1,0 +1,172 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// shelf is a tenant whose plans and subscriptions change, and the model: what is
+// granted from which position on.
+type shelf struct {
+	*scene
+	catalogue *commands.Catalogue
+	tenant    uuid.UUID
+	plans     map[string]map[string]int64 // limits by feature
+	subs      []*domain.Subscription
+	since     []granted // in the order of positions
+}
+
+type granted struct {
+	at     int64
+	limits map[string]int64 // nil: no subscription is in force
+}
+
+var shelfFeatures = []string{"shelf_a", "shelf_b", "shelf_c"}
+
+func newShelf(s *scene, rt *rapid.T) *shelf {
+	m := &shelf{scene: s, plans: map[string]map[string]int64{}, since: []granted{{0, nil}},
+		catalogue: &commands.Catalogue{Store: s.log, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { return b }}}
+	for _, key := range shelfFeatures {
+		_, _, err := m.catalogue.PutFeature(context.Background(), operatorKey, domain.Feature{LookupKey: key, Name: key, Type: domain.FeatureQuota})
+		m.must(err)
+	}
+	tenant, err := m.catalogue.CreateTenant(context.Background(), operatorKey, commands.Once{}, commands.CreateTenant{Name: "Acme", Class: "small"})
+	m.must(err)
+	m.tenant = tenant.ID
+	m.putPlan(rt)
+	return m
+}
+
+// putPlan changes a plan, which no subscription has until it is applied.
+func (m *shelf) putPlan(rt *rapid.T) {
+	key := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "plan")
+	limits := map[string]int64{}
+	plan := domain.Plan{Key: key, Name: key}
+	for _, f := range rapid.SliceOfDistinct(rapid.SampledFrom(shelfFeatures), rapid.ID).Draw(rt, "features") {
+		limit := rapid.Int64Range(0, 1<<53-1).Draw(rt, "limit")
+		limits[f] = limit
+		plan.Entitlements = append(plan.Entitlements, domain.Entitlement{Feature: f, Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly})
+	}
+	_, _, err := m.catalogue.PutPlan(context.Background(), operatorKey, plan)
+	m.must(err)
+	m.plans[key] = limits
+}
+
+func (m *shelf) plan(rt *rapid.T) string {
+	key := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "plan")
+	if m.plans[key] == nil {
+		rt.Skip("no such plan")
+	}
+	return key
+}
+
+// took notes what a change has granted, at the head that it moved.
+func (m *shelf) took(s domain.Subscription, before *domain.Subscription) {
+	if !s.AcceptsUsage() && !before.AcceptsUsage() {
+		return
+	}
+	var limits map[string]int64
+	if s.AcceptsUsage() {
+		limits = map[string]int64{}
+		for _, g := range s.Entitlements {
+			limits[g.Feature] = *g.Limit
+		}
+	}
+	m.since = append(m.since, granted{m.head(m.tenant).Number, limits})
+}
+
+func (m *shelf) begin(rt *rapid.T) {
+	key := m.plan(rt)
+	s, err := m.catalogue.CreateSubscription(context.Background(), operatorKey, commands.Once{}, m.tenant,
+		commands.CreateSubscription{Plan: key, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "PAST_DUE"}).Draw(rt, "status")})
+	if no := (*domain.Error)(nil); errors.As(err, &no) && no.Code == "subscription_exists" {
+		return
+	}
+	m.must(err)
+	if got := limitsOf(s); !maps.Equal(got, m.plans[key]) {
+		rt.Fatalf("the snapshot of %v is %v", m.plans[key], got)
+	}
+	m.subs = append(m.subs, &s)
+	m.took(s, nil)
+}
+
+func limitsOf(s domain.Subscription) map[string]int64 {
+	limits := map[string]int64{}
+	for _, g := range s.Entitlements {
+		limits[g.Feature] = *g.Limit
+	}
+	return limits
+}
+
+func (m *shelf) change(rt *rapid.T) {
+	if len(m.subs) == 0 {
+		rt.Skip("no subscription")
+	}
+	sub := m.subs[rapid.IntRange(0, len(m.subs)-1).Draw(rt, "subscription")]
+	var in commands.ChangeSubscription
+	if rapid.Bool().Draw(rt, "the plan") {
+		key := m.plan(rt)
+		in.Plan = &key
+	} else {
+		status := rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "PAST_DUE", "CANCELLED", "EXPIRED"}).Draw(rt, "status")
+		in.Status = &status
+	}
+	s, err := m.catalogue.ChangeSubscription(context.Background(), operatorKey, m.tenant, sub.ID, in)
+	if no := (*domain.Error)(nil); errors.As(err, &no) && no.Code == "subscription_exists" {
+		return
+	}
+	m.must(err)
+	m.took(s, sub)
+	*sub = s
+}
+
+func (m *shelf) fold(*rapid.T) { m.drain(m.entitling) }
+
+// check holds each answer against what was granted at the position that it is true at.
+func (m *shelf) check(rt *rapid.T) {
+	for _, reads := range []*projections.Reads{m.reads, m.cached} {
+		if reads.Grants != nil {
+			m.must(reads.Grants.Confirm(context.Background()))
+		}
+		for _, f := range shelfFeatures {
+			got, err := reads.Check(context.Background(), tenantEyes(m.tenant), m.tenant, f, 1, projections.Wait{})
+			m.must(err)
+			var limits map[string]int64
+			for _, g := range m.since {
+				if g.at <= got.AsOf.Number {
+					limits = g.limits
+				}
+			}
+			limit, entitled := limits[f]
+			switch {
+			case entitled && (got.Limit == nil || *got.Limit != limit || got.Allowed != (limit >= 1)),
+				!entitled && (got.Allowed || got.Limit != nil):
+				rt.Fatalf("%s at %s: %+v, and granted is %v", f, got.AsOf, got, limits)
+			}
+		}
+	}
+}
+
+// Whatever becomes of plans and subscriptions, and however far that is folded, a
+// check says what was granted at the position that it names.
+func TestChecksAnswerAsOfTheirPosition(t *testing.T) {
+	s := newScene(t)
+	s.now = time.Now()
+	fewChecks(t, 6)
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newShelf(s, rt)
+		rt.Repeat(map[string]func(*rapid.T){"put a plan": m.putPlan, "subscribe": m.begin, "change": m.change, "change it again": m.change, "fold": m.fold, "": m.check})
+		m.fold(rt)
+		m.check(rt)
+	})
+}

@@ -1,0 +1,46 @@
+package projections_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/projections"
+)
+
+// awkwardPlaces are places in lists and in the log, and what is none.
+func awkwardPlaces() []string {
+	const id = "01900000-0000-7000-8000-00000000000a"
+	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc", "5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
+		"1|2026-05|calls|" + id, "1|2|2026-05|calls|" + id, "live|1|2|3|4|5", "then|1|2|3|-99999999999999999999999999|5", "live|1|2|3|0x10|5", "usage/e1", "usage/", "usage/a\x00", "feature/\xff", "tenant/" + id,
+		"meterplex.usage", "meterplex.usage.", ".", "a|b|c|d|e|f", strings.Repeat("1-1,", 40)}
+}
+
+// FuzzPlaces: a place in a list or in the log that is taken is one that the database
+// can be asked about; any other is refused as what it is.
+func FuzzPlaces(f *testing.F) {
+	for _, s := range awkwardPlaces() {
+		f.Add(s)
+	}
+	places := projections.Places()
+	f.Fuzz(func(t *testing.T, s string) {
+		for name, take := range places {
+			switch err := take(s); {
+			case err == nil && (!utf8.ValidString(s) || strings.ContainsRune(s, 0)):
+				t.Fatalf("%s takes %q", name, s)
+			case err != nil && !errors.Is(err, projections.ErrCursorInvalid) && !errors.Is(err, projections.ErrPositionInvalid) && !errors.Is(err, projections.ErrStreamInvalid) &&
+				!errors.Is(err, projections.ErrNotFound) && !errors.Is(err, projections.ErrSubjectUnknown):
+				t.Fatalf("%s: %q: %v", name, s, err)
+			}
+		}
+		if f, err := projections.ParseFrontier(s); err == nil {
+			if again, err := projections.ParseFrontier(f.String()); err != nil || again != f {
+				t.Fatalf("%q is %s, and that is %s, %v", s, f, again, err)
+			}
+		}
+		if st, err := projections.ParseStream(s); err == nil && st.Kind+"/"+st.ID != s {
+			t.Fatalf("%q is %+v", s, st)
+		}
+	})
+}
