@@ -37,7 +37,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation
-	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceIsAsItsDescriptionSays -count=1 -timeout 60m -v
+	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceIsAsItsDescriptionSays -count=1 -timeout 70m -v
 
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md

@@ -19,7 +19,7 @@ import (
 const (
 	maxStreams = 64                     // at the same time, of one instance
 	tailEvery  = 100 * time.Millisecond // how late at most an event is seen
-	checkEvery = time.Second            // how long a revoked key goes on
+	checkEvery = tailEvery              // how long a key that is known to be revoked goes on
 )
 
 const mediaNDJSON = "application/x-ndjson"

@@ -284,6 +284,11 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 		if strings.Contains(route.Path, "{eventId}") {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
+		for _, p := range parameter.FindAllString(route.Path, -1) {
+			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}"}, p) { // a feature is nobody's
+				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
+			}
+		}
 		if strings.Contains(route.Path, "{event}") {
 			ids["event"] = [2]string{c.path, strings.Replace(c.path, m.ids["event"], nobody, 1)}
 		}

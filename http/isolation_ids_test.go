@@ -1,0 +1,69 @@
+package http_test
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// TestP9_IDsBelongToTheirTenant names one tenant and what is another's, on every route
+// whose path or query can: it is as if that was not. A parameter that names something
+// in a new way fails until it stands here.
+func TestP9_IDsBelongToTheirTenant(t *testing.T) {
+	m := newMatrix(t)
+	_, spare := m.key(m.b.id, nil, "usage:read")
+	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription} // B's
+	own := []string{"tenantId", "eventId", "event", "feature"}                  // asked for by TestP9_AnothersIsAsIfItWasNot
+	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId"}
+	doc, before, cases := m.describedRoutes(), m.stored(), 0
+	for _, route := range http.Routes() {
+		c, _ := m.sample(route)
+		if c.key = m.allowed(route); route.Who == http.Public {
+			continue
+		}
+		if route.Who == http.Either {
+			c.key = m.a.key
+		}
+		ask := func(name, theirs, none string) {
+			t.Helper()
+			a, b := c, c
+			a.path, b.path = theirs, none
+			got, want := m.do(a), m.do(b)
+			if got.status != want.status || leveled(got.body) != leveled(want.body) || strings.Contains(route.Path, "{"+name+"}") && got.status != 404 {
+				t.Errorf("%s %s by %s: another's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
+			}
+			cases++
+		}
+		for _, p := range parameter.FindAllString(route.Path, -1) {
+			name := strings.Trim(p, "{}")
+			id, known := of[name]
+			if !known && !slices.Contains(own, name) && !slices.Contains(platforms, name) {
+				t.Errorf("%s %s: whose is a %s?", route.Method, route.Path, name)
+			}
+			if !known {
+				continue
+			}
+			mine := m.ids[name]
+			if strings.Contains(route.Path, "operator-keys") { // a tenant's key is no operator's
+				mine = m.ids["operator keyId"]
+			}
+			ask(name, strings.Replace(c.path, url.PathEscape(mine), id, 1), strings.Replace(c.path, url.PathEscape(mine), newID().String(), 1))
+		}
+		for _, p := range doc.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
+			if id, known := of[p.Name]; known && p.In == "query" && route.Who != http.Operator {
+				ask(p.Name, with(c.path, p.Name+"="+id), with(c.path, p.Name+"="+newID().String()))
+			} else if p.In == "query" && strings.HasSuffix(p.Name, "Id") && !known && !slices.Contains([]string{"tenantId", "correlationId"}, p.Name) {
+				t.Errorf("%s %s: whose is a %s?", route.Method, route.Path, p.Name)
+			}
+		}
+	}
+	if after := m.stored(); after != before {
+		t.Errorf("%d events were stored", after-before)
+	}
+	if cases < 7 {
+		t.Errorf("only %d cases", cases)
+	}
+}

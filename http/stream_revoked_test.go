@@ -1,0 +1,92 @@
+package http_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// TestP9_AStreamOfAnotherInstanceEndsWithinASecond revokes a key that another instance
+// streams for. What is recorded a second later is not told any more; and nothing goes
+// on where the key's tenant is suspended.
+func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	other := *w
+	other.grants = projections.NewGrantCache(w.pool, w.pool)
+	var err error
+	other.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
+	w.must(err)
+	t.Cleanup(other.log.Close)
+	other.serve(other.server())
+	tenant := "/api/v1/tenants/" + a.id
+	for round, end := range []func(id string){
+		func(id string) { w.want(204, call{method: "DELETE", path: tenant + "/api-keys/" + id, key: bootstrap}) },
+		func(string) { w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"SUSPENDED"}`}) },
+		func(id string) {
+			w.want(201, call{"POST", tenant + "/api-keys/" + id + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`})
+		},
+	} {
+		w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"ACTIVE"}`})
+		key, id := w.key(a.id, nil, "events:read")
+		w.eventually(&other, key)
+		l := other.listen(t.Context(), key, "", "")
+		w.ingest(a, batch(event(fmt.Sprint("before-", round), nil)))
+		if _, ok := l.next(); !ok {
+			t.Fatal("the stream ended before its key")
+		}
+		// Who asks meanwhile keeps what is known of the key fresh, as it was.
+		asking, stop := context.WithCancel(t.Context())
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			for ; asking.Err() == nil; time.Sleep(20 * time.Millisecond) {
+				other.do(call{method: "GET", path: "/api/v1/events?limit=1", key: key})
+			}
+		}()
+		time.Sleep(250*time.Millisecond + time.Duration(round)*200*time.Millisecond)
+		began := time.Now()
+		end(id)
+		ended := make(chan time.Duration, 1)
+		go func() {
+			for {
+				if _, ok := l.next(); !ok {
+					ended <- time.Since(began)
+					return
+				}
+			}
+		}()
+		select {
+		case took := <-ended:
+			t.Logf("round %d: ended %s after its key", round, took.Round(time.Millisecond))
+			if took > 1500*time.Millisecond { // a second, and what a busy machine takes
+				t.Errorf("round %d: the stream went on for %s", round, took)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("round %d: the stream goes on", round)
+		}
+		l.body.Close()
+		stop()
+		<-asked
+	}
+}
+
+// eventually waits until another instance takes a key.
+func (w *world) eventually(other *world, key string) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	defer cancel()
+	for other.do(call{method: "GET", path: "/api/v1/events?limit=1", key: key}).status != 200 {
+		if ctx.Err() != nil {
+			w.Fatal("the key is not taken")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
