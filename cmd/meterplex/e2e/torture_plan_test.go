@@ -124,7 +124,7 @@ func (p *plan) next() round {
 	}
 	// About as many events whatever the batches are: what counts is their variety.
 	r.mix.pause = time.Duration(r.mix.batch*r.each) * 20 * time.Millisecond
-	r.mix.pause = max(r.mix.pause, 40*time.Millisecond)
+	r.mix.pause = min(max(r.mix.pause, 40*time.Millisecond), 1500*time.Millisecond)
 	return r
 }
 
