@@ -16,14 +16,14 @@ import (
 // final settles all that is open and shows every invariant.
 func (x *torture) final() {
 	at := x.members[0].instance
-	x.report.unknown = x.doubts()
+	x.report.unknown, x.report.messages = x.doubts()
 	x.prove("messages are taken", func() string {
 		x.taken()
 		return fmt.Sprintf("%d messages", x.work.messages.Load()+x.work.poison.Load())
 	})
 	x.prove("what had no answer is settled by sending it again", func() string {
 		x.settleAll(at)
-		return fmt.Sprintf("%d events", x.report.unknown)
+		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
 	x.prove("nothing is behind", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.prove("the identity holds", func() string { x.identity(); return "" })
@@ -66,11 +66,18 @@ func (x *torture) prove(name string, f func() (figures string)) {
 	done = true
 }
 
-func (x *torture) doubts() (n int) {
+// doubts are events of which the last request had no answer; messages never have one.
+func (x *torture) doubts() (requests, messages int) {
 	for _, tenant := range x.tenants {
-		n += len(tenant.ledger.unknown())
+		for _, e := range tenant.ledger.unknown() {
+			if strings.HasPrefix(e.EventID, messagePrefix) {
+				messages++
+			} else {
+				requests++
+			}
+		}
 	}
-	return n
+	return requests, messages
 }
 
 // settleAll sends again what has no verdict, and what one instance refused while

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -42,11 +43,14 @@ type drawn struct {
 }
 
 func (d drawn) String() string {
-	whom := fmt.Sprint("instance ", d.target+1)
-	if d.all {
-		whom = "all"
+	whom := ""
+	switch {
+	case strings.Contains(d.kind.name, ":") && d.all:
+		whom = "for all instances, "
+	case strings.Contains(d.kind.name, ":") || d.kind.lanes == processes:
+		whom = fmt.Sprintf("instance %d, ", d.target+1)
 	}
-	return fmt.Sprintf("%s (%s, after %s, for %s)", d.kind.name, whom, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
+	return fmt.Sprintf("%s (%safter %s, for %s)", d.kind.name, whom, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
 }
 
 // round is what is done at once: the same for the same seed.
@@ -181,5 +185,41 @@ func kinds() []*kind {
 		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(answersVanish)},
 		{"clients go away at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
 		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
+	}
+}
+
+// The same seed draws the same rounds; every kind comes up before most come again,
+// and none beside another that spoils the same.
+func TestTorturePlanFollowsItsSeed(t *testing.T) {
+	t.Parallel()
+	a, b, other := newPlan(7, 3, true, 1), newPlan(7, 3, true, 1), newPlan(8, 3, true, 1)
+	same, seen := 0, map[string]int{}
+	for range 60 {
+		r, again := a.next(), b.next()
+		if r.String() != again.String() || r.seed != again.seed {
+			t.Fatalf("the same seed draws\n%s\nand\n%s", r, again)
+		}
+		if r.String() == other.next().String() {
+			same++
+		}
+		taken := lane(0)
+		for _, f := range r.faults {
+			if taken&f.kind.lanes != 0 || f.hold <= 0 {
+				t.Errorf("%s does not fit into %s", f, r)
+			}
+			taken |= f.kind.lanes
+			seen[f.kind.name]++
+		}
+		if len(r.faults) == 0 {
+			t.Errorf("%s has no fault", r)
+		}
+	}
+	if same > 0 {
+		t.Errorf("%d rounds of another seed are the same", same)
+	}
+	for _, k := range kinds() {
+		if n := seen[k.name]; n == 0 || k.atMost > 0 && n > k.atMost {
+			t.Errorf("%s came up %d times in 60 rounds", k.name, n)
+		}
 	}
 }

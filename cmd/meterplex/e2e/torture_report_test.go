@@ -24,7 +24,9 @@ type report struct {
 	others           float64 // the most of the machine that other programs took
 	invariants       []invariant
 	figures          string
-	unknown          int
+	unknown          int // at the end, of requests
+	messages         int // whose events nobody was answered about
+	unanswered       int // requests, in all
 	lost, doubled    int
 	goroutines       int
 	verify           string
@@ -94,8 +96,8 @@ func (r *report) write(x *torture) {
 		outcome = "FAILED"
 		x.t.Logf("SEED=%d repeats it; its logs are in %s", x.seed, x.keepLogs())
 	}
-	x.t.Logf("%s in %s of faults, %d rounds; acked %d, duplicates %d, conflicts %d, rejected %d, unknown %d (all settled), lost %d, doubled %d; %s",
-		outcome, r.tortured.Round(time.Second), len(r.rounds), x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unknown, r.lost, r.doubled, x.work)
+	x.t.Logf("%s in %s of faults, %d rounds; acked %d, duplicates %d, conflicts %d, rejected %d, %d requests without an answer, unknown at the end %d (all settled), lost %d, doubled %d; %s",
+		outcome, r.tortured.Round(time.Second), len(r.rounds), x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.lost, r.doubled, x.work)
 	path := os.Getenv("METERPLEX_TORTURE_REPORT")
 	if path == "" {
 		return
@@ -134,7 +136,7 @@ func (r *report) figuresOf(x *torture, outcome string) object {
 		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": x.versions(),
 		"started": r.start.UTC().Format(time.RFC3339), "torturedSeconds": int(r.tortured.Seconds()), "instances": len(x.members), "rounds": r.rounds,
 		"counts": object{"acked": x.total("accepted"), "duplicate": x.total("duplicate"), "conflict": x.total("conflict"), "rejected": x.total("rejected"),
-			"unknown": r.unknown, "lost": r.lost, "doubled": r.doubled},
+			"requestsWithoutAnswer": r.unanswered, "unknown": r.unknown, "unknownOfMessages": r.messages, "lost": r.lost, "doubled": r.doubled},
 		"beside": beside, "faults": kinds, "recoveryP50Ms": p50.Milliseconds(), "recoveryMaxMs": most.Milliseconds(),
 		"othersPercent": int(r.others * 100), "invariants": r.invariants, "failures": x.rec.failures,
 	}
@@ -148,10 +150,10 @@ func (r *report) page(x *torture, outcome string) string {
 	fmt.Fprintf(&b, "Commit %s, started %s, %s of faults in %d rounds, %d instances. %s. %s.\n\n", commit(), r.start.UTC().Format(time.RFC3339),
 		r.tortured.Round(time.Second), len(r.rounds), len(x.members), machineName(), x.versions())
 	if len(x.rec.failures) > 0 {
-		fmt.Fprintf(&b, "## What failed\n```\n%s\n```\n\n", strings.Join(x.rec.failures, "\n"))
+		fmt.Fprintf(&b, "## What failed\n```\n%s\n```\n\n", strings.Join(x.rec.failures[:min(len(x.rec.failures), 50)], "\n"))
 	}
-	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | **%d** | **%d** |\n\n",
-		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unknown, r.lost, r.doubled)
+	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | requests without an answer | events unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d, and %d of messages | **%d** | **%d** |\n\n",
+		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.messages, r.lost, r.doubled)
 	fmt.Fprintf(&b, "Beside it: %s.\n\n", x.work)
 	fmt.Fprintf(&b, "## Faults\nRecovery is the time from the end of a round's faults until nothing is behind the log; a round has several faults. In all: p50 %s, max %s; the limit is 30 s. Other programs took at most %.0f %% of the machine meanwhile.\n\n", p50, most, r.others*100)
 	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")

@@ -208,6 +208,7 @@ func (x *torture) round(r round) {
 	x.judge(recovery, whole, clock)
 	x.load.stop()
 	stopWork()
+	x.report.unanswered += x.load.lost()
 	for n, f := range r.faults {
 		x.report.fault(f, lacking[n], recovery)
 		if lacking[n] != "" {

@@ -299,6 +299,9 @@ func (k *work) renew(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
+// messagePrefix begins the ids of events that come as messages.
+const messagePrefix = "message-"
+
 // message sends usage as a message, now and then something that is none.
 func (k *work) message(ctx context.Context, rng *rand.Rand) {
 	x := k.x
@@ -311,7 +314,7 @@ func (k *work) message(ctx context.Context, rng *rand.Rand) {
 	tenant := x.tenants[rng.IntN(len(x.tenants))]
 	s := k.sources[tenant]
 	if s == nil {
-		s = &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 10}, name: "cmd" + tenant.id[:8] + tenant.id[24:]}
+		s = &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 10}, name: messagePrefix + tenant.id[24:]}
 		k.sources[tenant] = s
 	}
 	s.rng = rng
