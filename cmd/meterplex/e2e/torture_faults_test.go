@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // member is an instance with the proxies around it.
@@ -45,18 +46,23 @@ func onClients(m manner) func(*torture, drawn) string {
 	}
 }
 
-// spoil sets proxies to a manner for a while; something has to have passed.
+// spoil sets proxies to a manner for a while, and until something has passed.
 func (x *torture) spoil(d drawn, m manner, which func(*member) *tortureProxy) string {
-	hits := int64(0)
 	for _, at := range x.hit(d) {
 		which(at).set(m)
 	}
 	x.sleep(d.hold)
+	reached := x.soon(30*time.Second, func(context.Context) bool {
+		hits := int64(0)
+		for _, at := range x.hit(d) {
+			hits += which(at).hits.Load()
+		}
+		return hits > 0
+	})
 	for _, at := range x.hit(d) {
-		hits += which(at).hits.Load()
 		which(at).set(passes)
 	}
-	if hits == 0 {
+	if !reached {
 		return "nothing passed meanwhile"
 	}
 	return ""
@@ -253,8 +259,21 @@ func slowClients(x *torture, d drawn) string {
 // Offsets are the groups' only memory in Kafka; the log does not need them.
 func offsetsToStart(x *torture, _ drawn) string {
 	x.more(50)
+	if !x.soon(time.Minute, x.committed) {
+		return "the validator's group committed nothing"
+	}
 	x.endAll(syscall.SIGTERM)
 	return x.moved(false)
+}
+
+// committed says whether a group has an offset that can go back.
+func (x *torture) committed(ctx context.Context) bool {
+	c := x.kafka()
+	defer c.Close()
+	offsets, err := kadm.NewClient(c).FetchOffsets(ctx, x.prefix+"meterplex-usage-validator")
+	found := false
+	offsets.Each(func(o kadm.OffsetResponse) { found = found || o.At > 0 })
+	return err == nil && found
 }
 
 func offsetsToEnd(x *torture, _ drawn) string {
