@@ -205,7 +205,7 @@ func (x *torture) round(r round) {
 	x.load.cancel()
 	took, whole := x.whole()
 	recovery := took.Sub(healed)
-	x.judge(recovery, whole, clock)
+	limit := x.judge(recovery, whole, clock)
 	x.load.stop()
 	stopWork()
 	x.report.unanswered += x.load.lost()
@@ -216,7 +216,7 @@ func (x *torture) round(r round) {
 		}
 	}
 	x.rest()
-	x.report.round(r, recovery, x.rec.count()-before)
+	x.report.round(r, recovery, limit, x.rec.count()-before)
 	x.t.Logf("round %d: whole again after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
 }
 
@@ -247,14 +247,15 @@ const recoveryLimit = 30 * time.Second
 
 // judge compares a recovery with its limit. Where other programs took processors
 // meanwhile the limit grows by as much as they took: 30 s of the whole machine.
-func (x *torture) judge(recovery time.Duration, whole bool, clock machine) {
+func (x *torture) judge(recovery time.Duration, whole bool, clock machine) (limit time.Duration) {
 	others := clock.others()
-	limit := time.Duration(float64(recoveryLimit) / max(0.1, 1-others))
-	x.report.recovered(recovery, others)
+	limit = time.Duration(float64(recoveryLimit) / max(0.1, 1-others)).Round(time.Second)
+	x.report.recovered(recovery, limit, others)
 	if whole && recovery > limit {
 		x.t.Errorf("round %d: whole again only after %s; %s is the limit, with %.0f %% of the machine taken by other programs",
-			x.now.number, recovery.Round(time.Millisecond), limit.Round(time.Second), others*100)
+			x.now.number, recovery.Round(time.Millisecond), limit, others*100)
 	}
+	return limit
 }
 
 // rest looks at what has to be so whenever nothing goes on.
@@ -267,7 +268,7 @@ func (x *torture) rest() {
 }
 
 // identity: every accepted event is in exactly one place, as any instance says.
-func (x *torture) identity() {
+func (x *torture) identity() string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
 	var told struct {
@@ -277,6 +278,8 @@ func (x *torture) identity() {
 	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &told); status != http.StatusOK || !told.Holds || !told.Total.hold() {
 		x.t.Errorf("the identity does not hold: %d %s", status, body)
 	}
+	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", told.Total.Accepted, told.Total.Applied, told.Total.Rejected,
+		told.Total.Undecided+told.Total.Unapplied, told.Total.Parked)
 }
 
 // leftBehind: at rest no transaction is open for long, and no instance has gathered
