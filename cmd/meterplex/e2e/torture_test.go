@@ -152,7 +152,6 @@ func (x *torture) seedTenants() {
 }
 
 func (x *torture) more(n int) { x.load.more(n) }
-func (x *torture) acked() int { return x.load.acked() }
 
 // attempt asks whichever instance until one of them answers for good; status 0 at
 // the end of ctx. An answer of 5xx other than 503 is a fault of the service.
