@@ -26,6 +26,7 @@ func (x *torture) final() {
 		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
 	x.prove("nothing is behind", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
+	x.refill(at)
 	x.prove("the identity holds", x.identity)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
 		x.prove("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuiltTwice(at, projection) })
@@ -51,6 +52,19 @@ func (x *torture) final() {
 		return fmt.Sprintf("%d events of the log", x.count(`SELECT count(*) FROM event_log_rows`))
 	})
 	x.report.whole = true
+}
+
+// refill fills topics that were deleted by the command of the runbook: nothing may be
+// missing on them then.
+func (x *torture) refill(at *instance) {
+	if x.gone == nil {
+		return
+	}
+	x.prove("one command fills the topics that were deleted", func() string {
+		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
+		x.refilled, x.gone = true, nil
+		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
+	})
 }
 
 // prove notes whether something holds.
