@@ -75,7 +75,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 // shortTorture is how long faults go on in the usual run of tests.
-const shortTorture = 12 * time.Second
+const shortTorture = 10 * time.Second
 
 // Every promise at once: whatever fails, and whatever fails together, everything
 // that was acknowledged is there, counted once, and the service is whole again
