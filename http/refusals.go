@@ -110,6 +110,12 @@ func isOutage(err error) bool {
 	if errors.As(err, &network) {
 		return true
 	}
+	// The driver says "conn closed" of a connection that ended under a read, also of
+	// one whose COMMIT was not answered.
+	var driver interface{ SafeToRetry() bool }
+	if errors.As(err, &driver) {
+		return true
+	}
 	var state interface{ SQLState() string }
 	if !errors.As(err, &state) || len(state.SQLState()) != len("08006") {
 		return false

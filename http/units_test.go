@@ -29,6 +29,13 @@ type sqlError string
 func (e sqlError) Error() string    { return "ERROR: something (SQLSTATE " + string(e) + ")" }
 func (e sqlError) SQLState() string { return string(e) }
 
+// driverError is what pgx says where a connection is gone: neither a network's error
+// nor the server's.
+type driverError string
+
+func (e driverError) Error() string   { return string(e) }
+func (driverError) SafeToRetry() bool { return true }
+
 func TestErrorsBecomeProblems(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -47,6 +54,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{context.DeadlineExceeded, 503, "unavailable", true, true},
 		{&net.OpError{Op: "dial", Err: errors.New("refused")}, 503, "unavailable", true, true},
 		{io.ErrUnexpectedEOF, 503, "unavailable", true, true},
+		{fmt.Errorf("x: %w", driverError("conn closed")), 503, "unavailable", true, true},
 		{sqlError("57P01"), 503, "unavailable", true, true},
 		{sqlError("53300"), 503, "unavailable", true, true},
 		{sqlError("55P03"), 503, "unavailable", true, true},

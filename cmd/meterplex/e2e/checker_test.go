@@ -115,11 +115,11 @@ FROM event_log_rows l WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key
 	counted := w.sums(`SELECT r.payload ->> 'feature', sum((r.payload ->> 'amount')::numeric)::bigint, count(*)
 FROM event_log_rows r JOIN event_log_rows v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
 WHERE r.tenant_id = $1 AND r.subject = 1 GROUP BY 1`, x.id)
-	aggregated := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
+	aggregated := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) AND tenant_id = $1 GROUP BY 1`, x.id)
 	if !maps.Equal(counted, aggregated) {
 		w.t.Errorf("tenant %s: validated %v, in the aggregates %v", x.id, counted, aggregated)
 	}
-	used := w.sums(`SELECT feature, sum(used)::bigint, 0 FROM entitlement_usage WHERE generation = 1 AND tenant_id = $1 GROUP BY 1`, x.id)
+	used := w.sums(`SELECT feature, sum(used)::bigint, 0 FROM entitlement_usage WHERE generation = live_generation('entitlement_reads', tenant_id) AND tenant_id = $1 GROUP BY 1`, x.id)
 	for _, feature := range slices.Sorted(maps.Keys(counted)) {
 		if used[feature].amount != counted[feature].amount {
 			w.t.Errorf("tenant %s: %s was validated %d, entitlements say %d", x.id, feature, counted[feature].amount, used[feature].amount)
@@ -180,13 +180,13 @@ WHERE raw <= before LIMIT 10`},
 		{"verdicts are applied once", `
 SELECT format('partition %s: %s verdicts, %s applied', partition, v.n, a.n)
 FROM (SELECT partition, count(*) n FROM event_log_rows WHERE subject = 2 GROUP BY 1) v
-FULL JOIN (SELECT partition, sum(applied_count) n FROM usage_aggregates WHERE generation = 1 GROUP BY 1) a USING (partition)
+FULL JOIN (SELECT partition, sum(applied_count) n FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) GROUP BY 1) a USING (partition)
 WHERE v.n IS DISTINCT FROM a.n`},
 		{"every rejection and conflict is a dead letter", `
 SELECT format('%s of stage %s: in the log %s, as dead letter %s', id, coalesce(l.stage, d.stage), l.stage IS NOT NULL, d.stage IS NOT NULL)
 FROM (SELECT DISTINCT CASE WHEN subject IN (4, 7) THEN event_id ELSE (r.payload ->> 'deadLetterId')::uuid END id,
              CASE WHEN subject IN (4, 7) THEN 'INGESTION' ELSE 'VALIDATION' END stage FROM event_log_rows r WHERE subject IN (3, 4, 7)) l
-FULL JOIN (SELECT id, stage FROM dead_letter_events WHERE generation = 1) d USING (id)
+FULL JOIN (SELECT id, stage FROM dead_letter_events WHERE generation = live_generation('dead_letter_events', tenant_id)) d USING (id)
 WHERE l.stage IS DISTINCT FROM d.stage LIMIT 10`},
 		{"accepted = applied + rejected, counted in the head rows", `
 SELECT format('partition %s: accepted %s, validated %s, rejected %s, parked %s; rows: %s recorded or retried, %s yes, %s no',

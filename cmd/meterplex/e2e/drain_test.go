@@ -11,7 +11,7 @@ import (
 const behindSQL = `
 SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors c USING (partition))::bigint,
        (SELECT coalesce(string_agg(DISTINCT c.consumer, ' '), '') FROM consumer_checkpoints c JOIN log_heads h USING (partition)
-         WHERE c.generation = 1 AND c.position < CASE c.consumer
+         WHERE c.joined AND c.position < CASE c.consumer
            WHEN 'meterplex-usage-validator' THEN h.topic_positions[1]
            WHEN 'meterplex-usage-aggregator' THEN h.topic_positions[2]
            WHEN 'meterplex-dead-letter-handler' THEN h.topic_positions[3]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -30,6 +32,7 @@ type fate struct {
 	event
 	accepted, duplicates, conflicts, rejected int
 	doubt                                     int // times sent without an answer since the last one
+	open                                      int // times sent without an answer, ever
 	position                                  string
 }
 
@@ -41,9 +44,16 @@ type ledger struct {
 	mu    sync.Mutex
 	fates map[string][]*fate // by id; one for each payload
 	kept  int                // promised payloads
+	told  map[string]total   // what the promised payloads add up to, by feature
+	tried map[string]total   // what all payloads add up to
+	last  int64              // the greatest position that was told
+	at    string             // the same, as it was told
+	said  map[string]int     // verdicts, by status
 }
 
-func newLedger() *ledger { return &ledger{fates: map[string][]*fate{}} }
+func newLedger() *ledger {
+	return &ledger{fates: map[string][]*fate{}, told: map[string]total{}, tried: map[string]total{}, said: map[string]int{}}
+}
 
 func (l *ledger) of(e event) *fate {
 	for _, f := range l.fates[e.EventID] {
@@ -53,6 +63,7 @@ func (l *ledger) of(e event) *fate {
 	}
 	f := &fate{event: e}
 	l.fates[e.EventID] = append(l.fates[e.EventID], f)
+	l.tried[e.Feature] = l.tried[e.Feature].plus(e.Amount)
 	return f
 }
 
@@ -61,7 +72,8 @@ func (l *ledger) sending(batch []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range batch {
-		l.of(e).doubt++
+		f := l.of(e)
+		f.doubt, f.open = f.doubt+1, f.open+1
 	}
 }
 
@@ -82,15 +94,20 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		if err := f.take(v); err != nil {
 			return err
 		}
+		l.said[v.Status]++
 		if !promised && f.acked() {
 			l.kept++
+			l.told[f.Feature] = l.told[f.Feature].plus(f.Amount)
+			if n := numberOf(f.position); n > l.last {
+				l.last, l.at = n, f.position
+			}
 		}
 	}
 	return nil
 }
 
 func (f *fate) take(v verdict) error {
-	f.doubt = 0
+	f.doubt, f.open = 0, f.open-1
 	switch v.Status {
 	case "accepted":
 		f.accepted++
@@ -129,6 +146,22 @@ func (l *ledger) unknown() []event {
 	return open
 }
 
+// shaky are payloads that were refused, and of which a request had no answer: an
+// instance that slept may have had it, and another's refusal is not its last word.
+func (l *ledger) shaky() (all []event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, fates := range l.fates {
+		for _, f := range fates {
+			if f.doubt == 0 && f.open > 0 && f.rejected > 0 && !f.acked() {
+				f.open = 0
+				all = append(all, f.event)
+			}
+		}
+	}
+	return all
+}
+
 // acked is how many payloads were promised to count.
 func (l *ledger) acked() int {
 	l.mu.Lock()
@@ -154,3 +187,12 @@ func (l *ledger) sums() map[string]total {
 
 // total is a sum of amounts with the number of events.
 type total struct{ amount, events int64 }
+
+func (t total) plus(amount int64) total { return total{t.amount + amount, t.events + 1} }
+
+// numberOf is a position within its partition.
+func numberOf(position string) int64 {
+	_, text, _ := strings.Cut(position, "-")
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}

@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// final settles all that is open and shows every invariant.
+func (x *torture) final() {
+	at := x.members[0].instance
+	x.report.unknown, x.report.messages = x.doubts()
+	x.prove("messages are taken", func() string {
+		x.taken()
+		return fmt.Sprintf("%d messages", x.work.messages.Load()+x.work.poison.Load())
+	})
+	x.prove("what had no answer is settled by sending it again", func() string {
+		x.settleAll(at)
+		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
+	})
+	x.prove("nothing is behind", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
+	x.refill(at)
+	x.prove("the identity holds", x.identity)
+	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
+		x.prove("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuiltTwice(at, projection) })
+	}
+	x.prove("meterplex verify says that all of it holds", func() string { return x.verified(at) })
+	x.stopAll()
+	x.prove("what was acknowledged is in the log, once; what was refused is not", x.nothingLost)
+	x.prove("sums of the clients' ledgers, the log, the verdicts and the figures are the same", func() string {
+		sum := int64(0)
+		for _, tenant := range x.tenants {
+			x.checkSums(tenant)
+			for _, s := range tenant.ledger.sums() {
+				sum += s.amount
+			}
+		}
+		return fmt.Sprintf("%d units of %d tenants", sum, len(x.tenants))
+	})
+	for _, r := range rules() {
+		x.prove(r.name, func() string { x.checkRule(r); return "" })
+	}
+	x.prove("topics hold what the log holds, repetitions byte for byte, first occurrences in order", func() string {
+		x.checkTopics()
+		return fmt.Sprintf("%d events of the log", x.count(`SELECT count(*) FROM event_log_rows`))
+	})
+	x.report.whole = true
+}
+
+// refill fills topics that were deleted by the command of the runbook: nothing may be
+// missing on them then.
+func (x *torture) refill(at *instance) {
+	if x.gone == nil {
+		return
+	}
+	x.prove("one command fills the topics that were deleted", func() string {
+		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
+		x.refilled, x.gone = true, nil
+		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
+	})
+}
+
+// prove notes whether something holds.
+func (x *torture) prove(name string, f func() (figures string)) {
+	x.t.Helper()
+	before, start := x.rec.count(), time.Now()
+	done := false
+	defer func() {
+		x.report.proved(name, x.report.figures, done && x.rec.count() == before, time.Since(start))
+	}()
+	x.report.figures = ""
+	x.report.figures = f()
+	done = true
+}
+
+// doubts are events of which the last request had no answer; messages never have one.
+func (x *torture) doubts() (requests, messages int) {
+	for _, tenant := range x.tenants {
+		for _, e := range tenant.ledger.unknown() {
+			if strings.HasPrefix(e.EventID, messagePrefix) {
+				messages++
+			} else {
+				requests++
+			}
+		}
+	}
+	return requests, messages
+}
+
+// settleAll sends again what has no verdict, and what one instance refused while
+// another may have had it in its hands.
+func (x *torture) settleAll(at *instance) {
+	x.settle(at, x.tenants...)
+	for _, tenant := range x.tenants {
+		c := &client{w: x.world, tenant: tenant, to: at.url}
+		for open := tenant.ledger.shaky(); len(open) > 0; open = open[min(len(open), 1000):] {
+			if c.send(x.t.Context(), open[:min(len(open), 1000)]) == nil {
+				x.t.Fatalf("%d events have no verdict", len(open))
+			}
+		}
+	}
+}
+
+// dumps are what readers see ($1 is 0), or a generation, as one text.
+func dumps() map[string]string {
+	return map[string]string{
+		"usage_aggregates": `SELECT md5(coalesce(string_agg(d::text, E'\n' ORDER BY d::text COLLATE "C"), '')), count(*) FROM (
+  SELECT tenant_id, feature, period_key, subscription_id, partition, amount, event_count, applied_count, period_start, period_end, last_event_at
+  FROM usage_aggregates WHERE generation = CASE $1::int WHEN 0 THEN live_generation('usage_aggregates', tenant_id, period_key) ELSE $1 END) d`,
+		"dead_letter_events": `SELECT md5(coalesce(string_agg((to_jsonb(d) - 'generation')::text, E'\n' ORDER BY d.id), '')), count(*)
+  FROM dead_letter_events d WHERE generation = CASE $1::int WHEN 0 THEN live_generation('dead_letter_events', tenant_id) ELSE $1 END`,
+		"entitlement_reads": `SELECT md5(coalesce(string_agg(d::text, E'\n' ORDER BY d::text COLLATE "C"), '')), count(*) FROM (
+  SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
+  WHERE generation = CASE $1::int WHEN 0 THEN live_generation('entitlement_reads', tenant_id) ELSE $1 END) d`,
+	}
+}
+
+func (x *torture) rebuiltTwice(at *instance, projection string) string {
+	ctx := x.t.Context()
+	if id := x.work.rebuild.ID; id != "" { // what waits for its decision keeps others away
+		_, _ = x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/rebuilds/"+id+"/abandon", object{"reason": "the end"}, nil)
+		x.work.rebuild = rebuild{}
+	}
+	dump := func(generation int) (sum string, rows int) {
+		if err := x.sql.QueryRow(ctx, dumps()[projection], generation).Scan(&sum, &rows); err != nil {
+			x.t.Fatal(err)
+		}
+		return sum, rows
+	}
+	live, rows := dump(0)
+	for range 2 {
+		r := x.startRebuild(at, projection)
+		x.ready(at, r.ID)
+		if sum, n := dump(r.Generation); sum != live || n != rows {
+			x.t.Errorf("generation %d of %s has %d rows, %s; readers see %d, %s", r.Generation, projection, n, sum, rows, live)
+		}
+		x.ask(x.operator, http.MethodPost, at, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "the end"}, nil, http.StatusAccepted)
+	}
+	return fmt.Sprintf("%d rows, md5 %s", rows, live)
+}
+
+// verified runs the service's own checker beside the tests' one.
+func (x *torture) verified(at *instance) string {
+	path, err := binary()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(x.t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "verify")
+	cmd.SysProcAttr = childAttributes()
+	cmd.Env = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + x.operator, "HOME=" + x.t.TempDir(), "DATABASE_URL=" + x.db,
+		"KAFKA_BROKERS=" + strings.Join(localtest.Kafka(x.t).Brokers(), ","), "METERPLEX_TOPIC_PREFIX=" + x.prefix}
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		x.t.Fatal(err)
+	} else if err != nil {
+		x.t.Errorf("meterplex verify: %v\n%s", err, out)
+	}
+	x.t.Logf("meterplex verify:\n%s", out)
+	x.report.verify = string(out)
+	return fmt.Sprintf("exit code %d", cmd.ProcessState.ExitCode())
+}
+
+// stopAll ends the instances in order; nothing of them may be left.
+func (x *torture) stopAll() {
+	x.http.CloseIdleConnections()
+	x.prove("instances end in order, with exit code 0", func() string {
+		x.endAll(syscall.SIGTERM)
+		return fmt.Sprintf("%d instances", len(x.members))
+	})
+	x.prove("no session, transaction or member of a group is left behind", func() string {
+		sessions, prepared, members := 0, 0, 0
+		if !x.soon(20*time.Second, func(ctx context.Context) bool {
+			err := x.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex'),
+				(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database())`).Scan(&sessions, &prepared)
+			members = x.world.members(ctx)
+			return err == nil && sessions == 0 && prepared == 0 && members == 0
+		}) {
+			x.t.Errorf("%d sessions, %d prepared transactions and %d members of groups are left", sessions, prepared, members)
+		}
+		return fmt.Sprintf("at rest an instance had at most %d goroutines", x.report.goroutines)
+	})
+}
+
+// nothingLost compares each id ever sent with the log.
+func (x *torture) nothingLost() string {
+	if _, err := x.sql.Exec(x.t.Context(), `ANALYZE event_log_rows`); err != nil {
+		x.t.Fatal(err)
+	}
+	events := 0
+	for _, tenant := range x.tenants {
+		x.checkLog(tenant)
+		rows := x.recorded(tenant)
+		for id, fates := range tenant.ledger.fates {
+			accepted := 0
+			for _, f := range fates {
+				r, there := rows[id]
+				if f.acked() && (!there || r.feature != f.Feature || r.amount != f.Amount) {
+					x.report.lost++
+				}
+				accepted += f.accepted
+			}
+			x.report.doubled += max(0, accepted-1)
+		}
+		x.report.doubled += x.count(`SELECT count(*) - count(DISTINCT l.payload ->> 'eventId') FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, tenant.id)
+		events += tenant.ledger.acked()
+	}
+	if events == 0 {
+		x.t.Error("nothing was ever accepted: the run proves nothing")
+	}
+	return fmt.Sprintf("%d events acknowledged, %d lost, %d doubled", events, x.report.lost, x.report.doubled)
+}

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// machine is what the processors have done at a moment, in ticks: all of it, idle,
+// and for this process and all that it has started.
+type machine struct{ all, idle, ours float64 }
+
+func machineClock() (m machine) {
+	raw, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return machine{} // no Linux: others are taken to do nothing
+	}
+	line, _, _ := strings.Cut(string(raw), "\n")
+	for n, text := range strings.Fields(line) {
+		ticks, _ := strconv.ParseFloat(text, 64)
+		if n == 0 || n > 8 { // guests are in user already
+			continue
+		}
+		m.all += ticks
+		if n == 4 || n == 5 {
+			m.idle += ticks
+		}
+	}
+	m.ours = familyTicks(os.Getpid())
+	return m
+}
+
+// others is the part of the machine that other programs have taken since.
+func (m machine) others() float64 {
+	now := machineClock()
+	if all := now.all - m.all; all > 0 {
+		return max(0, (all-(now.idle-m.idle)-(now.ours-m.ours))/all)
+	}
+	return 0
+}
+
+// familyTicks adds up a process and its descendants, those that ended included:
+// their parents have inherited their time.
+func familyTicks(root int) (ticks float64) {
+	type process struct {
+		parent int
+		ticks  float64
+	}
+	all := map[int]process{}
+	names, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		// The name in parentheses may hold anything.
+		_, rest, _ := strings.Cut(string(raw), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) < 15 {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		parent, _ := strconv.Atoi(fields[1])
+		used := 0.0
+		for _, text := range fields[11:15] {
+			n, _ := strconv.ParseFloat(text, 64)
+			used += n
+		}
+		all[pid] = process{parent, used}
+	}
+	for pid, p := range all {
+		for at, steps := pid, 0; at > 1 && steps < 50; at, steps = all[at].parent, steps+1 {
+			if at == root {
+				ticks += p.ticks
+				break
+			}
+		}
+	}
+	return ticks
+}
+
+// machineName says what it ran on.
+func machineName() string {
+	name := runtime.GOOS + "/" + runtime.GOARCH
+	if raw, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, found := strings.Cut(string(raw), "model name"); found {
+			line, _, _ := strings.Cut(rest, "\n")
+			name = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
+		}
+	}
+	memory := ""
+	if raw, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if fields := strings.Fields(string(raw)); len(fields) > 1 {
+			kib, _ := strconv.Atoi(fields[1])
+			memory = fmt.Sprintf(", %d GiB", (kib+1<<19)>>20)
+		}
+	}
+	return fmt.Sprintf("%d cores of %s%s", runtime.NumCPU(), name, memory)
+}
+
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+func atHost(text, host string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	u.Host = host
+	return u.String()
+}

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	wire "encoding/binary"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// newPipeProxy stands between an instance and the broker. A broker tells its
+// clients where it is; the proxy puts itself in that place.
+func newPipeProxy(t testing.TB) *tortureProxy {
+	t.Helper()
+	kafka := localtest.Kafka(t)
+	p := newTortureProxy(t, func() string { return kafka.Brokers()[0] })
+	host, text, _ := net.SplitHostPort(p.addr())
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.codec = func() (forth, back reader) {
+		c := &brokerNames{host: host, port: int32(port), asked: map[int32][2]int16{}}
+		return c.forth, c.back
+	}
+	p.start()
+	return p
+}
+
+// brokerNames rewrites where the broker says it is.
+type brokerNames struct {
+	host string
+	port int32
+
+	mu    sync.Mutex
+	asked map[int32][2]int16 // key and version by correlation
+}
+
+const (
+	metadataKey        = 3
+	findCoordinatorKey = 10
+)
+
+func (c *brokerNames) forth(from io.Reader) ([]byte, error) {
+	frame, err := frameOf(from)
+	if err == nil && len(frame) >= 12 {
+		key, version := int16(wire.BigEndian.Uint16(frame[4:])), int16(wire.BigEndian.Uint16(frame[6:]))
+		if key == metadataKey || key == findCoordinatorKey {
+			c.mu.Lock()
+			c.asked[int32(wire.BigEndian.Uint32(frame[8:]))] = [2]int16{key, version}
+			c.mu.Unlock()
+		}
+	}
+	return frame, err
+}
+
+func (c *brokerNames) back(from io.Reader) ([]byte, error) {
+	frame, err := frameOf(from)
+	if err != nil || len(frame) < 8 {
+		return frame, err
+	}
+	correlation := int32(wire.BigEndian.Uint32(frame[4:]))
+	c.mu.Lock()
+	asked, found := c.asked[correlation]
+	delete(c.asked, correlation)
+	c.mu.Unlock()
+	if !found {
+		return frame, nil
+	}
+	return c.renamed(frame, asked[0], asked[1]), nil
+}
+
+// renamed gives the answer with the proxy in the broker's place.
+func (c *brokerNames) renamed(frame []byte, key, version int16) []byte {
+	answer := kmsg.ResponseForKey(key)
+	answer.SetVersion(version)
+	head := 8
+	if answer.IsFlexible() {
+		head++ // no tags
+	}
+	if len(frame) < head || answer.ReadFrom(frame[head:]) != nil {
+		return frame
+	}
+	switch a := answer.(type) {
+	case *kmsg.MetadataResponse:
+		for n := range a.Brokers {
+			a.Brokers[n].Host, a.Brokers[n].Port = c.host, c.port
+		}
+	case *kmsg.FindCoordinatorResponse:
+		if a.Port > 0 {
+			a.Host, a.Port = c.host, c.port
+		}
+		for n := range a.Coordinators {
+			if a.Coordinators[n].Port > 0 {
+				a.Coordinators[n].Host, a.Coordinators[n].Port = c.host, c.port
+			}
+		}
+	}
+	changed := answer.AppendTo(append(make([]byte, 0, len(frame)+64), frame[:head]...))
+	wire.BigEndian.PutUint32(changed, uint32(len(changed)-4))
+	return changed
+}
+
+// frameOf reads one message of Kafka's protocol, its length included.
+func frameOf(from io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(from, size[:]); err != nil {
+		return nil, err
+	}
+	frame := make([]byte, 4+wire.BigEndian.Uint32(size[:]))
+	copy(frame, size[:])
+	_, err := io.ReadFull(from, frame[4:])
+	return frame, err
+}

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lane is what a fault spoils. Faults of one round are in lanes of their own.
+type lane uint
+
+const (
+	processes lane = 1 << iota
+	database
+	pipe
+	clients
+	everything = processes | database | pipe | clients
+)
+
+// kind is one kind of fault. apply spoils something, holds it, and mends it again
+// but for processes, which the round revives; it returns "" where the fault was
+// reached, else why not.
+type kind struct {
+	name     string
+	lanes    lane
+	atMost   int // in a run; 0: as often as it is drawn
+	longOnly bool
+	from, to time.Duration // how long it is held
+	apply    func(x *torture, d drawn) (why string)
+}
+
+// drawn is a fault of a round.
+type drawn struct {
+	kind   *kind
+	after  time.Duration
+	hold   time.Duration
+	target int // instance; faults of processes hit another than those between them
+	all    bool
+	seed   uint64
+}
+
+func (d drawn) String() string {
+	whom := ""
+	switch {
+	case strings.Contains(d.kind.name, ":") && d.all:
+		whom = "for all instances, "
+	case strings.Contains(d.kind.name, ":") || d.kind.lanes == processes:
+		whom = fmt.Sprintf("instance %d, ", d.target+1)
+	}
+	return fmt.Sprintf("%s (%safter %s, for %s)", d.kind.name, whom, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
+}
+
+// round is what is done at once: the same for the same seed.
+type round struct {
+	number int
+	faults []drawn
+	mix    mix
+	each   int // clients of each tenant
+	seed   uint64
+}
+
+func (r round) String() string {
+	var said []string
+	for _, f := range r.faults {
+		said = append(said, f.String())
+	}
+	return fmt.Sprintf("round %d: %s; load: %d clients a tenant, batches to %d, pauses of %s, %d %% duplicates, %d %% conflicts, %d %% rejections",
+		r.number, strings.Join(said, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
+}
+
+// plan draws the rounds: each kind comes up before any comes again.
+type plan struct {
+	rng       *rand.Rand
+	kinds     []*kind
+	deck      []*kind
+	drawn     map[*kind]int
+	instances int
+	scale     float64
+	rounds    int
+}
+
+func newPlan(seed uint64, instances int, long bool, scale float64) *plan {
+	p := &plan{rng: rand.New(rand.NewPCG(seed, 8)), drawn: map[*kind]int{}, instances: instances, scale: scale}
+	for _, k := range kinds() {
+		if long || !k.longOnly {
+			p.kinds = append(p.kinds, k)
+		}
+	}
+	return p
+}
+
+func (p *plan) shuffle() {
+	more := slices.Clone(p.kinds)
+	p.rng.Shuffle(len(more), func(i, j int) { more[i], more[j] = more[j], more[i] })
+	for _, k := range more {
+		if k.atMost == 0 || p.drawn[k] < k.atMost {
+			p.drawn[k]++
+			p.deck = append(p.deck, k)
+		}
+	}
+}
+
+// next draws a round: as many faults as fit beside each other, two to four.
+func (p *plan) next() round {
+	p.rounds++
+	r := round{number: p.rounds, seed: p.rng.Uint64(), each: 1 + p.rng.IntN(3)}
+	most, taken := 2+p.rng.IntN(3), lane(0)
+	target := p.rng.IntN(p.instances)
+	if len(p.deck) < 6 {
+		p.shuffle()
+	}
+	for n := 0; n < len(p.deck) && len(r.faults) < most; {
+		k := p.deck[n]
+		if k.lanes&taken != 0 {
+			n++
+			continue
+		}
+		taken |= k.lanes
+		p.deck = slices.Delete(p.deck, n, n+1)
+		r.faults = append(r.faults, p.draw(k, target))
+	}
+	r.mix = mix{
+		duplicates: 5 + p.rng.IntN(35), conflicts: p.rng.IntN(6), rejections: p.rng.IntN(6),
+		batch: []int{1, 3, 12, 40, 150}[p.rng.IntN(5)],
+	}
+	// About as many events whatever the batches are: what counts is their variety.
+	r.mix.pause = time.Duration(r.mix.batch*r.each) * 20 * time.Millisecond
+	r.mix.pause = min(max(r.mix.pause, 40*time.Millisecond), 1500*time.Millisecond)
+	return r
+}
+
+func (p *plan) draw(k *kind, target int) drawn {
+	d := drawn{kind: k, seed: p.rng.Uint64(), all: p.rng.IntN(3) == 0, target: target}
+	if k.lanes&processes == 0 {
+		d.target = (target + 1) % p.instances
+	}
+	scaled := func(at time.Duration) time.Duration { return time.Duration(float64(at) * p.scale) }
+	d.after = time.Duration(p.rng.Int64N(int64(scaled(3 * time.Second))))
+	d.hold = scaled(k.from)
+	if k.to > k.from {
+		d.hold += time.Duration(p.rng.Int64N(int64(scaled(k.to - k.from))))
+	}
+	return d
+}
+
+// kinds are all faults.
+func kinds() []*kind {
+	const s = time.Second
+	return []*kind{
+		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killed},
+		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, allKilled},
+		{"an instance is told to stop", processes, 0, false, s / 2, 3 * s, told},
+		{"an instance is frozen past its leases and sessions, and goes on", everything &^ clients, 0, true, 15 * s, 25 * s, frozen},
+		{"groups' offsets go to the beginning", everything, 2, true, s, s, offsetsToStart},
+		{"groups' offsets go to the end", everything, 2, true, s, s, offsetsToEnd},
+		{"a consumer is told to read again, and a range is published again", processes | pipe, 0, true, s, s, rewound},
+
+		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, postmasterKilled},
+		{"all of the database's sessions are ended", database, 0, false, s, 3 * s, allBackendsEnded},
+		{"random sessions of the database are ended", database, 0, false, 3 * s, 8 * s, backendsEnded},
+		{"head rows are held by another session", database, 0, false, 3 * s, 6 * s, headsHeld},
+		{"another session is idle in its transaction, a third reads for long", database, 0, false, 5 * s, 20 * s, idleTransaction},
+		{"database: connections are cut", database, 0, false, s, 8 * s, onDatabase(cuts)},
+		{"database: nothing moves", database, 0, false, s, 15 * s, onDatabase(stalls)},
+		{"database: half open", database, 0, false, s, 20 * s, onDatabase(halfOpen)},
+		{"database: answers vanish", database, 0, false, s, 15 * s, onDatabase(answersVanish)},
+		{"database: one byte at a time", database, 0, false, 3 * s, 10 * s, onDatabase(dribbles)},
+		{"database: COMMIT never arrives", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommits)},
+		{"database: COMMIT's answer is lost", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommitAnswers)},
+
+		{"the broker is killed", pipe, 0, false, s / 4, s / 2, brokerKilled},
+		{"the broker is away", pipe, 0, true, 10 * s, 60 * s, brokerAway},
+		{"topics are deleted", everything &^ clients, 1, true, s, 3 * s, topicsDeleted},
+		{"the broker loses all it has, one command fills it again", everything &^ clients, 2, true, s, 3 * s, brokerWiped},
+		{"broker: connections are cut", pipe, 0, false, s, 10 * s, onPipe(cuts)},
+		{"broker: nothing moves", pipe, 0, false, s, 15 * s, onPipe(stalls)},
+		{"broker: half open", pipe, 0, false, s, 20 * s, onPipe(halfOpen)},
+		{"broker: answers vanish", pipe, 0, false, s, 15 * s, onPipe(answersVanish)},
+		{"broker: one byte at a time", pipe, 0, false, 3 * s, 10 * s, onPipe(dribbles)},
+
+		{"clients: connections are cut", clients, 0, false, s, 3 * s, onClients(cuts)},
+		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(answersVanish)},
+		{"clients go away at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
+		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
+	}
+}
+
+// The same seed draws the same rounds; every kind comes up before most come again,
+// and none beside another that spoils the same.
+func TestTorturePlanFollowsItsSeed(t *testing.T) {
+	t.Parallel()
+	a, b, other := newPlan(7, 3, true, 1), newPlan(7, 3, true, 1), newPlan(8, 3, true, 1)
+	same, seen := 0, map[string]int{}
+	for range 60 {
+		r, again := a.next(), b.next()
+		if r.String() != again.String() || r.seed != again.seed {
+			t.Fatalf("the same seed draws\n%s\nand\n%s", r, again)
+		}
+		if r.String() == other.next().String() {
+			same++
+		}
+		taken := lane(0)
+		for _, f := range r.faults {
+			if taken&f.kind.lanes != 0 || f.hold <= 0 {
+				t.Errorf("%s does not fit into %s", f, r)
+			}
+			taken |= f.kind.lanes
+			seen[f.kind.name]++
+		}
+		if len(r.faults) == 0 {
+			t.Errorf("%s has no fault", r)
+		}
+	}
+	if same > 0 {
+		t.Errorf("%d rounds of another seed are the same", same)
+	}
+	for _, k := range kinds() {
+		if n := seen[k.name]; n == 0 || k.atMost > 0 && n > k.atMost {
+			t.Errorf("%s came up %d times in 60 rounds", k.name, n)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// manner is what a torture proxy does with what passes.
+type manner int
+
+const (
+	passes             manner = iota
+	cuts                      // connections end, new ones too
+	stalls                    // nothing moves, nothing is lost
+	halfOpen                  // bytes vanish both ways, and nobody is told
+	answersVanish             // requests arrive, answers vanish
+	dribbles                  // one byte at a time
+	losesCommits              // COMMIT never arrives, and the connection ends
+	losesCommitAnswers        // COMMIT arrives, its answer does not, and the connection ends
+)
+
+// tortureProxy stands between two processes and spoils what passes, as it is told.
+type tortureProxy struct {
+	listener net.Listener
+	target   func() string // host:port, "" for nowhere
+	codec    func() (forth, back reader)
+
+	mu      sync.Mutex
+	manner  manner
+	changed chan struct{} // closed when the manner changes
+	links   map[*link]struct{}
+	wait    sync.WaitGroup
+	hits    atomic.Int64 // what was spoilt since it was told to
+}
+
+// reader gives the next piece of a stream.
+type reader func(from io.Reader) ([]byte, error)
+
+// link is one connection through the proxy.
+type link struct {
+	in, out net.Conn
+	done    chan struct{}
+	once    sync.Once
+	lost    atomic.Bool // bytes of it are gone: it can never be whole again
+	doomed  atomic.Bool // its COMMIT was let through: nothing comes back
+}
+
+func (l *link) end() {
+	l.once.Do(func() {
+		close(l.done)
+		_ = l.in.Close()
+		_ = l.out.Close()
+	})
+}
+
+func newTortureProxy(t testing.TB, target func() string) *tortureProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &tortureProxy{listener: listener, target: target, changed: make(chan struct{}), links: map[*link]struct{}{}, codec: rawPieces}
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *tortureProxy) start() { p.wait.Go(p.accept) }
+
+func (p *tortureProxy) addr() string { return p.listener.Addr().String() }
+
+// set changes the manner. A connection that has lost bytes ends when all passes
+// again, as its peer would end it.
+func (p *tortureProxy) set(m manner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.manner = m
+	if m != passes {
+		p.hits.Store(0)
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+	for l := range p.links {
+		if m == cuts {
+			p.hits.Add(1)
+			l.end()
+		}
+		if m == passes && l.lost.Load() {
+			l.end()
+		}
+	}
+}
+
+func (p *tortureProxy) state() (manner, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.manner, p.changed
+}
+
+func (p *tortureProxy) close() {
+	_ = p.listener.Close()
+	p.set(cuts)
+	p.wait.Wait()
+}
+
+func (p *tortureProxy) accept() {
+	for {
+		in, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.wait.Go(func() { p.join(in) })
+	}
+}
+
+func (p *tortureProxy) join(in net.Conn) {
+	to := p.target()
+	if m, _ := p.state(); m == cuts || to == "" {
+		p.hits.Add(1)
+		_ = in.Close()
+		return
+	}
+	out, err := net.DialTimeout("tcp", to, 5*time.Second)
+	if err != nil {
+		_ = in.Close()
+		return
+	}
+	l := &link{in: in, out: out, done: make(chan struct{})}
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	cut := p.manner == cuts
+	p.mu.Unlock()
+	if cut {
+		l.end()
+	}
+	forth, back := p.codec()
+	p.wait.Go(func() { p.pump(l, in, out, forth, true) })
+	p.pump(l, out, in, back, false)
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+func (p *tortureProxy) pump(l *link, from, to net.Conn, next reader, forth bool) {
+	defer l.end()
+	for {
+		piece, err := next(from)
+		if len(piece) > 0 && !p.carry(l, to, piece, forth) || err != nil {
+			return
+		}
+	}
+}
+
+// carry writes a piece in the manner of the moment; false where the link is over.
+func (p *tortureProxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
+	for len(piece) > 0 {
+		m, changed := p.state()
+		switch {
+		case l.doomed.Load() && !forth:
+			return true
+		case m == cuts:
+			return false
+		case m == stalls:
+			p.hits.Add(1)
+			select {
+			case <-changed:
+			case <-l.done:
+				return false
+			}
+			continue
+		case m == halfOpen || m == answersVanish && !forth:
+			p.hits.Add(1)
+			l.lost.Store(true)
+			return true
+		case m == dribbles:
+			p.hits.Add(1)
+			if _, err := to.Write(piece[:1]); err != nil {
+				return false
+			}
+			piece = piece[1:]
+			select {
+			case <-changed:
+			case <-l.done:
+				return false
+			case <-time.After(2 * time.Millisecond):
+			}
+			continue
+		case forth && (m == losesCommits || m == losesCommitAnswers):
+			if at := commitAt(piece); at >= 0 {
+				p.loseCommit(l, to, piece, at, m)
+				return false
+			}
+		}
+		_, err := to.Write(piece)
+		return err == nil
+	}
+	return true
+}
+
+// answerTime is enough for a COMMIT to be durable before its connection ends.
+const answerTime = 200 * time.Millisecond
+
+func (p *tortureProxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner) {
+	p.hits.Add(1)
+	if m == losesCommits {
+		_, _ = to.Write(piece[:at])
+		return
+	}
+	l.doomed.Store(true)
+	if _, err := to.Write(piece); err == nil {
+		time.Sleep(answerTime)
+	}
+}
+
+// commitAt finds where a message to PostgreSQL begins that commits: the simple
+// query, or the execution of the prepared statement that the log's writers use.
+func commitAt(piece []byte) int {
+	if at := bytes.Index(piece, []byte("Q\x00\x00\x00\x0bcommit\x00")); at >= 0 {
+		return at
+	}
+	at := bytes.Index(piece, []byte("\x00end_append\x00"))
+	if at < 5 || piece[at-5] != 'B' {
+		return -1
+	}
+	return at - 5
+}
+
+func rawPieces() (forth, back reader) { return newRaw(), newRaw() }
+
+func newRaw() reader {
+	buffer := make([]byte, 32<<10)
+	return func(from io.Reader) ([]byte, error) {
+		n, err := from.Read(buffer)
+		return buffer[:n], err
+	}
+}

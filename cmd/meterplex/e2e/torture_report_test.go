@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// report is what a run shows.
+type report struct {
+	length, tortured time.Duration
+	start            time.Time
+	rounds           []string
+	kinds            map[string]*reached
+	recoveries       []time.Duration
+	limit            time.Duration // the longest that a recovery was given
+	others           float64       // the most of the machine that other programs took
+	invariants       []invariant
+	figures          string
+	unknown          int // at the end, of requests
+	messages         int // whose events nobody was answered about
+	unanswered       int // requests, in all
+	lost, doubled    int
+	goroutines       int
+	verify           string
+	whole            bool // it came to its end
+}
+
+// reached tells of a kind of fault.
+type reached struct {
+	Reached, Missed int
+	took            []time.Duration
+}
+
+type invariant struct {
+	Name    string `json:"invariant"`
+	Figures string `json:"figures"`
+	Holds   bool   `json:"holds"`
+	Took    string `json:"took"`
+}
+
+func newReport(x *torture, length time.Duration) *report {
+	return &report{length: length, start: time.Now(), kinds: map[string]*reached{}}
+}
+
+func (r *report) fault(f drawn, why string, recovery time.Duration) {
+	k := r.kinds[f.kind.name]
+	if k == nil {
+		k = &reached{}
+		r.kinds[f.kind.name] = k
+	}
+	if why != "" {
+		k.Missed++
+		return
+	}
+	k.Reached++
+	k.took = append(k.took, recovery)
+}
+
+func (r *report) recovered(took, limit time.Duration, others float64) {
+	r.recoveries, r.limit, r.others = append(r.recoveries, took), max(r.limit, limit), max(r.others, others)
+}
+
+func (r *report) round(now round, recovery, limit time.Duration, wrong int) {
+	text := fmt.Sprintf("%s: whole again after %s, given %s", now, recovery.Round(time.Millisecond), limit)
+	if wrong > 0 {
+		text += fmt.Sprintf(", %d FAULTS", wrong)
+	}
+	r.rounds = append(r.rounds, text)
+}
+
+func (r *report) proved(name, figures string, holds bool, took time.Duration) {
+	r.invariants = append(r.invariants, invariant{name, figures, holds, took.Round(time.Millisecond).String()})
+}
+
+// median and greatest of times.
+func middle(all []time.Duration) (p50, most time.Duration) {
+	if len(all) == 0 {
+		return 0, 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2].Round(time.Millisecond), sorted[len(sorted)-1].Round(time.Millisecond)
+}
+
+// write tells what happened, also of a run that failed; that one leaves its logs.
+func (r *report) write(x *torture) {
+	outcome := "everything held"
+	if x.rec.Failed() || !r.whole {
+		outcome = "FAILED"
+		x.t.Logf("SEED=%d repeats it; its logs are in %s", x.seed, x.keepLogs())
+	}
+	x.t.Logf("%s in %s of faults, %d rounds; acked %d, duplicates %d, conflicts %d, rejected %d, %d requests without an answer, unknown at the end %d (all settled), lost %d, doubled %d; %s",
+		outcome, r.tortured.Round(time.Second), len(r.rounds), x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.lost, r.doubled, x.work)
+	path := os.Getenv("METERPLEX_TORTURE_REPORT")
+	if path == "" {
+		return
+	}
+	raw, err := json.MarshalIndent(r.figuresOf(x, outcome), "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(r.page(x, outcome)), 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(strings.TrimSuffix(path, ".md")+".json", append(raw, '\n'), 0o644)
+	}
+	if err != nil {
+		x.t.Errorf("the report: %v", err)
+	}
+}
+
+func (r *report) command(x *torture) string {
+	return fmt.Sprintf("make torture DURATION=%s SEED=%d", r.length, x.seed)
+}
+
+func (r *report) figuresOf(x *torture, outcome string) object {
+	kinds := object{}
+	for name, k := range r.kinds {
+		p50, most := middle(k.took)
+		kinds[name] = object{"reached": k.Reached, "missed": k.Missed, "recoveryP50Ms": p50.Milliseconds(), "recoveryMaxMs": most.Milliseconds()}
+	}
+	beside := object{}
+	for _, c := range x.work.counts() {
+		beside[c.name] = c.n
+	}
+	p50, most := middle(r.recoveries)
+	return object{
+		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": x.versions(),
+		"started": r.start.UTC().Format(time.RFC3339), "torturedSeconds": int(r.tortured.Seconds()), "instances": len(x.members), "rounds": r.rounds,
+		"counts": object{"acked": x.total("accepted"), "duplicate": x.total("duplicate"), "conflict": x.total("conflict"), "rejected": x.total("rejected"),
+			"requestsWithoutAnswer": r.unanswered, "unknown": r.unknown, "unknownOfMessages": r.messages, "lost": r.lost, "doubled": r.doubled},
+		"beside": beside, "faults": kinds, "recoveryP50Ms": p50.Milliseconds(), "recoveryMaxMs": most.Milliseconds(),
+		"othersPercent": int(r.others * 100), "limitSeconds": r.limit.Seconds(), "invariants": r.invariants, "failures": x.rec.failures,
+	}
+}
+
+func (r *report) page(x *torture, outcome string) string {
+	var b strings.Builder
+	p50, most := middle(r.recoveries)
+	fmt.Fprintf(&b, "# Torture: %s\nMade by a run; docs/reliability/README.md says what it does.\n\n", outcome)
+	fmt.Fprintf(&b, "    %s\n\n", r.command(x))
+	fmt.Fprintf(&b, "Commit %s, started %s, %s of faults in %d rounds, %d instances. %s. %s.\n\n", commit(), r.start.UTC().Format(time.RFC3339),
+		r.tortured.Round(time.Second), len(r.rounds), len(x.members), machineName(), x.versions())
+	if len(x.rec.failures) > 0 {
+		fmt.Fprintf(&b, "## What failed\n```\n%s\n```\n\n", strings.Join(x.rec.failures[:min(len(x.rec.failures), 50)], "\n"))
+	}
+	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | requests without an answer | events unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d, and %d of messages | **%d** | **%d** |\n\n",
+		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.messages, r.lost, r.doubled)
+	fmt.Fprintf(&b, "Beside it: %s.\n\n", x.work)
+	fmt.Fprintf(&b, "## Faults\nRecovery is the time from the end of a round's faults until nothing is behind the log; a round has several faults. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
+	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
+		k := r.kinds[name]
+		p50, most := middle(k.took)
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s |\n", name, k.Reached, k.Missed, p50, most)
+	}
+	b.WriteString("\n## Invariants\n| invariant | figures | holds |\n|---|---|---|\n")
+	fmt.Fprintf(&b, "| lag 0 within 30 s (see above) of the end of faults, in each round | max %s | %t |\n", most, !slices.ContainsFunc(x.rec.failures, func(f string) bool { return strings.Contains(f, "whole again") }))
+	for _, i := range r.invariants {
+		fmt.Fprintf(&b, "| %s | %s | %t |\n", i.Name, i.Figures, i.Holds)
+	}
+	fmt.Fprintf(&b, "\n## meterplex verify\n```\n%s\n```\n\n## Rounds\n", strings.TrimSpace(r.verify))
+	for _, text := range r.rounds {
+		fmt.Fprintf(&b, "- %s\n", text)
+	}
+	return b.String()
+}
+
+func (x *torture) versions() string {
+	database := "?"
+	_ = x.sql.QueryRow(x.t.Context(), `SHOW server_version`).Scan(&database)
+	broker := "?"
+	if raw, err := filepath.Glob(filepath.Join("..", "..", "..", "infra", "local", "kafka-*-jars.sha256")); err == nil && len(raw) == 1 {
+		broker = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(raw[0]), "kafka-"), "-jars.sha256")
+	}
+	return fmt.Sprintf("PostgreSQL %s, Apache Kafka %s, %s", database, broker, goVersion())
+}
+
+func commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// keepLogs puts what instances and servers said into a folder that stays.
+func (x *torture) keepLogs() string {
+	dir := os.Getenv("METERPLEX_TORTURE_LOGS")
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "meterplex-torture-"); err != nil {
+			return err.Error()
+		}
+	}
+	_ = os.MkdirAll(dir, 0o755)
+	for _, m := range x.members {
+		_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(m.name, " ", "-")+".log"), []byte(m.lastLines(1<<30)), 0o644)
+	}
+	for name, path := range map[string]string{
+		"kafka.log":    filepath.Join(filepath.Dir(localtest.Kafka(x.t).Dir()), "kafka.log"),
+		"postgres.log": filepath.Join(filepath.Dir(filepath.Dir(localtest.Kafka(x.t).Dir())), "postgres", "postgres.log"),
+	} {
+		if raw, err := os.ReadFile(path); err == nil {
+			_ = os.WriteFile(filepath.Join(dir, name), raw, 0o644)
+		}
+	}
+	_ = os.WriteFile(filepath.Join(dir, "failures.txt"), []byte(strings.Join(x.rec.failures, "\n")), 0o644)
+	return dir
+}

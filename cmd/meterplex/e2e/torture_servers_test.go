@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+func postmasterKilled(x *torture, d drawn) string {
+	server := localtest.Postgres(x.t)
+	x.more(1)
+	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
+		return err.Error()
+	}
+	<-server.Done()
+	x.sleep(d.hold)
+	if err := server.Restart(context.WithoutCancel(x.t.Context())); err != nil {
+		x.t.Fatal(err)
+	}
+	return ""
+}
+
+// The service's sessions, and not those of the test.
+const endSessions = `SELECT count(pg_terminate_backend(pid)) FROM (
+  SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' ORDER BY random() LIMIT $1) s`
+
+func allBackendsEnded(x *torture, d drawn) string { return x.endBackends(d.hold, time.Second, 1000) }
+
+func backendsEnded(x *torture, d drawn) string {
+	return x.endBackends(d.hold, 100*time.Millisecond, 1+int(d.seed%3))
+}
+
+func (x *torture) endBackends(hold, every time.Duration, most int) string {
+	ended := 0
+	for start := time.Now(); time.Since(start) < hold && x.t.Context().Err() == nil; x.sleep(every) {
+		n := 0
+		if err := x.sql.QueryRow(x.t.Context(), endSessions, most).Scan(&n); err != nil {
+			return err.Error()
+		}
+		ended += n
+	}
+	if ended == 0 {
+		return "there was no session"
+	}
+	return ""
+}
+
+// held does something in a transaction of another session, and keeps that open for a
+// while.
+func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
+	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(x.t.Context()))
+	if _, err := tx.Exec(x.t.Context(), sql); err != nil {
+		return err
+	}
+	while()
+	return nil
+}
+
+func headsHeld(x *torture, d drawn) string {
+	blocked := false
+	err := x.held(pgx.ReadCommitted, `SELECT pg_current_xact_id() FROM log_heads ORDER BY partition FOR UPDATE`, func() {
+		until := time.Now().Add(d.hold)
+		blocked = x.soon(d.hold+20*time.Second, func(ctx context.Context) bool {
+			n := 0
+			err := x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' AND wait_event_type = 'Lock'`).Scan(&n)
+			return err == nil && n > 0
+		})
+		x.sleep(time.Until(until))
+	})
+	if !blocked || err != nil {
+		return fmt.Sprint("nobody waited for them ", err)
+	}
+	return ""
+}
+
+// idleTransaction holds an id and a snapshot back; events are accepted meanwhile.
+func idleTransaction(x *torture, d drawn) string {
+	failed := make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		failed <- x.held(pgx.ReadCommitted, `SELECT pg_current_xact_id()`, func() { <-ended })
+	}()
+	err := x.held(pgx.RepeatableRead, `SELECT count(*) FROM event_log_rows`, func() {
+		x.sleep(d.hold)
+		x.more(1)
+	})
+	close(ended)
+	if other := <-failed; err != nil || other != nil {
+		return fmt.Sprint(err, other)
+	}
+	return ""
+}
+
+func (x *torture) restartBroker() {
+	if err := localtest.Kafka(x.t).Restart(context.WithoutCancel(x.t.Context())); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func brokerKilled(x *torture, d drawn) string {
+	x.more(1)
+	if err := localtest.Kafka(x.t).Kill(); err != nil {
+		return err.Error()
+	}
+	x.sleep(d.hold)
+	x.restartBroker()
+	return ""
+}
+
+func brokerAway(x *torture, d drawn) string {
+	if err := localtest.Kafka(x.t).Kill(); err != nil {
+		return err.Error()
+	}
+	x.sleep(d.hold)
+	x.more(1) // is accepted without it
+	x.restartBroker()
+	return ""
+}
+
+func topicsDeleted(x *torture, d drawn) string {
+	old, err := x.topicIDs(x.t.Context())
+	if err != nil || len(old) != len(topics()) {
+		return fmt.Sprintf("%d topics, %v", len(old), err)
+	}
+	c := x.kafka()
+	defer c.Close()
+	if _, err := kadm.NewClient(c).DeleteTopics(x.t.Context(), x.topicNames()...); err != nil {
+		return err.Error()
+	}
+	x.sleep(d.hold)
+	x.madeAnew(old)
+	x.brokerLost()
+	return ""
+}
+
+// The broker comes back empty, and the command of the runbook fills it again.
+func brokerWiped(x *torture, d drawn) string {
+	old, err := x.topicIDs(x.t.Context())
+	if err != nil || len(old) != len(topics()) {
+		return fmt.Sprintf("%d topics, %v", len(old), err)
+	}
+	k := localtest.Kafka(x.t)
+	if err := k.Kill(); err != nil {
+		return err.Error()
+	}
+	if err := os.RemoveAll(k.Dir()); err != nil {
+		return err.Error()
+	}
+	x.more(1)
+	x.sleep(d.hold)
+	x.restartBroker()
+	x.madeAnew(old)
+	x.refilled = true
+	m := x.members[rand.New(rand.NewPCG(d.seed, 1)).IntN(len(x.members))]
+	if done := x.cli(m.instance, x.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
+		return "the relay went back nowhere"
+	}
+	return ""
+}

@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// torture is a run of real instances, servers and clients under faults that its
+// seed draws.
+type torture struct {
+	*world
+	long     bool
+	members  []*member
+	restless *tenant // its subscription ends and begins again
+	load     *load
+	now      round // what is done now
+	report   *report
+	rec      *recorder
+	work     *work
+	asked    atomic.Int64
+	begun    time.Time
+}
+
+// recorder keeps what a test says is wrong.
+type recorder struct {
+	testing.TB
+	mu       sync.Mutex
+	failures []string
+}
+
+func (r *recorder) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, text)
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failures)
+}
+
+func (r *recorder) Error(args ...any) {
+	r.Helper()
+	r.note(fmt.Sprint(args...))
+	r.TB.Error(args...)
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.Helper()
+	r.note(fmt.Sprintf(format, args...))
+	r.TB.Errorf(format, args...)
+}
+
+func (r *recorder) Fatal(args ...any) {
+	r.Helper()
+	r.note(fmt.Sprint(args...))
+	r.TB.Fatal(args...)
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Helper()
+	r.note(fmt.Sprintf(format, args...))
+	r.TB.Fatalf(format, args...)
+}
+
+// shortTorture is how long faults go on in the usual run of tests.
+const shortTorture = 10 * time.Second
+
+// Every promise at once: whatever fails, and whatever fails together, everything
+// that was acknowledged is there, counted once, and the service is whole again
+// within 30 s. METERPLEX_TORTURE=20m says how long; docs/reliability/README.md.
+func TestTorture(t *testing.T) {
+	length, long := shortTorture, false
+	if text := os.Getenv("METERPLEX_TORTURE"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("METERPLEX_TORTURE: %v", err)
+		}
+		long = true
+	}
+	x := newTorture(t, long, length)
+	defer x.report.write(x)
+	instances, scale := 2, 0.25
+	if long {
+		// A run of 20 minutes and more holds faults for their whole time.
+		instances, scale = 3, min(1, max(0.3, length.Minutes()/15))
+	}
+	for range instances {
+		x.addMember()
+	}
+	x.seedTenants()
+	x.begun = time.Now()
+	p := newPlan(x.seed, instances, long, scale)
+	for time.Since(x.begun) < length && !t.Failed() {
+		x.round(p.next())
+	}
+	x.report.tortured = time.Since(x.begun)
+	x.final()
+}
+
+func newTorture(t *testing.T, long bool, length time.Duration) *torture {
+	rec := &recorder{TB: t}
+	x := &torture{world: newWorld(rec), long: long, rec: rec}
+	x.http.Timeout = 10 * time.Second
+	x.work = newWork(x)
+	x.report = newReport(x, length)
+	return x
+}
+
+// addMember starts an instance that reaches its servers, and is reached, through
+// proxies only.
+func (x *torture) addMember() {
+	server := localtest.Postgres(x.t)
+	m := &member{pipe: newPipeProxy(x.t)}
+	m.database = newTortureProxy(x.t, func() string { return hostOf(server.URL()) })
+	m.database.start()
+	m.clients = newTortureProxy(x.t, func() string {
+		if url := m.url(); url != "" {
+			return hostOf(url)
+		}
+		return ""
+	})
+	m.instance = x.prepare("", "DATABASE_URL="+atHost(x.db, m.database.addr()), "KAFKA_BROKERS="+m.pipe.addr(), "METERPLEX_ROLLBACK_KEEP=20s")
+	m.clients.start()
+	m.start()
+	x.members = append(x.members, m)
+}
+
+func (x *torture) seedTenants() {
+	first := x.members[0].instance
+	x.catalogue(first)
+	n := 3
+	if x.long {
+		n = 5
+	}
+	all := x.join(first, n)
+	x.restless = all[n-1]
+	for _, m := range x.members {
+		x.known(m.instance, all)
+	}
+}
+
+func (x *torture) more(n int) { x.load.more(n) }
+
+// attempt asks whichever instance until one of them answers for good; status 0 at
+// the end of ctx. An answer of 5xx other than 503 is a fault of the service.
+func (x *torture) attempt(ctx context.Context, key, method, path string, in, out any, header ...string) (status int, body []byte) {
+	for ctx.Err() == nil {
+		at := x.members[int(x.asked.Add(1))%len(x.members)]
+		status, body, err := x.call(ctx, key, method, at.clients.url()+path, in, header...)
+		if err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
+			if status >= 500 {
+				x.t.Errorf("%s %s: %d %s", method, path, status, body)
+			}
+			if status < 300 && out != nil {
+				if err := json.Unmarshal(body, out); err != nil {
+					x.t.Errorf("%s %s: %v: %s", method, path, err, body)
+				}
+			}
+			return status, body
+		}
+		x.sleep(50 * time.Millisecond)
+	}
+	return 0, nil
+}
+
+// round draws load and faults together, mends all, and waits until the service is
+// whole again.
+func (x *torture) round(r round) {
+	x.now = r
+	x.t.Log(r)
+	before := x.rec.count()
+	tries := make([]atomic.Int64, r.each*len(x.tenants))
+	x.load = x.drive(x.tenants, r.each, r.mix, func(client int) string {
+		n := client + int(tries[client].Add(1))
+		return x.members[n%len(x.members)].clients.url()
+	})
+	stopWork := x.work.begin(r.seed)
+	lacking := make([]string, len(r.faults))
+	var wait sync.WaitGroup
+	for n, f := range r.faults {
+		lacking[n] = "it was given up"
+		wait.Go(func() {
+			x.sleep(f.after)
+			lacking[n] = f.kind.apply(x, f)
+		})
+	}
+	wait.Wait()
+	for _, m := range x.members {
+		x.revive(m)
+	}
+	healed, clock := time.Now(), machineClock()
+	x.load.cancel()
+	took, whole := x.whole()
+	recovery := took.Sub(healed)
+	limit := x.judge(recovery, whole, clock)
+	x.load.stop()
+	stopWork()
+	x.report.unanswered += x.load.lost()
+	for n, f := range r.faults {
+		x.report.fault(f, lacking[n], recovery)
+		if lacking[n] != "" {
+			x.t.Errorf("round %d: %s was not reached: %s", r.number, f, lacking[n])
+		}
+	}
+	x.rest()
+	x.report.round(r, recovery, limit, x.rec.count()-before)
+	x.t.Logf("round %d: whole again after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
+}
+
+// wholeTime bounds the wait for what has to take 30 s.
+const wholeTime = 4 * time.Minute
+
+// whole waits until nothing is behind: relay and consumers are where the log is.
+func (x *torture) whole() (at time.Time, whole bool) {
+	state := ""
+	whole = x.soon(wholeTime, func(ctx context.Context) bool {
+		var unpublished int64
+		var behind string
+		if err := x.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {
+			state = err.Error()
+			return false
+		}
+		state = fmt.Sprintf("%d unpublished, behind: %s", unpublished, behind)
+		return unpublished == 0 && behind == ""
+	})
+	if !whole {
+		x.t.Errorf("not whole again after %s: %s", wholeTime, state)
+	}
+	return time.Now(), whole
+}
+
+// recoveryLimit is the promise: lag 0 within 30 s of the end of the faults.
+const recoveryLimit = 30 * time.Second
+
+// judge compares a recovery with its limit. Where other programs took processors
+// meanwhile the limit grows by as much as they took: 30 s of the whole machine.
+func (x *torture) judge(recovery time.Duration, whole bool, clock machine) (limit time.Duration) {
+	others := clock.others()
+	limit = time.Duration(float64(recoveryLimit) / max(0.1, 1-others)).Round(time.Second)
+	x.report.recovered(recovery, limit, others)
+	if whole && recovery > limit {
+		x.t.Errorf("round %d: whole again only after %s; %s is the limit, with %.0f %% of the machine taken by other programs",
+			x.now.number, recovery.Round(time.Millisecond), limit, others*100)
+	}
+	return limit
+}
+
+// rest looks at what has to be so whenever nothing goes on.
+func (x *torture) rest() {
+	x.identity()
+	for _, r := range rules()[:1] {
+		x.checkRule(r)
+	}
+	x.leftBehind()
+}
+
+// identity: every accepted event is in exactly one place, as any instance says.
+func (x *torture) identity() string {
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
+	defer cancel()
+	var told struct {
+		Holds bool
+		Total terms
+	}
+	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &told); status != http.StatusOK || !told.Holds || !told.Total.hold() {
+		x.t.Errorf("the identity does not hold: %d %s", status, body)
+	}
+	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", told.Total.Accepted, told.Total.Applied, told.Total.Rejected,
+		told.Total.Undecided+told.Total.Unapplied, told.Total.Parked)
+}
+
+// leftBehind: at rest no transaction is open for long, and no instance has gathered
+// goroutines.
+func (x *torture) leftBehind() {
+	n, text := 0, ""
+	quiet := x.soon(20*time.Second, func(ctx context.Context) bool {
+		err := x.sql.QueryRow(ctx, `SELECT count(*), coalesce(string_agg(format('%s %s: %s', state, now() - xact_start, left(query, 100)), E'\n'), '') FROM pg_stat_activity
+WHERE datname = current_database() AND usename = 'meterplex' AND xact_start < now() - interval '10 s'`).Scan(&n, &text)
+		return err == nil && n == 0
+	})
+	if !quiet {
+		x.t.Errorf("%d transactions are left open at rest:\n%s", n, text)
+	}
+	for _, m := range x.members {
+		running := 0
+		if !x.soon(30*time.Second, func(context.Context) bool {
+			running = int(x.metric(m.instance, "go_goroutines"))
+			return running <= mostGoroutines
+		}) {
+			x.t.Errorf("%s has %d goroutines at rest; %d are the bound", m.name, running, mostGoroutines)
+		}
+		x.report.goroutines = max(x.report.goroutines, running)
+	}
+}
+
+// mostGoroutines is about twice what an idle instance has.
+const mostGoroutines = 500
+
+// total adds verdicts up.
+func (x *torture) total(status string) (n int) {
+	for _, tenant := range x.tenants {
+		tenant.ledger.mu.Lock()
+		n += tenant.ledger.said[status]
+		tenant.ledger.mu.Unlock()
+	}
+	return n
+}
+
+func goVersion() string { return runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH }

@@ -1,0 +1,381 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// work is what goes on beside ingestion: reads, rebuilds, retries of dead letters,
+// changes of the catalogue, usage that comes as messages.
+type work struct {
+	x       *torture
+	rebuild rebuild // that waits for its decision
+	live    bool    // it was promoted
+	outside *kgo.Client
+	sources map[*tenant]*source
+	known   []figures // as they were told once, at a position
+	mu      sync.Mutex
+
+	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, messages, poison atomic.Int64
+}
+
+// figures are a tenant's, by feature, at a position.
+type figures struct {
+	tenant *tenant
+	at     string
+	sums   map[string]int64
+}
+
+func newWork(x *torture) *work { return &work{x: x, sources: map[*tenant]*source{}} }
+
+// begin starts all of it; the function that it gives ends it.
+func (k *work) begin(seed uint64) func() {
+	ctx, cancel := context.WithCancel(k.x.t.Context())
+	var wait sync.WaitGroup
+	for n, do := range []func(context.Context, *rand.Rand){k.read, k.read, k.decideRebuild, k.retry, k.renew, k.message} {
+		rng := rand.New(rand.NewPCG(seed, uint64(n)))
+		wait.Go(func() {
+			for ctx.Err() == nil {
+				do(ctx, rng)
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Duration(50+rng.IntN(200)) * time.Millisecond):
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wait.Wait()
+	}
+}
+
+type aggregates struct {
+	Data []struct {
+		Feature, PeriodKey string
+		Amount             int64
+	}
+	AsOfPosition string
+}
+
+func (a *aggregates) sums() map[string]int64 {
+	sums := map[string]int64{}
+	for _, d := range a.Data {
+		sums[d.Feature] += d.Amount
+	}
+	return sums
+}
+
+// read asks for figures, which lie between what was acknowledged before and what was
+// tried by then, for those of before, and for what they are made of.
+func (k *work) read(ctx context.Context, rng *rand.Rand) {
+	x := k.x
+	tenant := x.tenants[rng.IntN(len(x.tenants)-1)] // the last one's usage may be rejected
+	low, at := tenant.ledger.promised()
+	if at == "" {
+		return
+	}
+	var told aggregates
+	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, "Prefer", "wait=5")
+	if status != http.StatusOK {
+		k.unexpected(ctx, "figures", status)
+		return
+	}
+	high, sums := tenant.ledger.attempted(), told.sums()
+	k.between.Add(1)
+	for _, feature := range features() {
+		if sums[feature] < low[feature] || sums[feature] > high[feature] {
+			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before it was %d, tried by then %d", tenant.id, told.AsOfPosition, feature, sums[feature], low[feature], high[feature])
+		}
+	}
+	k.remember(rng, figures{tenant, told.AsOfPosition, sums})
+	k.check(ctx, tenant, low, at)
+	k.again(ctx, rng)
+	if len(told.Data) > 0 {
+		k.explain(ctx, tenant, told.Data[rng.IntN(len(told.Data))].Feature, told.Data[0].PeriodKey)
+	}
+}
+
+func (k *work) unexpected(ctx context.Context, what string, status int) {
+	if status != 0 && ctx.Err() == nil {
+		k.x.t.Errorf("%s: answered with %d", what, status)
+	}
+}
+
+func (k *work) remember(rng *rand.Rand, f figures) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.known) < 200 {
+		k.known = append(k.known, f)
+	} else {
+		k.known[rng.IntN(len(k.known))] = f
+	}
+}
+
+// check: what an entitlement says was used, too. Usage of the last hour may be of
+// the month before.
+func (k *work) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
+	feature := features()[0]
+	var told struct{ Used int64 }
+	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &told, "Prefer", "wait=5")
+	if status != http.StatusOK {
+		k.unexpected(ctx, "a check", status)
+		return
+	}
+	k.checks.Add(1)
+	high := tenant.ledger.attempted()
+	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); told.Used > high[feature] || !newMonth && told.Used < low[feature] {
+		k.x.t.Errorf("an entitlement of %s at %s says %d was used, acknowledged before it was %d, tried by then %d", tenant.id, at, told.Used, low[feature], high[feature])
+	}
+}
+
+// again asks for figures that were told before, as they were known then.
+func (k *work) again(ctx context.Context, rng *rand.Rand) {
+	k.mu.Lock()
+	f := k.known[rng.IntN(len(k.known))]
+	k.mu.Unlock()
+	var told aggregates
+	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &told, "Prefer", "wait=5")
+	if status != http.StatusOK {
+		k.unexpected(ctx, "figures as known", status)
+		return
+	}
+	k.asOf.Add(1)
+	if now := told.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
+		k.x.t.Errorf("figures of %s as known at %s are %v, and were told as %v", f.tenant.id, f.at, now, f.sums)
+	}
+}
+
+func (k *work) explain(ctx context.Context, tenant *tenant, feature, period string) {
+	var told struct{ Adds bool }
+	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &told)
+	if status != http.StatusOK {
+		k.unexpected(ctx, "an explanation", status)
+		return
+	}
+	k.explained.Add(1)
+	if !told.Adds {
+		k.x.t.Errorf("what explains %s of %s does not add up: %s", feature, tenant.id, body)
+	}
+}
+
+// decideRebuild takes one step of a rebuild: begins one, looks at its difference,
+// promotes it, takes that back, or drops it.
+func (k *work) decideRebuild(ctx context.Context, rng *rand.Rand) {
+	x := k.x
+	if k.rebuild.ID == "" {
+		projection := []string{"usage_aggregates", "usage_aggregates", "dead_letter_events", "entitlement_reads"}[rng.IntN(4)]
+		ask := object{"reason": "torture", "workers": 1}
+		if rng.IntN(3) == 0 {
+			ask["tenantId"] = x.tenants[rng.IntN(len(x.tenants))].id
+			if projection == "usage_aggregates" && rng.IntN(2) == 0 {
+				ask["periodKey"] = time.Now().UTC().Format("2006-01")
+			}
+		}
+		var r rebuild
+		if status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/projections/"+projection+"/rebuilds", ask, &r, "Idempotency-Key", uuid.NewString()); status == http.StatusAccepted {
+			k.rebuild, k.live = r, false
+			k.rebuilds.Add(1)
+			if ask["tenantId"] != nil {
+				k.scoped.Add(1)
+			}
+		} else if status != 0 && status != http.StatusConflict {
+			x.t.Errorf("a rebuild was answered with %d %s", status, body)
+		}
+		return
+	}
+	path := "/api/v1/rebuilds/" + k.rebuild.ID
+	var r rebuild
+	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, path, nil, &r); status != http.StatusOK {
+		return
+	}
+	switch r.State {
+	case "FAILED":
+		x.t.Errorf("a rebuild failed: %+v", r)
+		k.rebuild = rebuild{}
+	case "READY", "ROLLED_BACK", "PROMOTED":
+		k.decide(ctx, rng, path, r.State)
+	case "ABANDONED":
+		k.rebuild = rebuild{}
+	}
+}
+
+func (k *work) decide(ctx context.Context, rng *rand.Rand, path, state string) {
+	x := k.x
+	var diff struct{ Data []json.RawMessage }
+	if status, body := x.attempt(ctx, x.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
+		x.t.Errorf("what was rebuilt differs: %s", body)
+	}
+	step, count := "promote", &k.promoted
+	switch {
+	case state == "PROMOTED" && rng.IntN(2) == 0:
+		step, count = "rollback", &k.rolledBack
+	case state == "PROMOTED":
+		k.rebuild = rebuild{} // it stays
+		return
+	case rng.IntN(3) == 0:
+		step, count = "abandon", &k.abandoned
+	}
+	status, body := x.attempt(ctx, x.operator, http.MethodPost, path+"/"+step, object{"reason": "torture"}, nil, "Idempotency-Key", uuid.NewString())
+	switch status {
+	case 0:
+	case http.StatusAccepted:
+		count.Add(1)
+	case http.StatusConflict, http.StatusUnprocessableEntity:
+		if step != "abandon" {
+			_, _ = x.attempt(ctx, x.operator, http.MethodPost, path+"/abandon", object{"reason": "torture"}, nil)
+		}
+		k.rebuild = rebuild{} // its time is over, or a later one lies over it
+	default:
+		x.t.Errorf("%s was answered with %d %s", step, status, body)
+	}
+}
+
+// retry asks for dead letters of the restless tenant to be tried again.
+func (k *work) retry(ctx context.Context, rng *rand.Rand) {
+	x := k.x
+	if rng.IntN(3) == 0 {
+		ask := object{"action": "retry", "reason": "torture", "filter": object{"status": "FAILED", "stage": "VALIDATION", "tenantId": x.restless.id}}
+		status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/dead-letters/bulk", ask, nil, "Idempotency-Key", uuid.NewString())
+		k.settled(&k.bulks, "a bulk", status, body)
+		return
+	}
+	var letters struct{ Data []deadLetter }
+	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/dead-letters?stage=VALIDATION&status=FAILED&limit=20", nil, &letters); status != http.StatusOK || len(letters.Data) == 0 {
+		return
+	}
+	one := letters.Data[rng.IntN(len(letters.Data))]
+	status, body := x.attempt(ctx, x.operator, http.MethodPost, "/api/v1/dead-letters/"+one.ID+"/retry", object{"reason": "torture"}, nil, "Idempotency-Key", uuid.NewString())
+	k.settled(&k.retried, "a retry", status, body)
+}
+
+func (k *work) settled(count *atomic.Int64, what string, status int, body []byte) {
+	switch status {
+	case 0, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusNotFound:
+	case http.StatusAccepted, http.StatusOK:
+		count.Add(1)
+	default:
+		k.x.t.Errorf("%s was answered with %d %s", what, status, body)
+	}
+}
+
+// renew ends the restless tenant's subscription and begins another: what was taken
+// meanwhile by an instance that did not know is rejected later.
+func (k *work) renew(ctx context.Context, rng *rand.Rand) {
+	x := k.x
+	base := "/api/v1/tenants/" + x.restless.id + "/subscriptions"
+	var all struct {
+		Data []struct{ ID, Status string }
+	}
+	if status, _ := x.attempt(ctx, x.operator, http.MethodGet, base, nil, &all); status != http.StatusOK {
+		return
+	}
+	for _, s := range all.Data {
+		if s.Status == "ACTIVE" {
+			x.attempt(ctx, x.operator, http.MethodPatch, base+"/"+s.ID, object{"status": "CANCELLED"}, nil)
+		}
+	}
+	x.sleep(time.Duration(100+rng.IntN(400)) * time.Millisecond)
+	if status, _ := x.attempt(ctx, x.operator, http.MethodPost, base, object{"plan": "all", "status": "ACTIVE"}, nil, "Idempotency-Key", uuid.NewString()); status == http.StatusCreated {
+		k.renewed.Add(1)
+	}
+	name := fmt.Sprint("extra-", rng.IntN(50))
+	if status, body := x.attempt(ctx, x.operator, http.MethodPut, "/api/v1/features/"+name, object{"name": name, "type": "METERED", "unit": "each"}, nil); status >= 400 {
+		x.t.Errorf("a feature was answered with %d %s", status, body)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+}
+
+// messagePrefix begins the ids of events that come as messages.
+const messagePrefix = "message-"
+
+// message sends usage as a message, now and then something that is none.
+func (k *work) message(ctx context.Context, rng *rand.Rand) {
+	x := k.x
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if k.outside == nil {
+		k.outside = x.kafka(kgo.DefaultProduceTopic(x.prefix+usageCommands), kgo.UnknownTopicRetries(-1))
+		x.t.Cleanup(k.outside.Close)
+	}
+	tenant := x.tenants[rng.IntN(len(x.tenants))]
+	s := k.sources[tenant]
+	if s == nil {
+		s = &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 10}, name: messagePrefix + tenant.id[24:]}
+		k.sources[tenant] = s
+	}
+	s.rng = rng
+	value := []byte(`{"eventId":"a","eventId":"b"}`)
+	if rng.IntN(20) > 0 {
+		batch := s.batch()
+		tenant.ledger.sending(batch)
+		value, _ = json.Marshal(object{"events": batch})
+		k.messages.Add(1)
+	} else {
+		k.poison.Add(1)
+	}
+	if err := k.outside.ProduceSync(ctx, &kgo.Record{Key: []byte(tenant.id), Value: value}).FirstErr(); err != nil {
+		// A client that knew what the broker lost has to begin anew.
+		k.outside.Close()
+		k.outside = nil
+	}
+}
+
+// promised are sums of what was acknowledged, with the last position of that.
+func (l *ledger) promised() (sums map[string]int64, at string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums = map[string]int64{}
+	for feature, t := range l.told {
+		sums[feature] = t.amount
+	}
+	return sums, l.at
+}
+
+// attempted are sums of all that was ever sent.
+func (l *ledger) attempted() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sums := map[string]int64{}
+	for feature, t := range l.tried {
+		sums[feature] = t.amount
+	}
+	return sums
+}
+
+func (k *work) String() string {
+	parts := []string{}
+	for _, p := range k.counts() {
+		parts = append(parts, fmt.Sprintf("%s %d", p.name, p.n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+type counted struct {
+	name string
+	n    int64
+}
+
+func (k *work) counts() []counted {
+	return []counted{
+		{"reads of figures between their bounds", k.between.Load()}, {"entitlement checks between their bounds", k.checks.Load()},
+		{"reads of figures as known before", k.asOf.Load()}, {"explanations that add up", k.explained.Load()},
+		{"rebuilds begun", k.rebuilds.Load()}, {"of them of one tenant", k.scoped.Load()}, {"promoted", k.promoted.Load()},
+		{"rolled back", k.rolledBack.Load()}, {"abandoned", k.abandoned.Load()},
+		{"dead letters retried", k.retried.Load()}, {"bulk retries", k.bulks.Load()}, {"subscriptions renewed", k.renewed.Load()},
+		{"messages with usage", k.messages.Load()}, {"messages that are none", k.poison.Load()},
+	}
+}
