@@ -35,6 +35,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x || exit 1; done; done
 
+.PHONY: planted
+planted: ## Plant known bugs one by one (ARGS=name) and show which test catches each
+	$(GO) run ./cmd/planted -out docs/reliability/planted.md $(ARGS)
+
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md
 	./bin/meterplex bench --out docs/benchmarks
