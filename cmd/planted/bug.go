@@ -40,7 +40,10 @@ func edit(file, before, after string) overlay.Edit {
 
 // catalogue lists every planted bug, in the order of the way that an event takes.
 func catalogue() []bug {
-	return slices.Concat(edgeBugs(), writeBugs(), cacheBugs(), carryBugs(), pipeBugs(), consumeBugs(), foldBugs(), readBugs(), clientBugs())
+	return slices.Concat(
+		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
+		consumeBugs(), failureBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(),
+	)
 }
 
 // choose gives the bugs whose name is one of the patterns, as path.Match has them;
