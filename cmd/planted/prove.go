@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -151,7 +152,11 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	if overlaid != "" {
 		args = append(args, "-overlay", overlaid)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	args = append(args, pkg)
+	if p.drawsCases(pkg) {
+		args = append(args, "-rapid.nofailfile") // it would lie in the sources, and be tried again without the bug
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.root
 	cmd.Env = append(os.Environ(), envOverlay+"="+overlaid)
 	// An interrupt, not a kill: the tests stop their servers.
@@ -180,6 +185,15 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 		r.build = "no test failed, and go test did: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
 	}
 	return r, nil
+}
+
+// drawsCases says whether tests of a package draw their cases by rapid.
+func (p *prover) drawsCases(pkg string) bool {
+	files, _ := filepath.Glob(filepath.Join(p.root, pkg, "*_test.go"))
+	return slices.ContainsFunc(files, func(f string) bool {
+		text, err := os.ReadFile(f)
+		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
 }
 
 // report is what go test -json said.
@@ -256,7 +270,7 @@ var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
 	// notes are what tests say of themselves, failed or not.
-	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |fixture|answers by status)`)
+	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status)`)
 )
 
 // messageOf is the first that a test said of what is wrong.

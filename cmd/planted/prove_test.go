@@ -115,3 +115,15 @@ func TestAPlantedBugIsCaught(t *testing.T) {
 		t.Errorf("%s\nthe page:\n%s", said, text)
 	}
 }
+
+// What rapid draws in a planted run must not stay in the sources as a case that failed.
+func TestNoFailedCaseIsKept(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &prover{root: root}
+	if !p.drawsCases("./projections") || p.drawsCases("./infra/relay") {
+		t.Error("it is not known which tests keep the cases that fail")
+	}
+}
