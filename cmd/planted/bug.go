@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -25,13 +23,10 @@ type bug struct {
 	// hangs says that the promise is to come to an end: a test that runs out of its
 	// time has caught it.
 	hangs bool
-	limit time.Duration // of the test; 0: usualLimit
 }
 
 // usualLimit is many times what any of the tests takes.
 const usualLimit = 4 * time.Minute
-
-func (b *bug) timeout() time.Duration { return cmp.Or(b.limit, usualLimit) }
 
 // edit changes one place of a file.
 func edit(file, before, after string) overlay.Edit {
@@ -65,7 +60,7 @@ func choose(all []bug, patterns []string) ([]bug, error) {
 			}
 		}
 		if len(chosen) == n {
-			return nil, errors.Join(fmt.Errorf("no planted bug is named %q; -list names them", p))
+			return nil, fmt.Errorf("no planted bug is named %q; -list names them", p)
 		}
 	}
 	return chosen, nil

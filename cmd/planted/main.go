@@ -51,6 +51,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 	list := flags.Bool("list", false, "name the bugs and their tests, run nothing")
 	out := flags.String("out", "", "keep the findings as a table in this Markdown `file`; what is not run keeps its row")
 	flags.BoolVar(&p.verbose, "v", false, "show what the tests print")
+	flags.DurationVar(&p.limit, "limit", usualLimit, "what a test may take; more on a machine that does much else")
 	control := flags.Bool("control", true, "run the tests without the bugs, too")
 	if err := flags.Parse(args); err != nil {
 		return exitUnbuilt

@@ -27,6 +27,7 @@ type prover struct {
 	bugs    []bug
 	log     io.Writer
 	verbose bool
+	limit   time.Duration // of a test
 }
 
 // outcome is what became of a planted bug.
@@ -71,7 +72,7 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 		f.message = err.Error()
 		return f
 	}
-	r, err := p.test(ctx, b.pkg, b.run, b.timeout(), path)
+	r, err := p.test(ctx, b.pkg, b.run, p.limit, path)
 	if err != nil {
 		f.message = err.Error()
 		return f
@@ -93,7 +94,7 @@ func (p *prover) control(ctx context.Context, bugs []bug) error {
 	for _, pkg := range slices.Sorted(keys(tests)) {
 		began := time.Now()
 		for _, run := range together(tests[pkg]) {
-			r, err := p.test(ctx, pkg, run, 10*time.Minute, "")
+			r, err := p.test(ctx, pkg, run, 3*p.limit, "")
 			if err != nil {
 				return err
 			}

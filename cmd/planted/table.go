@@ -34,7 +34,7 @@ func keepTable(path string, all []bug, findings []finding) error {
 	for _, bug := range all {
 		text, ok := rows[bug.name]
 		if !ok {
-			text = row(&finding{bug: &bug, message: "not run yet"})
+			text = row(&finding{bug: &bug, outcome: "not run yet"})
 		}
 		b.WriteString(text + "\n")
 	}
