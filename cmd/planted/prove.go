@@ -271,7 +271,7 @@ var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
 	// notes are what tests say of themselves, failed or not.
-	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status)`)
+	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
 )
 
 // messageOf is the first that a test said of what is wrong.
