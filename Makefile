@@ -44,6 +44,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceIsAsItsDescriptionSays -count=1 -timeout 70m -v
 
+.PHONY: planted
+planted: ## Plant known bugs one by one (ARGS=name) and show which test catches each
+	$(GO) run ./cmd/planted -out docs/reliability/planted.md $(ARGS)
+
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md
 	./bin/meterplex bench --out docs/benchmarks

@@ -125,6 +125,23 @@ func TestTraceAndRequestIDs(t *testing.T) {
 	}
 }
 
+// Keys of tenants are given no scope of operators; one that has it all the same, by
+// whatever mistake, opens nothing.
+func TestP9_AKeyIsOfItsKindWhateverItsScopes(t *testing.T) {
+	for _, row := range Routes() {
+		if row.Who != Tenant && row.Who != Operator {
+			continue
+		}
+		x := exchange{caller: commands.Caller{Scopes: row.Scopes}}
+		if row.Who == Operator {
+			x.tenant = &domain.Tenant{}
+		}
+		if p := x.authorize(&row); p == nil || p.Status != 403 {
+			t.Errorf("%s: a key of the other kind is answered %+v", row.name(), p)
+		}
+	}
+}
+
 func TestCursorsCarryTheirPlaceAndNothingElse(t *testing.T) {
 	l := list{"usage events", "tenant", "feature"}
 	text := *l.next(3, "17-4711")

@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,8 +16,10 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// holdUp keeps the next load, once it has read its snapshot, from coming back.
+// holdUp keeps the next load, once it has read its snapshot, from coming back; or
+// the next look of the feed.
 type holdUp struct {
+	what            string        // stands in the statement
 	next            chan struct{} // holds one where a load is to be held
 	held, letItCome chan struct{}
 }
@@ -31,7 +34,7 @@ func (h *holdUp) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuery
 
 func (h *holdUp) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	for _, q := range data.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, "entitlement_grants") {
+		if strings.Contains(q.SQL, h.what) {
 			return context.WithValue(ctx, holdUpKey{}, true)
 		}
 	}
@@ -59,7 +62,7 @@ type race struct {
 }
 
 func newRace(t *testing.T) *race {
-	r := &race{market: newMarket(newScene(t), 1), up: &holdUp{next: make(chan struct{}, 1)}}
+	r := &race{market: newMarket(newScene(t), 1), up: &holdUp{what: "entitlement_grants", next: make(chan struct{}, 1)}}
 	r.who = r.tenants[0]
 	config := r.pool.Config()
 	config.ConnConfig.Tracer = r.up
@@ -178,6 +181,36 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	release()
 	if got := r.cachedSays(); got != r.tableSays() {
 		t.Errorf("what is older was kept over what is newer: %s, want %s", got, r.tableSays())
+	}
+}
+
+// A look that is on its way when something is folded does not know it: who confirms
+// afterwards is not served by that look.
+func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
+	r := newRace(t)
+	r.up.what = "pg_postmaster_start_time"
+	for proved := false; !proved; {
+		r.empty()
+		r.use(r.who, 3)
+		r.drain(r.validating)
+		before := r.cachedSays()
+		r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
+		r.up.next <- struct{}{}
+		looked, confirmed := make(chan error, 1), make(chan error, 1)
+		go func() { looked <- r.reads.Confirm(context.Background()) }()
+		<-r.up.held
+		r.drain(r.entitling)
+		go func() { confirmed <- r.reads.Confirm(context.Background()) }()
+		time.Sleep(10 * time.Millisecond) // it finds the look under way
+		close(r.up.letItCome)
+		if err := errors.Join(<-looked, <-confirmed); err != nil {
+			t.Log(err) // the look was held for longer than it may take
+			continue
+		}
+		proved = true
+		if got, after := r.cachedSays(), r.tableSays(); got != after || after == before {
+			t.Errorf("confirmed, and still %s, want %s; before it %s", got, after, before)
+		}
 	}
 }
 

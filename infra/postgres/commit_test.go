@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
@@ -125,6 +126,28 @@ func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
 			}
 			checkDense(t, pool)
 		})
+	}
+}
+
+func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
+	database := localtest.Database(t)
+	if _, err := Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	c, proxied := newCutter(t, database)
+	l, pool := openLogAt(t, proxied)
+	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	for round := range 3 {
+		c.answer.Store(1)
+		if _, err := catalogue.CreateTenant(t.Context(), commands.Caller{}, commands.Once{}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
+			t.Fatal(err)
+		}
+		if c.reached.Load() != int32(round+1) {
+			t.Fatalf("round %d: no COMMIT was cut", round)
+		}
+		if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.TenantCreated); n != round+1 {
+			t.Fatalf("%d events tell of %d new tenants", n, round+1)
+		}
 	}
 }
 

@@ -94,6 +94,8 @@ func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 		}, "key", 7},
 		{"and so is read again", func() { now, during = now.Add(time.Hour), func() {} }, "key", 8},
 		{"forgotten", c.forget, "key", 9},
+		{"forgotten again while it is read", func() { c.forget(); during = c.forget }, "key", 10},
+		{"and so is read again", func() { during = func() {} }, "key", 11},
 	} {
 		step.do()
 		if got, err := c.get(t.Context(), step.key); err != nil || got != step.loads && step.what != "nowhere" || loads != step.loads {

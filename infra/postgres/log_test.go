@@ -95,6 +95,18 @@ func TestP2_VerdictsWithinAndAcrossBatches(t *testing.T) {
 	}
 }
 
+// However late a retry comes, and whatever the writers know or have forgotten.
+func TestP2_TheLogItselfRefusesASecondEventOfAKey(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usage(tenant, "a", 1))
+	_, err := pool.Exec(t.Context(), `INSERT INTO event_log_rows
+ SELECT (jsonb_populate_record(l, '{"position": 2000000}')).* FROM event_log_rows l WHERE tenant_id = $1`, tenant)
+	if sqlState(err) != uniqueViolation {
+		t.Fatalf("a key of two million positions before was taken again: %v", err)
+	}
+}
+
 func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -70,9 +70,38 @@ func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-held; err != nil {
-		t.Fatal(err)
+	select {
+	case err := <-held:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("an event waits for a head that is free")
 	}
+}
+
+// Tenants of one partition share its head and its keys' index, and may name their
+// events alike.
+func TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs(t *testing.T) {
+	l, _, _ := openLog(t)
+	tenants := []uuid.UUID{uuid.Must(uuid.NewV7())}
+	for len(tenants) < 4 {
+		if id := uuid.Must(uuid.NewV7()); events.PartitionOf(id) == events.PartitionOf(tenants[0]) {
+			tenants = append(tenants, id)
+		}
+	}
+	var all sync.WaitGroup
+	for i, tenant := range tenants {
+		all.Go(func() {
+			for n := range 50 {
+				places, err := l.Submit(context.Background(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint("e", n), i+1)})
+				if err != nil || places[0].Status != commands.Appended {
+					t.Errorf("event %d of tenant %d: %v %v", n, i, places, err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Small and large submissions are committed by different writers: the same events

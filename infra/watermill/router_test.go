@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -150,6 +151,36 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 	if !strings.Contains(out.String(), "handler works again") {
 		t.Error("the end of the streak was not logged")
 	}
+}
+
+// TestALongOutageLosesNoBatch: there is no number of failures after which a batch is
+// given up, nor a pause that grows until nobody tries any more.
+func TestALongOutageLosesNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const outage = time.Hour
+		began, tries, finished := time.Now(), 0, make(chan struct{})
+		watermill.AddConsumer(router, "validator", "usage.raw", &source{batches: [][]events.Record{{record("a")}, {record("b")}}},
+			func(_ context.Context, records []events.Record) error {
+				if string(records[0].Value) == "b" {
+					close(finished)
+				} else if tries++; time.Since(began) < outage {
+					return errors.New("the database is away")
+				}
+				return nil
+			})
+		stop := run(t, router)
+		<-finished
+		if took := time.Since(began); took < outage || took > outage+10*time.Second {
+			t.Errorf("the batch was done with after %s and %d tries", took, tries)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestCloseLetsTheHandlerFinish: a transaction is not lost for an orderly end.

@@ -31,6 +31,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	if underRace || os.Getenv("METERPLEX_TEST_RACE") != "" {
 		args = append(args, "-race")
 	}
+	if changed := os.Getenv("METERPLEX_TEST_OVERLAY"); changed != "" {
+		args = append(args, "-overlay", changed)
+	}
 	out, err := exec.Command("go", append(args, "github.com/meterplex/meterplex/cmd/meterplex")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the service: %w\n%s", err, out)

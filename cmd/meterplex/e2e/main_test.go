@@ -5,8 +5,9 @@
 //
 // It may not call the service's packages. Tests of faults assert that the fault
 // was reached. METERPLEX_TEST_SEED repeats a seed, -race (or METERPLEX_TEST_RACE=1)
-// builds the service with the race detector, METERPLEX_TEST_BINARY names one that
-// is built already, METERPLEX_TEST_OUTAGE=60s says how long the broker is away,
+// builds the service with the race detector, METERPLEX_TEST_OVERLAY with what a
+// planted bug changes, METERPLEX_TEST_BINARY names one that is built already,
+// METERPLEX_TEST_OUTAGE=60s says how long the broker is away,
 // METERPLEX_TEST_OVERLOAD=10m how long more is sent than can be taken,
 // METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too.
 package e2e

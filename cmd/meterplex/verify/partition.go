@@ -24,7 +24,8 @@ type stand struct {
 	furthest    int64
 	epochs      []epochSpan
 	checkpoints []checkpoint
-	withheld    map[int64]bool
+	withheld    map[int64]bool   // from its consumer, too
+	standIns    map[int64]bool   // all that only a stand-in was published for
 	services    map[int32]string // what origins of services are called
 }
 
@@ -48,12 +49,12 @@ const (
  FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.partition = $1`
 	epochsSQL      = `SELECT epoch, from_position FROM log_epochs WHERE partition = $1 ORDER BY epoch`
 	checkpointsSQL = `SELECT consumer, generation, position, epoch, joined FROM consumer_checkpoints WHERE partition = $1 ORDER BY consumer, generation`
-	withheldSQL    = `SELECT position FROM withheld_records WHERE partition = $1`
+	withheldSQL    = `SELECT position, late FROM withheld_records WHERE partition = $1`
 	servicesSQL    = `SELECT id, actor_id FROM log_origins WHERE actor_type = 'service'`
 )
 
 func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
-	s := &stand{withheld: map[int64]bool{}, services: map[int32]string{}}
+	s := &stand{withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{}}
 	err := tx.QueryRow(ctx, headSQL, p).Scan(&s.head, &s.lastOf, &s.epoch, &s.recordedAt, &s.counts.accepted, &s.counts.validated,
 		&s.counts.rejected, &s.counts.parked, &s.cursor, &s.furthest)
 	if err != nil {
@@ -62,6 +63,7 @@ func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 	var e epochSpan
 	var c checkpoint
 	var n int64
+	var late bool
 	var origin int32
 	var name string
 	for _, q := range []struct {
@@ -71,7 +73,11 @@ func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 	}{
 		{epochsSQL, []any{&e.epoch, &e.from}, func() { s.epochs = append(s.epochs, e) }},
 		{checkpointsSQL, []any{&c.consumer, &c.generation, &c.position, &c.epoch, &c.joined}, func() { s.checkpoints = append(s.checkpoints, c) }},
-		{withheldSQL, []any{&n}, func() { s.withheld[n] = true }},
+		{withheldSQL, []any{&n, &late}, func() {
+			if s.standIns[n] = true; !late {
+				s.withheld[n] = true
+			}
+		}},
 		{servicesSQL, []any{&origin, &name}, func() { s.services[origin] = name }},
 	} {
 		args := []any{p}

@@ -332,7 +332,7 @@ func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
 		"%s is keyed %.60q and says event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
 	if standIn {
 		t.bytes.add(1, "stand-ins")
-		t.bytes.expect(t.withheld[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
+		t.bytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
 		return
 	}
 	expected, err := wire(t.p, s)

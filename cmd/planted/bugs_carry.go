@@ -1,0 +1,155 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// carryBugs are in what the relay makes of a publish, and of one that failed.
+func carryBugs() []bug {
+	const batch, carry = "infra/relay/batch.go", "infra/relay/carry.go"
+	return []bug{
+		{
+			name: "relay-position-after-last", what: "the relay reads what is after its last position, and takes a hole for what will never come",
+			promise: "P3: nothing is passed that was not published",
+			edits: []overlay.Edit{
+				edit(batch, `if e.Position.Number != p.to+1 {`, `if e.Position.Number <= p.to {`),
+				edit(batch, "		p.to++\n	}\n	return records, nil", "		p.to = e.Position.Number\n	}\n	return records, nil"),
+			},
+			pkg: "./infra/relay", run: "TestP3_AHoleInTheLogIsNotPassed",
+		},
+		{
+			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor goes on",
+			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
+			edits: []overlay.Edit{edit(batch, `	failed, err := failures(len(records), err)
+	r.count(`, `	if err != nil {
+		r.Observe.Failed(err)
+	}
+	failed, err := failures(len(records), nil)
+	r.count(`)},
+			pkg: "./infra/relay", run: "TestP11_AnOutageOfTheBrokerCostsLatencyOnly",
+		},
+		{
+			name: "relay-outage-dead-letters", what: "what could not be published while the broker was away becomes a dead letter",
+			promise: "P11: an outage of the broker costs latency only", elsewhere: true,
+			edits: []overlay.Edit{
+				edit(batch, `			failed[f.Index] = f
+`, `			f.Permanent = true
+			failed[f.Index] = f
+`),
+				edit(carry, `if refused && tries >= maxTries {`, `if refused {`),
+			},
+			pkg: "./infra/relay", run: "TestP11_AnOutageOfTheBrokerCostsLatencyOnly",
+		},
+		{
+			name: "relay-past-a-failed-part", what: "the cursor passes a whole part of which the broker has the beginning",
+			promise: "P3: nothing is passed that was not published",
+			edits: []overlay.Edit{edit(batch, `	if b.result != nil && b.result[i].err != nil {
+		r := &b.result[i]
+		return p.positions`, `	if b.result != nil && b.result[i].err != nil && b.result[i].stored == 0 {
+		r := &b.result[i]
+		return p.positions`)},
+			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",
+		},
+		{
+			name: "relay-close-grace", what: "a stop gives up the batch that is under way",
+			promise: "P2: an orderly stop sends nothing twice",
+			edits:   []overlay.Edit{edit(carry, `Grace: s.CloseGrace}`, `Grace: 0}`)},
+			pkg:     "./infra/relay", run: "TestP2_AStopWaitsForTheBatchUnderWay",
+		},
+	}
+}
+
+// leaseBugs are in what makes one relay at a time publish a partition.
+func leaseBugs() []bug {
+	return []bug{
+		{
+			name: "relay-without-lease", what: "a relay takes partitions that another one is publishing: its lock ended with the statement",
+			promise: "P2: one live relay for each partition", elsewhere: true,
+			edits: []overlay.Edit{
+				edit("infra/relay/leases.go", "WHERE owner IS NULL OR lease_until < now()\n ORDER BY partition LIMIT $2", "WHERE owner IS DISTINCT FROM $1\n ORDER BY partition LIMIT $2"),
+			},
+			pkg: "./infra/relay", run: "TestP2_TwoRelaysShareThePartitionsAndHandThemOver",
+		},
+		{
+			name: "relay-without-fence", what: "a relay that lost its lease moves the cursor all the same",
+			promise: "P2: one live relay for each partition",
+			edits: []overlay.Edit{
+				edit("infra/relay/cursor.go", ` WHERE c.fence = s.fence AND c.position = s.was ORDER BY`, ` WHERE c.position = s.was ORDER BY`),
+				edit("infra/relay/cursor.go", `WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING`, `WHERE c.partition = mine.partition AND c.position = mine.was RETURNING`),
+			},
+			pkg: "./infra/relay", run: "TestP2_CursorMovesOnceAndOnlyUnderItsFence",
+		},
+		{
+			name: "relay-fresh-lease", what: "a relay publishes under a lease that has run out",
+			promise: "P2: one live relay for each partition",
+			edits: []overlay.Edit{edit("infra/relay/holding.go", `&& now.Sub(p.renewed) < fresh
+}`, `&& fresh > 0
+}`)},
+			pkg: "./infra/relay", run: "TestP2_NothingIsSentUnderALeaseThatIsNotSure",
+		},
+	}
+}
+
+// pipeBugs are in what speaks with the broker, and in the router.
+func pipeBugs() []bug {
+	const produce = "infra/kafka/produce.go"
+	return []bug{
+		{
+			name: "publish-not-awaited", what: "a publish returns before the broker has answered",
+			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
+			edits: []overlay.Edit{edit(produce, `	go func() { done <- producer.client.ProduceSync(ctx, batch...) }()
+`, `	go func() {
+		for _, r := range batch {
+			producer.client.Produce(context.WithoutCancel(ctx), r, nil)
+		}
+		done <- nil
+	}()
+`)},
+			pkg: "./infra/kafka", run: "TestP1_NothingIsLostWhenTheBrokerIsKilled",
+		},
+		{
+			name: "publish-acks-one", what: "the leader alone acknowledges",
+			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
+			edits: []overlay.Edit{edit("infra/kafka/publisher.go", `		kgo.RequiredAcks(kgo.AllISRAcks()),
+`, `		kgo.RequiredAcks(kgo.LeaderAck()),
+		kgo.DisableIdempotentWrite(),
+`)},
+			pkg: "./infra/kafka", run: "TestPublishersWaitForAllReplicas",
+		},
+		{
+			name: "publish-behind-a-failure", what: "what stands behind a refused record is written before it is settled",
+			promise: "P10: a tenant's events are published in log order",
+			edits: []overlay.Edit{edit(produce, `		f.addAll(group[half:], watermill.ErrBehind)
+		return false
+`, `		p.again(ctx, group[half:], f)
+		return false
+`)},
+			pkg: "./infra/kafka", run: "TestBrokerRefusesOneRecord",
+		},
+		{
+			name: "offset-before-commit", what: "the group's offset moves before the batch is handled",
+			promise: "P2, P3: what is acknowledged is committed",
+			edits: []overlay.Edit{edit("infra/kafka/subscription.go", `	for len(batch) > 0 {
+		switch s.delivery.Send(`, `	s.owned.mark(s.client, batch)
+	for len(batch) > 0 {
+		switch s.delivery.Send(`)},
+			pkg: "./infra/kafka", run: "TestContract/CloseGivesUpABatchThatHangs",
+		},
+		{
+			name: "handler-error-swallowed", what: "a handler's error is dropped and the batch acknowledged",
+			promise: "P3: nothing is dropped in silence", elsewhere: true,
+			edits: []overlay.Edit{edit("infra/watermill/router.go", "		return err\n	})\n}\n\n// Logger makes", "		return nil\n	})\n}\n\n// Logger makes")},
+			pkg:   "./infra/watermill", run: "TestFailedBatchIsSentAgainUntilItSucceeds",
+		},
+		{
+			name: "retry-limit", what: "a batch that failed ten times is given up",
+			promise: "P11: an outage costs latency only", elsewhere: true,
+			edits: []overlay.Edit{edit("infra/watermill/settle.go", `		pause := s.failed(msg.Context(), name, err)
+`, `		pause := s.failed(msg.Context(), name, err)
+		if s.streaks[name] >= 10 {
+			s.succeeded(name)
+			return out, nil
+		}
+`)},
+			pkg: "./infra/watermill", run: "TestALongOutageLosesNoBatch",
+		},
+	}
+}

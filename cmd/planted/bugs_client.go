@@ -1,0 +1,56 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// clientBugs are in the command line, which has to keep the service's promises.
+func clientBugs() []bug {
+	return []bug{
+		{
+			name: "client-new-event-id", what: "a retry sends the event under a new eventId",
+			promise: "P2: each event counts once, whatever is retried",
+			edits: []overlay.Edit{edit("cmd/meterplex/usage_send.go", `	s.batch.add(event)
+	return s.flush()
+}
+
+// lines hands`, `	s.batch.add(event)
+	patience := s.client.retryFor
+	s.client.retryFor = 0
+	err = s.flush()
+	s.client.retryFor = patience
+	if err == nil {
+		return nil
+	}
+	if event, err = c.event(newEventID(), s.app.now()); err != nil {
+		return err
+	}
+	s.batch = batch{}
+	s.batch.add(event)
+	return s.flush()
+}
+
+// lines hands`)},
+			pkg: "./cmd/meterplex", run: "TestClientSendsTheSameEventAgain",
+		},
+		{
+			name: "client-new-idempotency-key", what: "a retry of a creation has a new Idempotency-Key",
+			promise: "what is created is created once",
+			edits: []overlay.Edit{edit("cmd/meterplex/client.go", `	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })`, `	return c.retrying(ctx, func() (json.RawMessage, error) {
+		if r.header.Get("Idempotency-Key") != "" {
+			r.header.Set("Idempotency-Key", rand.Text())
+		}
+		return c.once(ctx, r)
+	})`)},
+			pkg: "./cmd/meterplex", run: "TestClientPostsUnderOneIdempotencyKey",
+		},
+		{
+			name: "import-anchor-late", what: "an import keeps where it moved its times to after its first events",
+			promise: "P2: an import that is repeated counts once",
+			edits: []overlay.Edit{
+				edit("cmd/meterplex/import_state.go", `		err := createState(path, fresh)
+		if err == nil {`, `		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {`),
+			},
+			pkg: "./cmd/meterplex", run: "TestImportAnchorIsKeptBeforeTheFirstEvent",
+		},
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+const (
+	runner  = "projections/runner.go"
+	catchup = "projections/catchup.go"
+)
+
+// consumeBugs are in what takes records and moves checkpoints.
+func consumeBugs() []bug {
+	return []bug{
+		{
+			name: "applied-unchecked", what: "a record is folded without a look at what was applied",
+			promise: "P2: whatever is delivered again counts once", elsewhere: true,
+			edits: []overlay.Edit{
+				edit(catchup, `	case position <= l.last:
+		done.Duplicates++`, `	case position <= 0:
+		done.Duplicates++`),
+				edit(catchup, `		if !it.unread && it.place.Previous == l.last {
+			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
+			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
+			},
+			pkg: "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
+		},
+		{
+			name: "position-after-last", what: "a consumer takes the next higher position, whatever lies between",
+			promise: "P3: a gap in what came is read from the log",
+			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last {`, `it.place.Previous >= l.last {`)},
+			pkg:     "./projections", run: "TestGapIsHealedFromTheLog",
+		},
+		{
+			name: "fold-again-when-safe", what: "a batch whose COMMIT had no answer is folded again at once, since the driver calls that safe",
+			promise: "P2: each event counts once",
+			edits: []overlay.Edit{
+				edit(runner, `	"github.com/jackc/pgx/v5/pgxpool"
+`, `	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+`),
+				edit(runner, `	if err := commit(ctx, tx); err != nil {
+		return Batch{}, err
+	}
+`, `	err = commit(ctx, tx)
+	if pgconn.SafeToRetry(err) {
+		err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+			_, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
+			return err
+		})
+	}
+	if err != nil {
+		return Batch{}, err
+	}
+`),
+			},
+			pkg: "./projections", run: "TestP2_CommitWithoutAnAnswerCountsOnce",
+		},
+		{
+			name: "checkpoint-unguarded", what: "a checkpoint is moved to where it was read, wherever it stands by now",
+			promise: "P2: each event counts once",
+			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() > int64(rows) {`)},
+			pkg:     "./projections", run: "TestCheckpointMovesByCompareAndSet",
+		},
+	}
+}
+
+// failureBugs are in what becomes of a batch that cannot be folded.
+func failureBugs() []bug {
+	return []bug{
+		{
+			name: "poison-blocks", what: "a batch is folded without savepoints, and never a second time with them: one bad event stops a partition",
+			promise: "P3: what cannot be folded is parked, its neighbours go on",
+			edits: []overlay.Edit{edit(runner, `		if ofData(err) {
+			done, err`, `		if ofData(err) && len(lanes) == 0 {
+			done, err`)},
+			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
+		},
+		{
+			name: "poison-twice", what: "looking for a poison event, its healthy neighbour is folded with both halves",
+			promise: "P2: each event counts once", elsewhere: true,
+			edits: []overlay.Edit{edit("projections/failures.go", `range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {`,
+				`range [][]events.Envelope{batch[:(len(batch)+1)/2], batch[len(batch)/2:]} {`)},
+			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
+		},
+		{
+			name: "outage-dead-letters", what: "a lock that is not had is taken for a fault of the event",
+			promise: "P11: an outage costs latency only", elsewhere: true,
+			edits: []overlay.Edit{edit("projections/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
+			pkg:   "./projections", run: "TestLockThatIsNotHadIsWaitedOut",
+		},
+	}
+}
+
+// sourceBugs are in what a consumer takes out of the log.
+func sourceBugs() []bug {
+	return []bug{
+		{
+			name: "withheld-folded", what: "an event that was withheld from the pipe is counted, and its dead letter, too",
+			promise: "P2: each event counts once",
+			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic < 0 { // a reader`)},
+			pkg:     "./projections", run: "TestWithheldIsPassedWithoutAFold",
+		},
+		{
+			name: "withheld-lost", what: "who reads the log itself leaves out what the pipe could not carry",
+			promise: "a read model holds all of the log",
+			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic >= 0 { // a reader`)},
+			pkg:     "./projections", run: "TestReaderOfTheLogFoldsWhatIsWithheld",
+		},
+		{
+			name: "lost-tail-passed", what: "with the filter by subject the end of a stretch is not asked for: a checkpoint passes what is not there",
+			promise: "P3: nothing is passed that was not read",
+			edits: []overlay.Edit{
+				edit("infra/postgres/read.go", `AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)`, `AND l.subject = ANY ($5::smallint[])`),
+				edit(catchup, `		lost := n < limit &&`, `		if n < limit {
+			to = list[i].UpTo
+		}
+		lost := n < limit &&`),
+			},
+			pkg: "./projections", run: "TestFollowStandsBeforeALostTail",
+		},
+		{
+			name: "subject-left-out", what: "the filter by subject lacks one that the fold needs",
+			promise: "a change of a subscription holds once it is answered",
+			edits: []overlay.Edit{edit("projections/entitlement_reads.go", `return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}`,
+				`return []events.Subject{events.SubscriptionCreated, events.UsageValidated}`)},
+			pkg: "./projections", run: "TestGrantsFollowSubscriptions",
+		},
+		{
+			name: "plans-kept-of-nothing", what: "what is planned once, while the tables are empty, may scan them when they have grown",
+			promise: "the cost of an event does not grow with the log",
+			edits:   []overlay.Edit{edit("infra/postgres/db.go", `		"enable_seqscan":  "off", "enable_bitmapscan"`, `		"enable_bitmapscan"`)},
+			pkg:     "./projections", run: "TestKeptPlansUseTheKeys",
+		},
+	}
+}
+
+// foldBugs are in what the events mean.
+func foldBugs() []bug {
+	const aggregates, validator = "projections/usage_aggregates.go", "projections/validator.go"
+	return []bug{
+		{
+			name: "fold-clock", what: "the fold takes the time from the clock",
+			promise: "P5: a projection rebuilt is the live one, byte for byte",
+			edits:   []overlay.Edit{edit(aggregates, `UsageDelta{v.Amount, v.Count, v.Timestamp}, nil`, `UsageDelta{v.Amount, v.Count, time.Now()}, nil`)},
+			pkg:     "./projections", run: "TestP5_ARebuiltGenerationIsTheLiveOneByteForByte",
+		},
+		{
+			name: "fold-float", what: "amounts are added up as float64",
+			promise: "a sum is exact, whatever its size", elsewhere: true,
+			edits: []overlay.Edit{edit(aggregates, `s.amount.Add(&s.amount, big.NewInt(d.Amount))`, `s.amount.Add(&s.amount, big.NewInt(int64(float64(d.Amount))))`)},
+			pkg:   "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
+		},
+		{
+			name: "no-match-dropped", what: "usage that matches no subscription leaves nothing behind",
+			promise: "P3: accepted = aggregated + rejected + in flight + parked", elsewhere: true,
+			edits: []overlay.Edit{edit(validator, `		return append(pending, rejected(e, j, id))`, `		return pending`)},
+			pkg:   "./projections", run: "TestP3_IdentityHoldsAtEveryMoment",
+		},
+		{
+			name: "known-later", what: "usage is judged by what is known now, not by what was known at its position",
+			promise: "P5: a verdict does not depend on when it is taken",
+			edits:   []overlay.Edit{edit(validator, `domain.Decide(h, e.Position.Number, `, `domain.Decide(h, 1<<62, `)},
+			pkg:     "./projections", run: "TestValidatorKnowsWhatWasKnownThen",
+		},
+		{
+			name: "unknown-version-skipped", what: "an event of a version that is not known is passed over",
+			promise: "P3: nothing is dropped in silence",
+			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *Failure {\n", "func (s *usageSums) take(e *events.Envelope) *Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
+			pkg:     "./projections", run: "TestP2_PoisonIsParkedOnce",
+		},
+		{
+			name: "unknown-fold-started", what: "a binary starts that lacks a fold version in use",
+			promise: "P5: a generation is fed by its own fold, always",
+			edits:   []overlay.Edit{edit("projections/generation.go", `AND g.fold_version <> ALL ($2::text[])`, `AND g.fold_version = '' AND g.fold_version <> ALL ($2::text[])`)},
+			pkg:     "./projections", run: "TestP5_ABinaryHoldsEveryVersionInUse",
+		},
+		{
+			name: "unread-parked-nowhere", what: "what the validator cannot read is logged and passed over",
+			promise: "P3: nothing is dropped in silence",
+			edits: []overlay.Edit{edit(validator, `			result.Failed = append(result.Failed, *failure)
+			continue`, `			continue`)},
+			pkg: "./projections", run: "TestValidatorParksWhatItCannotRead",
+		},
+		{
+			name: "letters-consumed-by-nobody", what: "dead letters are published and no consumer takes them",
+			promise: "P3: what was rejected can be retried", elsewhere: true,
+			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		{\"deadletter\", projections.DeadLetterConsumer()},\n", "")},
+			pkg:   "./cmd/meterplex/e2e", run: "TestP3_RejectedThenRetried",
+		},
+	}
+}
+
+// readBugs are in what is answered from projections.
+func readBugs() []bug {
+	return []bug{
+		{
+			name: "reads-mixed", what: "a read takes each of its statements from another moment",
+			promise: "P5: readers never see a mixture", elsewhere: true,
+			edits: []overlay.Edit{edit("projections/reads.go", "beginSnapshot = `begin isolation level repeatable read read only`", "beginSnapshot = `begin isolation level read committed read only`")},
+			pkg:   "./projections", run: "TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips",
+		},
+		{
+			name: "flip-of-the-unfed", what: "a generation is promoted that is not fed in every partition",
+			promise: "P5: a projection rebuilt is the live one, byte for byte",
+			edits:   []overlay.Edit{edit("infra/postgres/flip.go", "	if err := t.refuseUnfed(r, r.Generation, \"generation_broken\"", "	if err := t.refuseUnfed(r, -1, \"generation_broken\"")},
+			pkg:     "./projections", run: "TestARebuildThatCannotFoldFails",
+		},
+		{
+			name: "viewer-not-named", what: "reads for a tenant run under the service's own role",
+			promise: "P9: no tenant sees anything of another",
+			edits:   []overlay.Edit{edit("projections/reads.go", "becomeTenant  = `set local role meterplex_tenant`", "becomeTenant  = `set local role meterplex_worker`")},
+			pkg:     "./projections", run: "TestP9_ReadsShowATenantOnlyItsOwn",
+		},
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+const (
+	writer = "infra/postgres/writer.go"
+	group  = "infra/postgres/group.go"
+	probe  = "infra/postgres/probe.go"
+	schema = "migrations/0001_event_log.sql"
+)
+
+// commitBugs are in what is made of a commit, and of one that had no answer.
+func commitBugs() []bug {
+	return []bug{
+		{
+			name: "ack-before-commit", what: "a batch is answered before its COMMIT is sent",
+			promise: "P1: accepted is answered only after a durable commit",
+			edits: []overlay.Edit{
+				edit(writer, "	g.sent = true\n	err = finish(", "	g.sent = true\n	g.answer(nil)\n	err = finish("),
+				edit(group, "	for _, s := range g.subs {\n		if err != nil {", "	subs := g.subs\n	g.subs = nil\n	for _, s := range subs {\n		if err != nil {"),
+			},
+			pkg: "./infra/postgres", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
+		},
+		{
+			name: "commit-unknown-is-done", what: "a COMMIT without an answer is taken for done",
+			promise: "P1: a lost answer is found out, never guessed",
+			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
+			pkg:     "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+		},
+		{
+			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, since the driver calls that safe",
+			promise: "P1: a lost answer is found out, never guessed",
+			edits: []overlay.Edit{edit("infra/postgres/store.go", "	return l.changed(tx, l.changeHolding(ctx, tx, hold, decide))\n}\n\n// changed tells", `	err := l.changeHolding(ctx, tx, hold, decide)
+	if errors.Is(err, errCommitUnknown) {
+		err = l.changeHolding(ctx, tx, hold, decide)
+	}
+	return l.changed(tx, err)
+}
+
+// changed tells`)},
+			pkg: "./infra/postgres", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
+		},
+		{
+			name: "mark-before-commit", what: "an event is marked as seen before its commit: after a failed one its retry is a duplicate",
+			promise: "P2: each event counts once", elsewhere: true,
+			edits: []overlay.Edit{
+				{File: "infra/postgres/marks.go", New: "package postgres\n\nimport \"sync\"\n\nvar marks sync.Map\n"},
+				edit(group, "		first := g.firstOf(i)\n		switch {\n", `		first := g.firstOf(i)
+		if !m.submitted.ProbeOnly && !ok && first == i {
+			if _, seen := marks.LoadOrStore(keyOf(&m.submitted.Pending), true); seen {
+				*m.placement = commands.Placement{Status: commands.Duplicate}
+				continue
+			}
+		}
+		switch {
+`),
+			},
+			pkg: "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+		},
+	}
+}
+
+// dedupeBugs are in what makes an event of a tenant count once.
+func dedupeBugs() []bug {
+	return []bug{
+		{
+			name: "dedupe-without-tenant", what: "an eventId is looked up without its tenant",
+			promise: "P2: each (tenant, eventId) counts once; P9: tenants never meet", elsewhere: true,
+			edits: []overlay.Edit{
+				edit(schema, `UNIQUE (partition, tenant_id, dedupe_key)`, `UNIQUE (partition, dedupe_key)`),
+				edit(probe, `l.tenant_id = k.tenant_id AND l.dedupe_key`, `l.dedupe_key`),
+				edit(probe, `logKey { return logKey{p.TenantID, p.DedupeKey} }`, `logKey { return logKey{key: p.DedupeKey} }`),
+				edit(probe, `known[k] = f`, `known[logKey{key: k.key}] = f`),
+			},
+			pkg: "./infra/postgres", run: "TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs",
+		},
+		{
+			name: "dedupe-by-id-and-time", what: "an event is known by its id and its time: the same id at another time counts twice",
+			promise: "P2: each (tenant, eventId) counts once", elsewhere: true,
+			edits: []overlay.Edit{edit("commands/ingest_usage.go", `DedupeKey: events.KeyUsage(e.EventID),`, `DedupeKey: events.KeyUsage(e.EventID + e.Timestamp.String()),`)},
+			pkg:   "./http", run: "TestIngestAnswersEachEventInItsOrder",
+		},
+		{
+			name: "dedupe-bounded", what: "only the last million positions are searched for an eventId, and nothing else refuses a second one",
+			promise: "P2: each (tenant, eventId) counts once, however late its retry", elsewhere: true,
+			edits: []overlay.Edit{
+				edit(schema, "PRIMARY KEY (partition, position),\n  CONSTRAINT event_log_dedupe UNIQUE (partition, tenant_id, dedupe_key)\n", "PRIMARY KEY (partition, position)\n"),
+				edit(probe, `l.dedupe_key = k.dedupe_key LIMIT 1`, `l.dedupe_key = k.dedupe_key AND l.position > (SELECT h.position FROM log_heads h WHERE h.partition = k.partition) - 1000000 LIMIT 1`),
+				edit(writer, `probing := g.mustProbe || w.isHot(g.partitions)`, `probing := true`),
+			},
+			pkg: "./infra/postgres", run: "TestP2_TheLogItselfRefusesASecondEventOfAKey",
+		},
+		{
+			name: "one-duplicate-refuses-all", what: "a batch with a known event in it fails as a whole",
+			promise: "P2: a retry always ends with a verdict for each event", elsewhere: true,
+			edits: []overlay.Edit{edit(writer, `if sqlState(err) == uniqueViolation && !probing {`, `if sqlState(err) == uniqueViolation && attempt < 0 {`)},
+			pkg:   "./infra/postgres", run: "TestP2_SixteenClientsSendTheSameBatchInOtherOrders",
+		},
+		{
+			name: "conflict-untold", what: "another payload under a known eventId leaves no event",
+			promise: "P4: a conflict is told, recorded with both hashes, counted",
+			edits:   []overlay.Edit{edit(group, `	if len(conflicts) == 0 {`, `	if len(conflicts) >= 0 {`)},
+			pkg:     "./infra/postgres", run: "TestP4_EachConflictIsRecordedOnce",
+		},
+	}
+}
+
+// headBugs are in what gives events their places.
+func headBugs() []bug {
+	return []bug{
+		{
+			name: "positions-with-holes", what: "an append that starts over does not give back the positions that it had taken",
+			promise: "positions are dense, so that a gap is a loss",
+			edits:   []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)},
+			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
+		},
+		{
+			name: "shared-writer-drops", what: "submissions whose head is held are taken out of the shared group and given to nobody",
+			promise: "each submission is answered",
+			edits:   []overlay.Edit{edit(writer, `w.passOn(g.leave(hs))`, `g.leave(hs)`)},
+			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+		},
+		{
+			name: "shared-writer-waits", what: "the shared writer waits for heads that somebody else has",
+			promise: "one partition's wait is not everybody's",
+			edits:   []overlay.Edit{edit(writer, `		lock = lockFreeHeadsSQL`, `		lock = lockHeadsSQL`)},
+			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+		},
+		{
+			name: "log-altered", what: "the service's role may change the log",
+			promise: "P6: the service cannot alter the log",
+			edits: []overlay.Edit{edit(schema, `GRANT SELECT, INSERT ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`,
+				`GRANT SELECT, INSERT, UPDATE ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`)},
+			pkg: "./infra/postgres", run: "TestP6_TheServiceCannotAlterTheLog",
+		},
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// TestEveryPlantedBugStillFits: each edit finds its place in the sources as they
+// are, what comes of it compiles, and the test that has to catch it is there. What
+// proves that it does catch it is `make planted`.
+func TestEveryPlantedBugStillFits(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newChecker(t, root)
+	names := map[string]bool{}
+	for _, b := range catalogue() {
+		if names[b.name] || strings.ContainsAny(b.name, "| `/") || b.what == "" || b.promise == "" || len(b.edits) == 0 {
+			t.Errorf("%q is no planted bug, or there are two of that name", b.name)
+		}
+		names[b.name] = true
+		if !hasTest(t, filepath.Join(root, b.pkg), b.run) {
+			t.Errorf("%s: there is no %s in %s", b.name, b.run, b.pkg)
+		}
+		dir := t.TempDir()
+		path, err := overlay.Write(dir, root, b.edits)
+		if err != nil {
+			t.Errorf("%s: %v", b.name, err)
+			continue
+		}
+		for _, e := range c.check(changedFiles(t, path)) {
+			t.Errorf("%s does not compile: %v", b.name, e)
+		}
+	}
+	if len(names) < 24 {
+		t.Errorf("%d bugs are planted", len(names))
+	}
+}
+
+func hasTest(t *testing.T, dir, run string) bool {
+	t.Helper()
+	name, _, _ := strings.Cut(run, "/")
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "func "+name+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
+}
+
+// changedFiles gives what an overlay puts in the place of which file.
+func changedFiles(t *testing.T, path string) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o struct{ Replace map[string]string }
+	if err := json.Unmarshal(raw, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Replace
+}
+
+// listed is a package as go list has it.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+}
+
+// checker type-checks packages of which some files are changed. All they import is
+// taken as it is: whole builds, one for each bug, would take minutes.
+type checker struct {
+	byDir map[string]listed
+	files *token.FileSet
+	types types.Importer
+}
+
+func newChecker(t *testing.T, root string) *checker {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, exports := &checker{byDir: map[string]listed{}, files: token.NewFileSet()}, map[string]string{}
+	for lines := json.NewDecoder(out); ; {
+		var p listed
+		if err := lines.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		c.byDir[p.Dir], exports[p.ImportPath] = p, p.Export
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	c.types = importer.ForCompiler(c.files, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("nothing is known of %s", path)
+		}
+		return os.Open(exports[path])
+	})
+	return c
+}
+
+// check gives what the compiler would say of the packages of changed files.
+func (c *checker) check(changed map[string]string) (faults []error) {
+	dirs := map[string]bool{}
+	for file := range changed {
+		if filepath.Ext(file) == ".go" {
+			dirs[filepath.Dir(file)] = true
+		}
+	}
+	for dir := range dirs {
+		p := c.byDir[dir]
+		names := map[string]bool{}
+		for _, f := range p.GoFiles {
+			names[filepath.Join(dir, f)] = true
+		}
+		for file := range changed {
+			if filepath.Dir(file) == dir && filepath.Ext(file) == ".go" {
+				names[file] = true
+			}
+		}
+		var parsed []*ast.File
+		for name := range names {
+			from := name
+			if to := changed[name]; to != "" {
+				from = to
+			}
+			f, err := parser.ParseFile(c.files, from, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return []error{err}
+			}
+			parsed = append(parsed, f)
+		}
+		config := types.Config{Importer: c.types, Error: func(err error) { faults = append(faults, err) }}
+		_, _ = config.Check(p.ImportPath, c.files, parsed, nil) // its errors are told one by one
+	}
+	return faults
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// envOverlay is where tests that build the service find what it is built with.
+const envOverlay = "METERPLEX_TEST_OVERLAY"
+
+// prover runs tests of a project with bugs planted.
+type prover struct {
+	root    string
+	bugs    []bug
+	log     io.Writer
+	verbose bool
+	limit   time.Duration // of a test
+}
+
+// outcome is what became of a planted bug.
+type outcome string
+
+// The outcomes.
+const (
+	caught   outcome = "caught"
+	survived outcome = "SURVIVED"
+	unbuilt  outcome = "UNBUILT"
+)
+
+// finding is what became of one bug.
+type finding struct {
+	*bug
+	outcome outcome
+	by      string // the test that failed
+	message string // the first that it said, or why the bug could not be built
+	took    time.Duration
+}
+
+func (f *finding) word() string {
+	if f.outcome == caught {
+		return f.by + ": " + f.message
+	}
+	return f.message
+}
+
+// prove plants a bug and runs its test, which has to fail.
+func (p *prover) prove(ctx context.Context, b *bug) finding {
+	f := finding{bug: b, outcome: unbuilt}
+	began := time.Now()
+	defer func() { f.took = time.Since(began) }()
+	dir, err := os.MkdirTemp("", "meterplex-planted-*")
+	if err != nil {
+		f.message = err.Error()
+		return f
+	}
+	defer os.RemoveAll(dir)
+	path, err := overlay.Write(dir, p.root, b.edits)
+	if err != nil {
+		f.message = err.Error()
+		return f
+	}
+	r, err := p.test(ctx, b.pkg, b.run, p.limit, path)
+	if err != nil {
+		f.message = err.Error()
+		return f
+	}
+	f.outcome, f.by, f.message = r.judge(b)
+	f.took = time.Since(began)
+	return f
+}
+
+// control runs the tests of the bugs without them: a test that fails by itself
+// catches nothing.
+func (p *prover) control(ctx context.Context, bugs []bug) error {
+	tests := map[string][]string{}
+	for _, b := range bugs {
+		if !slices.Contains(tests[b.pkg], b.run) {
+			tests[b.pkg] = append(tests[b.pkg], b.run)
+		}
+	}
+	for _, pkg := range slices.Sorted(keys(tests)) {
+		began := time.Now()
+		for _, run := range together(tests[pkg]) {
+			r, err := p.test(ctx, pkg, run, 3*p.limit, "")
+			if err != nil {
+				return err
+			}
+			if r.build != "" || !r.passed || r.ran == 0 {
+				_, by, message := r.judge(&bug{hangs: true})
+				return fmt.Errorf("without any bug %s %s does not pass: %s %s%s", pkg, run, by, message, r.build)
+			}
+		}
+		fmt.Fprintf(p.log, "%-9s %-34s %5.1fs  %d tests pass without any bug\n", "control", pkg, time.Since(began).Seconds(), len(tests[pkg]))
+	}
+	return nil
+}
+
+func keys(m map[string][]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// together makes one pattern of whole tests; those that name a part of a test stay
+// by themselves, since a pattern is split at its slashes first.
+func together(runs []string) (patterns []string) {
+	var whole []string
+	for _, r := range runs {
+		if strings.Contains(r, "/") {
+			patterns = append(patterns, r)
+		} else {
+			whole = append(whole, r)
+		}
+	}
+	if len(whole) > 0 {
+		patterns = append(patterns, "^("+strings.Join(whole, "|")+")$")
+	}
+	return patterns
+}
+
+// exactly makes the pattern of a test's name, and of the part after each slash.
+func exactly(run string) string {
+	if strings.HasPrefix(run, "^") {
+		return run
+	}
+	parts := strings.Split(run, "/")
+	for i := range parts {
+		parts[i] = "^" + parts[i] + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// test runs tests of a package, with an overlay or without.
+func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration, overlaid string) (*report, error) {
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", exactly(run)}
+	if overlaid != "" {
+		args = append(args, "-overlay", overlaid)
+	}
+	args = append(args, pkg)
+	if p.drawsCases(pkg) {
+		args = append(args, "-rapid.nofailfile") // it would lie in the sources, and be tried again without the bug
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = p.root
+	cmd.Env = append(os.Environ(), envOverlay+"="+overlaid)
+	// An interrupt, not a kill: the tests stop their servers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	r := &report{said: map[string][]string{}}
+	readErr := r.read(out, func(line string) {
+		if p.verbose {
+			fmt.Fprint(p.log, line)
+		}
+	})
+	r.passed = cmd.Wait() == nil && readErr == nil
+	if readErr != nil {
+		return nil, fmt.Errorf("read what go test says: %w", readErr)
+	}
+	if !r.passed && len(r.failed) == 0 && r.build == "" && !r.timedOut {
+		r.build = "no test failed, and go test did: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
+	}
+	return r, nil
+}
+
+// drawsCases says whether tests of a package draw their cases by rapid.
+func (p *prover) drawsCases(pkg string) bool {
+	files, _ := filepath.Glob(filepath.Join(p.root, pkg, "*_test.go"))
+	return slices.ContainsFunc(files, func(f string) bool {
+		text, err := os.ReadFile(f)
+		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
+}
+
+// report is what go test -json said.
+type report struct {
+	passed   bool
+	ran      int
+	failed   []string            // tests and parts of tests, in the order of their ends
+	said     map[string][]string // by test
+	build    string              // what the compiler said; "": it was built
+	timedOut bool
+}
+
+// event is a line of go test -json: of a test, or of the build.
+type event struct {
+	Action, Test, Output, FailedBuild string
+}
+
+func (r *report) read(from io.Reader, show func(string)) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 16<<20)
+	var compiler strings.Builder
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			show(lines.Text() + "\n")
+			continue
+		}
+		switch e.Action {
+		case "build-output":
+			compiler.WriteString(e.Output)
+		case "build-fail":
+			r.build = compiler.String()
+		case "output":
+			r.said[e.Test] = append(r.said[e.Test], e.Output)
+			r.timedOut = r.timedOut || strings.HasPrefix(e.Output, "panic: test timed out after ")
+		case "run":
+			r.ran++
+		case "fail":
+			if e.Test != "" {
+				r.failed = append(r.failed, e.Test)
+			} else if e.FailedBuild != "" && r.build == "" {
+				r.build = compiler.String() + "(" + e.FailedBuild + ")"
+			}
+		}
+		show(e.Output)
+	}
+	return lines.Err()
+}
+
+// judge says what a test run with a bug in it proves.
+func (r *report) judge(b *bug) (o outcome, by, message string) {
+	switch {
+	case r.build != "":
+		return unbuilt, "", compilerLine(r.build)
+	case r.ran == 0:
+		return unbuilt, "", "there is no test " + b.run
+	case r.timedOut && !b.hangs:
+		return survived, "", "the test ran out of its time, which is no proof here"
+	case r.timedOut:
+		return caught, b.run, "it does not end"
+	case len(r.failed) == 0:
+		return survived, "", b.run + " of " + b.pkg + " passes"
+	}
+	by = r.failed[0] // the innermost part fails first
+	for _, name := range r.failed {
+		if message = r.messageOf(name); message != "" {
+			return caught, name, message
+		}
+	}
+	return caught, by, "it failed without a word"
+}
+
+var (
+	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
+	panicLine = regexp.MustCompile(`^panic: (.+)`)
+	// notes are what tests say of themselves, failed or not.
+	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
+)
+
+// messageOf is the first that a test said of what is wrong.
+func (r *report) messageOf(test string) string {
+	for _, at := range []*regexp.Regexp{errorLine, panicLine} {
+		for _, line := range r.said[test] {
+			if m := at.FindStringSubmatch(line); m != nil && !notes.MatchString(m[1]) {
+				return strings.TrimSpace(m[1])
+			}
+		}
+	}
+	return ""
+}
+
+// compilerLine is the first complaint in what a failed build printed.
+func compilerLine(text string) string {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
+			return strings.TrimSpace(line)
+		}
+	}
+	return firstLine(text)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}

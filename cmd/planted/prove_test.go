@@ -1,0 +1,129 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// small is a project of one function and its tests.
+func small(t *testing.T, bugs ...bug) (*prover, *strings.Builder) {
+	t.Helper()
+	root, said := t.TempDir(), &strings.Builder{}
+	for name, text := range map[string]string{
+		"go.mod":    "module small\n\ngo 1.26.0\n",
+		"sum/of.go": "package sum\n\nfunc of(a, b int) int { return a + b }\n\nfunc twice(a int) int { return of(a, a) }\n",
+		"sum/of_test.go": `package sum
+
+import "testing"
+
+func TestOf(t *testing.T) {
+	t.Logf("seed %d", 1)
+	t.Run("two", func(t *testing.T) {
+		if n := of(2, 3); n != 5 {
+			t.Errorf("2 and 3 are %d | five", n)
+		}
+	})
+}
+
+func TestTwice(t *testing.T) {
+	if twice(0) != 0 {
+		t.Error("twice nothing is something")
+	}
+}
+
+func TestWrong(t *testing.T) { t.Fatal("wrong by itself") }
+`,
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &prover{root: root, bugs: bugs, log: said}, said
+}
+
+func smallBug(name, before, after, test string) bug {
+	return bug{name: name, what: "w", promise: "p", edits: []overlay.Edit{edit("sum/of.go", before, after)}, pkg: "./sum", run: test}
+}
+
+func TestABugIsCaughtOrToldOf(t *testing.T) {
+	const times = "a * b"
+	for _, c := range []struct {
+		bug  bug
+		code int
+		says string
+	}{
+		{smallBug("minus", "a + b", "a - b", "TestOf"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
+		{smallBug("panics", "a + b", "[]int{}[a]", "TestTwice"), exitCaught, "TestTwice: runtime error: index out of range"},
+		{smallBug("times", "a + b", times, "TestTwice"), exitSurvived, "TestTwice of ./sum passes"},
+		{smallBug("no-such-place", "a ++ b", times, "TestOf"), exitUnbuilt, "0 places read"},
+		{smallBug("does-not-compile", "a + b", "c", "TestOf"), exitUnbuilt, "undefined: c"},
+		{smallBug("no-such-test", "a + b", times, "TestNone"), exitUnbuilt, "there is no test TestNone"},
+	} {
+		t.Run(c.bug.name, func(t *testing.T) {
+			t.Parallel()
+			p, said := small(t, c.bug)
+			if code := run(t.Context(), p, []string{"-control=false"}); code != c.code || !strings.Contains(said.String(), c.says) {
+				t.Errorf("exit code %d, want %d and %q:\n%s", code, c.code, c.says, said)
+			}
+		})
+	}
+}
+
+// A test that hangs has proved nothing, unless to end is the promise.
+func TestATimeoutIsNoProof(t *testing.T) {
+	r := report{ran: 1, timedOut: true, failed: []string{"TestX"}}
+	if o, _, _ := r.judge(&bug{run: "TestX"}); o != survived {
+		t.Errorf("a test that ran out of time: %s", o)
+	}
+	if o, _, message := r.judge(&bug{run: "TestX", hangs: true}); o != caught || message == "" {
+		t.Errorf("where to end is the promise: %s %q", o, message)
+	}
+}
+
+func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
+	p, said := small(t, smallBug("wrong", "a + b", "a - b", "TestWrong"))
+	if code := run(t.Context(), p, nil); code != exitSurvived || !strings.Contains(said.String(), "without any bug ./sum") {
+		t.Errorf("exit code %d:\n%s", code, said)
+	}
+}
+
+// One of the real ones, all the way: built, run, caught, and kept in the page.
+func TestAPlantedBugIsCaught(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "planted.md")
+	said := &strings.Builder{}
+	p := &prover{root: root, bugs: catalogue(), log: said}
+	if code := run(t.Context(), p, []string{"-out", page, "edge-duplicate-*"}); code != exitCaught {
+		t.Fatalf("exit code %d:\n%s", code, said)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "| `TestStrictJSON` |") || strings.Count(string(text), "not run yet") != len(catalogue())-1 {
+		t.Errorf("%s\nthe page:\n%s", said, text)
+	}
+}
+
+// What rapid draws in a planted run must not stay in the sources as a case that failed.
+func TestNoFailedCaseIsKept(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &prover{root: root}
+	if !p.drawsCases("./projections") || p.drawsCases("./infra/relay") {
+		t.Error("it is not known which tests keep the cases that fail")
+	}
+}
