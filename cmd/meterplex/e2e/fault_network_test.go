@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// wire is a network between two parts of the system, which can be bad.
-type wire struct {
+// badNetwork is a network between two parts of the system, which can be bad.
+type badNetwork struct {
 	*toxiproxy.Proxy
 	t      testing.TB
 	behind string // the proxy's own address
@@ -27,10 +27,10 @@ type wire struct {
 	ends   sync.WaitGroup
 }
 
-func newWire(t testing.TB, name, to string) *wire {
+func newBadNetwork(t testing.TB, name, to string) *badNetwork {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	x := &wire{Proxy: toxiproxy.NewProxy(server, name, "127.0.0.1:0", to), t: t}
+	x := &badNetwork{Proxy: toxiproxy.NewProxy(server, name, "127.0.0.1:0", to), t: t}
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,10 @@ func newWire(t testing.TB, name, to string) *wire {
 }
 
 // address is where to connect to.
-func (x *wire) address() string { return x.before.Addr().String() }
+func (x *badNetwork) address() string { return x.before.Addr().String() }
 
 // accept counts what comes before the proxy does anything to it.
-func (x *wire) accept() {
+func (x *badNetwork) accept() {
 	for {
 		in, err := x.before.Accept()
 		if err != nil {
@@ -110,7 +110,7 @@ const metTime = 15 * time.Second
 
 // met waits for a fault's time, and until something has come to the wire meanwhile:
 // who waits after another fault comes back in seconds.
-func (x *wire) met(f bad, before int64) (met bool) {
+func (x *badNetwork) met(f bad, before int64) (met bool) {
 	time.Sleep(f.lasts)
 	for end := time.Now().Add(metTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		met = x.bytes.Load() > before
@@ -119,7 +119,7 @@ func (x *wire) met(f bad, before int64) (met bool) {
 }
 
 // suffer lets a fault begin and end, and says whether anything met it.
-func (x *wire) suffer(f bad) bool {
+func (x *badNetwork) suffer(f bad) bool {
 	before := x.bytes.Load()
 	if f.cut {
 		x.Stop()
@@ -165,9 +165,9 @@ func TestP2_NetworksThatFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	database := at.Host
-	wires := map[string]*wire{}
+	wires := map[string]*badNetwork{}
 	through := func(name, roles string) *instance {
-		toBroker, toDatabase := newWire(t, name+" and broker", broker), newWire(t, name+" and database", database)
+		toBroker, toDatabase := newBadNetwork(t, name+" and broker", broker), newBadNetwork(t, name+" and database", database)
 		wires[toBroker.Name], wires[toDatabase.Name] = toBroker, toDatabase
 		by := *at
 		by.Host = toDatabase.address()
