@@ -157,12 +157,12 @@ func ParseWire(value []byte) (Envelope, error) {
 			return Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
 		}
 	}
-	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
-		return Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
-	}
 	subject, ok := SubjectOf(w.EventType, w.EventVersion)
 	if !ok {
 		return Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
+	}
+	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
+		return Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
 	}
 	tenant, err := parseTenant(w.TenantID)
 	if err != nil || w.Position.Partition != w.Partition || w.Position.Number < 1 {

@@ -83,7 +83,8 @@ type grantLoad struct {
 	now     time.Time
 	atLeast int64
 	done    chan struct{}
-	next    *grantLoad // is waited for by those for whom this one began too early
+	before  *grantLoad // was under way when this one began, which is for those for whom it began too early
+	next    *grantLoad // begins after this one, for those for whom this one does and another is before it
 	brought *granted
 	err     error
 }
@@ -94,6 +95,21 @@ func newGrantLoad(tenant uuid.UUID, now time.Time) *grantLoad {
 
 // isFor tells whether what the load brings is of the periods of now.
 func (l *grantLoad) isFor(now time.Time) bool { return l.now.Month() == now.Month() }
+
+// isSecond tells whether another load of the tenant, which began before, is still
+// under way: a third does not begin beside them.
+func (l *grantLoad) isSecond() bool {
+	if l.before == nil {
+		return false
+	}
+	select {
+	case <-l.before.done:
+		l.before = nil
+		return false
+	default:
+		return true
+	}
+}
 
 // never is folded by nothing.
 const never = 1<<63 - 1
@@ -131,8 +147,9 @@ func (c *GrantCache) newEnough(g *granted) bool {
 }
 
 // load reads what is granted to a tenant in a snapshot that begins after since. Who
-// asks meanwhile waits for the same, so a load outlives the one who began it; those
-// for whom it began too early wait for the one after it, all for one.
+// asks meanwhile waits for the same, so a load outlives the one who began it. Those
+// for whom it began too early share one that begins at once, and what is too early
+// again waits for the one after that: two at most run for a tenant.
 func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time.Time) (*granted, error) {
 	p := &c.partitions[events.PartitionOf(tenant)]
 	p.mu.Lock()
@@ -140,6 +157,11 @@ func (c *GrantCache) load(ctx context.Context, tenant uuid.UUID, now, since time
 	switch {
 	case l == nil || !l.isFor(now) || l.next != nil && !l.next.isFor(now):
 		l = newGrantLoad(tenant, now)
+		c.start(ctx, p, l)
+	case l.began.Before(since) && !l.isSecond():
+		before := l
+		l = newGrantLoad(tenant, now)
+		l.before = before
 		c.start(ctx, p, l)
 	case l.began.Before(since):
 		if l.next == nil {
@@ -181,6 +203,7 @@ func (c *GrantCache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 		p.keep(l.tenant, l.brought)
 	}
 	if l.next != nil {
+		l.next.before = l.before
 		c.start(ctx, p, l.next)
 	}
 }

@@ -33,9 +33,9 @@ func consumeBugs() []bug {
 			name: "fold-again-when-safe", what: "a batch whose COMMIT had no answer is folded again at once, since the driver calls that safe",
 			promise: "P2: each event counts once",
 			edits: []overlay.Edit{
-				edit(runner, `	"github.com/jackc/pgx/v5/pgxpool"
-`, `	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+				edit(runner, `	"github.com/jackc/pgx/v5"
+`, `	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 `),
 				edit(runner, `	if err := commit(ctx, tx); err != nil {
 		return Batch{}, err

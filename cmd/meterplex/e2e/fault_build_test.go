@@ -117,7 +117,7 @@ func places() (edits []overlay.Edit) {
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
 	files := map[string]bool{}
 	for _, d := range []dies{
-		{writer, "\tconn, err := w.log.pool.Acquire(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
+		{writer, "\tconn, err := w.log.session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
 		{finish, "\t// Who has the connection next has a time of his own.", `if err == nil { ` + of + `": after COMMIT") }`},
