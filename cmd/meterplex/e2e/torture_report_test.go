@@ -157,7 +157,7 @@ func (r *report) page(x *torture, outcome string) string {
 	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | requests without an answer | events unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d, and %d of messages | **%d** | **%d** |\n\n",
 		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.messages, r.lost, r.doubled)
 	fmt.Fprintf(&b, "Beside it: %s.\n\n", x.work)
-	fmt.Fprintf(&b, "## Faults\nRecovery is the time from the end of a round's faults until nothing is behind the log; a round has several faults. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
+	fmt.Fprintf(&b, "## Faults\nRecovery is the time from when a round's last fault is mended, and all that was stopped serves again, until nothing is behind the log; a round has several faults. What was never drawn has 0. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
 	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
 		k := r.kinds[name]
