@@ -82,6 +82,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 	}
 	t.Cleanup(l.Close)
 	child := exec.Command(os.Args[0])
+	child.SysProcAttr = childAttributes()
 	child.Env = append(os.Environ(), frozenEnv+"="+url, frozenTenantEnv+"="+tenant.String())
 	out, err := child.StdoutPipe()
 	if err != nil {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,7 +36,8 @@ const smallDiskBytes = 64 << 20
 // newSmallDisk has to be called before the database is made: it is removed after it.
 func newSmallDisk(t *testing.T, size int) *smallDisk {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "meterplex-small-")
+	sweepSmallDisks(t)
+	dir, err := os.MkdirTemp("", fmt.Sprint(smallPrefix, os.Getpid(), "-"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +45,34 @@ func newSmallDisk(t *testing.T, size int) *smallDisk {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(size)); err != nil {
 		t.Skipf("SKIPPED, a full disk was not tried: a small file system cannot be mounted here (%v); run as root", err)
 	}
-	d := &smallDisk{t: t, dir: dir, name: "small_" + filepath.Base(dir)[len("meterplex-small-"):]}
+	d := &smallDisk{t: t, dir: dir, name: "small_" + strings.ReplaceAll(filepath.Base(dir)[len(smallPrefix):], "-", "_")}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Errorf("the small file system stays: %v", err)
 		}
 	})
 	return d
+}
+
+// smallPrefix begins a small disk's folder; the process that made it comes next.
+const smallPrefix = "meterplex-small-"
+
+// sweepSmallDisks removes what test binaries left that were killed.
+func sweepSmallDisks(t *testing.T) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), smallPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range left {
+		owner, _, _ := strings.Cut(filepath.Base(dir)[len(smallPrefix):], "-")
+		if pid, err := strconv.Atoi(owner); err == nil && syscall.Kill(pid, 0) != syscall.ESRCH {
+			continue // it is in use
+		}
+		if err := syscall.Unmount(dir, 0); err == nil || err == syscall.EINVAL {
+			_ = os.Remove(dir)
+		}
+	}
 }
 
 // space makes a tablespace on it.
@@ -166,6 +189,11 @@ func (w *world) submitRaw(at *instance, x *tenant, batch []event) (*http.Respons
 func TestP1_LogDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t, 4*smallDiskBytes)
+	// What the server says has to find room elsewhere.
+	said := filepath.Join(t.TempDir(), "postgres.log")
+	if err := errors.Join(os.Mkdir(filepath.Join(d.dir, "postgres"), 0o755), os.Symlink(said, filepath.Join(d.dir, "postgres", "postgres.log"))); err != nil {
+		t.Fatal(err)
+	}
 	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: d.dir, Settings: map[string]string{"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}})
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +232,9 @@ func TestP1_LogDiskFull(t *testing.T) {
 	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
 		return l.lost() > before, fmt.Sprint(l.lost())
 	})
+	if raw, err := os.ReadFile(said); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
+		t.Errorf("the server does not say that there is no room: %v\n%s", err, raw[max(0, len(raw)-2000):])
+	}
 	free()
 	select {
 	case <-server.Done():
@@ -229,6 +260,7 @@ func TestP1_SlowDisk(t *testing.T) {
 		d.admin(`ALTER DATABASE ` + database + ` SET ` + slow)
 	}
 	w.sql.Reset()
+	w.slow()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
@@ -256,12 +288,28 @@ func TestP1_SlowDisk(t *testing.T) {
 	w.finish()
 }
 
+// slow makes sure that sessions of the service's login wait before each flush.
+func (w *world) slow() {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for setting, want := range map[string]string{"commit_delay": "100000", "commit_siblings": "0"} {
+		var is string
+		if err := conn.QueryRow(w.t.Context(), `SHOW `+setting).Scan(&is); err != nil || is != want {
+			w.t.Fatalf("%s of the service's sessions is %q, want %s: %v", setting, is, want, err)
+		}
+	}
+}
+
 // The disk says EIO to a sync of the server's log: PostgreSQL ends all sessions and
 // recovers. Nobody may take the failed sync for a commit.
 func TestP1_SyncFails(t *testing.T) {
 	strace, err := exec.LookPath("strace")
-	if err != nil || exec.Command(strace, "-qq", "-o", os.DevNull, "true").Run() != nil {
-		t.Skip("SKIPPED, a sync that fails was not tried: there is no strace here, or no right to use it")
+	if err != nil {
+		t.Skip("SKIPPED, a sync that fails was not tried: there is no strace here")
 	}
 	w := newWorld(t)
 	i := w.serve("")
@@ -269,18 +317,7 @@ func TestP1_SyncFails(t *testing.T) {
 	tenants := w.join(i, 2)
 	told := filepath.Join(t.TempDir(), "strace")
 	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", told, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
-	faults.SysProcAttr = childAttributes()
-	if err := faults.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	end := func() {
-		if !ended {
-			ended = true
-			_ = faults.Process.Signal(syscall.SIGTERM)
-			_ = faults.Wait()
-		}
-	}
+	end := traces(t, faults, localtest.Postgres(t).PID())
 	defer end()
 	// Only sessions that begin from here on are watched.
 	w.endSessions()
@@ -301,6 +338,42 @@ func TestP1_SyncFails(t *testing.T) {
 	w.settle(i, tenants...)
 	w.noneWithheld()
 	w.finish()
+}
+
+// traces starts strace and waits until it has hold of a process; the test is skipped
+// where it may not. What it gives ends it.
+func traces(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
+	t.Helper()
+	var said bytes.Buffer
+	strace.SysProcAttr, strace.Stderr = childAttributes(), &said
+	if err := strace.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = strace.Wait()
+	}()
+	end = func() {
+		_ = strace.Process.Signal(syscall.SIGTERM)
+		<-ended
+	}
+	attached := fmt.Sprintf("\nTracerPid:\t%d\n", strace.Process.Pid)
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err == nil && bytes.Contains(status, []byte(attached)) {
+			return end
+		}
+		select {
+		case <-ended:
+			t.Skipf("SKIPPED, a sync that fails was not tried: %s", bytes.TrimSpace(said.Bytes()))
+		default:
+		}
+		if err != nil || time.Now().After(until) {
+			end()
+			t.Fatalf("strace has no hold of process %d: %v %s", pid, err, said.Bytes())
+		}
+	}
 }
 
 // endSessions ends all of the test's database but its own.

@@ -228,13 +228,41 @@ func (i *instance) lastLines(n int) string {
 // cleanup leaves no process, and tells what the log holds of a failed test.
 func (i *instance) cleanup() {
 	i.kill()
-	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:"} {
+	i.searchLog()
+	if i.t.Failed() {
+		i.t.Logf("the log of %s ends:\n%s", i.name, i.lastLines(60))
+	}
+}
+
+// searchLog: whatever fails, no log tells of these.
+func (i *instance) searchLog() {
+	i.t.Helper()
+	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:", "fatal error:", "runtime error"} {
 		if i.said(fault) {
 			i.t.Errorf("the log of %s says %q", i.name, fault)
 		}
 	}
-	if i.t.Failed() {
-		i.t.Logf("the log of %s ends:\n%s", i.name, i.lastLines(60))
+}
+
+// lines counts what it has said.
+func (i *instance) lines() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.logs)
+}
+
+// died says whether a process that had started is over though nobody ended it.
+func (i *instance) died() (state string, died bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.run == nil {
+		return "", false
+	}
+	select {
+	case <-i.run.done:
+		return i.run.cmd.ProcessState.String(), true
+	default:
+		return "", false
 	}
 }
 

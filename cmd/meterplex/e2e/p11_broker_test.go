@@ -131,6 +131,7 @@ func TestP11_TopicsWiped(t *testing.T) {
 	if err != nil || len(old) != len(topics()) {
 		t.Fatalf("%d topics, %v", len(old), err)
 	}
+	w.losing()
 	k := localtest.Kafka(t)
 	if err := k.Kill(); err != nil {
 		t.Fatal(err)
@@ -165,6 +166,7 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 	}
 	c := w.kafka()
 	defer c.Close()
+	w.losing()
 	if _, err := kadm.NewClient(c).DeleteTopics(t.Context(), w.topicNames()...); err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,7 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.losing()
 	k := localtest.Kafka(t)
 	if err := k.Kill(); err != nil {
 		t.Fatal(err)
@@ -64,11 +65,12 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.madeAnew(old)
-	w.refilled = true
+	w.brokerLost()
 	done := w.cli(i, w.operator).replay("rewind", "--since", "168h")
 	if len(done.Partitions) == 0 {
 		t.Error("the relay went back nowhere")
 	}
+	w.brokerRefilled()
 	l.more(100)
 	l.stop()
 	w.noneWithheld()

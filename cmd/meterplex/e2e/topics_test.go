@@ -50,8 +50,9 @@ func (w *world) topicNames() []string {
 // place is where an event belongs: topic number and position.
 type place struct{ topic, position string }
 
-// checkTopics: the topics hold what the log holds, once or again byte for byte,
-// in its order.
+// checkTopics: each event of the log is on its topic, by id and tenant; what is there
+// again is byte for byte the same; what comes for the first time comes behind the
+// event before it. Whether bytes are the log's is for meterplex verify to say.
 func (w *world) checkTopics() {
 	w.t.Helper()
 	seen := w.published()
@@ -90,23 +91,50 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	}
 }
 
+// loss is what topics lost at once, by partition: all that was relayed before it, and
+// maybe more, up to what was recorded when it was over.
+type loss struct{ relayed, recorded map[int16]int64 }
+
+// excuses says whether an event may be on a topic without the one before it: the
+// relay goes on behind what it had sent, and that is gone.
+func (l loss) excuses(partition int16, n, previous int64) bool {
+	return n > l.relayed[partition] && previous <= l.recorded[partition]
+}
+
+// losing has to be called before the broker loses what it has.
+func (w *world) losing() {
+	w.t.Helper()
+	w.loss.relayed = w.positions(`SELECT partition, position FROM relay_cursors`)
+}
+
 // brokerLost notes that what is recorded by now may be gone from the topics: the
 // broker had it, or acknowledged it in its last moment.
 func (w *world) brokerLost() {
 	w.t.Helper()
-	found, err := w.sql.Query(w.t.Context(), `SELECT partition, position FROM log_heads`)
+	w.loss.recorded = w.positions(`SELECT partition, position FROM log_heads`)
+	w.gone, w.refilled = w.loss.recorded, false
+}
+
+// brokerRefilled notes that the relay was told to send everything again: nothing may
+// be missing on the topics, and what is first there is not what was first.
+func (w *world) brokerRefilled() { w.gone, w.refilled = nil, true }
+
+func (w *world) positions(sql string) map[int16]int64 {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), sql)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.gone = map[int16]int64{}
+	all := map[int16]int64{}
 	var partition int16
 	var position int64
 	if _, err := pgx.ForEachRow(found, []any{&partition, &position}, func() error {
-		w.gone[partition] = position
+		all[partition] = position
 		return nil
 	}); err != nil {
 		w.t.Fatal(err)
 	}
+	return all
 }
 
 // copyOf is a record as it came first.
@@ -135,7 +163,7 @@ func (w *world) published() map[place]*copyOf {
 			left[o.Topic+"/"+strconv.Itoa(int(o.Partition))] = o.Offset
 		}
 	})
-	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}}
+	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
 	for len(left) > 0 {
 		fetched := client.PollFetches(ctx)
 		if ctx.Err() != nil {
@@ -158,6 +186,7 @@ type broker struct {
 	seen     map[place]*copyOf
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
+	outside  map[place][sha256.Size]byte // what was published again for readers outside, before it came otherwise
 }
 
 func (b *broker) take(r *kgo.Record) {
@@ -180,12 +209,33 @@ func (b *broker) take(r *kgo.Record) {
 		}
 		return
 	}
+	if sum, early := b.outside[at]; early && sum != sumOf(r) {
+		b.w.t.Errorf("%s is on %s twice, and not byte for byte; the second is\n%s", at.position, name, r.Value)
+	}
+	if header["mp-replay"] != "" { // it has no place in the order
+		b.outside[at] = sumOf(r)
+		return
+	}
 	var e struct{ EventID, TenantID, Position string }
 	if err := json.Unmarshal(r.Value, &e); err != nil || e.Position != at.position || e.EventID != header["mp-event-id"] || string(r.Key) != e.TenantID {
 		b.w.t.Errorf("%s on %s: key %s, headers %v and value disagree: %s %v", at.position, name, r.Key, header, r.Value, err)
 	}
 	b.seen[at] = &copyOf{sum: sumOf(r), id: e.EventID, tenant: e.TenantID}
-	where := fmt.Sprint(name, "/", r.Partition)
+	b.inOrder(at, name, int16(r.Partition), n, header["mp-previous"])
+}
+
+// inOrder: what comes for the first time comes behind the event before it on its topic.
+func (b *broker) inOrder(at place, name string, partition int16, n int64, before string) {
+	previous, err := strconv.ParseInt(before, 10, 64)
+	if err != nil || previous >= n {
+		b.w.t.Errorf("%s on %s says that it comes after %q", at.position, name, before)
+		return
+	}
+	came := b.seen[place{at.topic, fmt.Sprint(partition, "-", previous)}] != nil
+	if previous > 0 && !came && !b.w.loss.excuses(partition, n, previous) {
+		b.w.t.Errorf("%s comes on %s for the first time, and %d before it did not come yet", at.position, name, previous)
+	}
+	where := fmt.Sprint(name, "/", partition)
 	if n <= b.last[where] && !b.w.refilled {
 		b.w.t.Errorf("%s comes on %s for the first time behind %d", at.position, name, b.last[where])
 	}

@@ -2,15 +2,11 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // final settles all that is open and shows every invariant.
@@ -31,7 +27,7 @@ func (x *torture) final() {
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
 		x.prove("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuiltTwice(at, projection) })
 	}
-	x.prove("meterplex verify says that all of it holds", func() string { return x.verified(at) })
+	x.prove("meterplex verify --all looks at everything, also at each record's bytes, and says that all of it holds", func() string { return x.verified(at) })
 	x.stopAll()
 	x.prove("what was acknowledged is in the log, once; what was refused is not", x.nothingLost)
 	x.prove("sums of the clients' ledgers, the log, the verdicts and the figures are the same", func() string {
@@ -47,7 +43,7 @@ func (x *torture) final() {
 	for _, r := range rules() {
 		x.prove(r.name, func() string { x.checkRule(r); return "" })
 	}
-	x.prove("topics hold what the log holds, repetitions byte for byte, first occurrences in order", func() string {
+	x.prove("each event of the log is on its topic, by id and tenant; repetitions are byte for byte the first; what comes first comes behind the event before it", func() string {
 		x.checkTopics()
 		return fmt.Sprintf("%d events of the log", x.count(`SELECT count(*) FROM event_log_rows`))
 	})
@@ -62,7 +58,7 @@ func (x *torture) refill(at *instance) {
 	}
 	x.prove("one command fills the topics that were deleted", func() string {
 		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
-		x.refilled, x.gone = true, nil
+		x.brokerRefilled()
 		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
 	})
 }
@@ -146,27 +142,14 @@ func (x *torture) rebuiltTwice(at *instance, projection string) string {
 	return fmt.Sprintf("%d rows, md5 %s", rows, live)
 }
 
-// verified runs the service's own checker beside the tests' one.
+// verified runs the service's own checker beside the tests' one: it has to look at
+// everything.
 func (x *torture) verified(at *instance) string {
-	path, err := binary()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(x.t.Context(), 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "verify")
-	cmd.SysProcAttr = childAttributes()
-	cmd.Env = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + x.operator, "HOME=" + x.t.TempDir(), "DATABASE_URL=" + x.db,
-		"KAFKA_BROKERS=" + strings.Join(localtest.Kafka(x.t).Brokers(), ","), "METERPLEX_TOPIC_PREFIX=" + x.prefix}
-	out, err := cmd.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		x.t.Fatal(err)
-	} else if err != nil {
-		x.t.Errorf("meterplex verify: %v\n%s", err, out)
-	}
-	x.t.Logf("meterplex verify:\n%s", out)
-	x.report.verify = string(out)
-	return fmt.Sprintf("exit code %d", cmd.ProcessState.ExitCode())
+	p := x.verify(at, "--all")
+	x.report.verify = p.String()
+	x.proven("meterplex verify --all", p)
+	x.t.Logf("meterplex verify --all: %s", x.report.verify)
+	return fmt.Sprintf("exit code %d, %d lines", p.code, len(p.lines))
 }
 
 // stopAll ends the instances in order; nothing of them may be left.
@@ -187,6 +170,14 @@ func (x *torture) stopAll() {
 			x.t.Errorf("%d sessions, %d prepared transactions and %d members of groups are left", sessions, prepared, members)
 		}
 		return fmt.Sprintf("at rest an instance had at most %d goroutines", x.report.goroutines)
+	})
+	x.prove("no log tells of a data race, a panic or a hole", func() string {
+		lines := 0
+		for _, m := range x.members {
+			m.searchLog()
+			lines += m.lines()
+		}
+		return fmt.Sprintf("%d lines", lines)
 	})
 }
 

@@ -31,6 +31,7 @@ type report struct {
 	lost, doubled    int
 	goroutines       int
 	verify           string
+	versions         string
 	whole            bool // it came to its end
 }
 
@@ -48,15 +49,15 @@ type invariant struct {
 }
 
 func newReport(x *torture, length time.Duration) *report {
-	return &report{length: length, start: time.Now(), kinds: map[string]*reached{}}
+	r := &report{length: length, start: time.Now(), kinds: map[string]*reached{}, versions: x.versions()}
+	for _, k := range kinds() {
+		r.kinds[k.name] = &reached{} // what is never drawn is told, too
+	}
+	return r
 }
 
 func (r *report) fault(f drawn, why string, recovery time.Duration) {
 	k := r.kinds[f.kind.name]
-	if k == nil {
-		k = &reached{}
-		r.kinds[f.kind.name] = k
-	}
 	if why != "" {
 		k.Missed++
 		return
@@ -134,7 +135,7 @@ func (r *report) figuresOf(x *torture, outcome string) object {
 	}
 	p50, most := middle(r.recoveries)
 	return object{
-		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": x.versions(),
+		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": r.versions,
 		"started": r.start.UTC().Format(time.RFC3339), "torturedSeconds": int(r.tortured.Seconds()), "instances": len(x.members), "rounds": r.rounds,
 		"counts": object{"acked": x.total("accepted"), "duplicate": x.total("duplicate"), "conflict": x.total("conflict"), "rejected": x.total("rejected"),
 			"requestsWithoutAnswer": r.unanswered, "unknown": r.unknown, "unknownOfMessages": r.messages, "lost": r.lost, "doubled": r.doubled},
@@ -149,14 +150,14 @@ func (r *report) page(x *torture, outcome string) string {
 	fmt.Fprintf(&b, "# Torture: %s\nMade by a run; docs/reliability/README.md says what it does.\n\n", outcome)
 	fmt.Fprintf(&b, "    %s\n\n", r.command(x))
 	fmt.Fprintf(&b, "Commit %s, started %s, %s of faults in %d rounds, %d instances. %s. %s.\n\n", commit(), r.start.UTC().Format(time.RFC3339),
-		r.tortured.Round(time.Second), len(r.rounds), len(x.members), machineName(), x.versions())
+		r.tortured.Round(time.Second), len(r.rounds), len(x.members), machineName(), r.versions)
 	if len(x.rec.failures) > 0 {
 		fmt.Fprintf(&b, "## What failed\n```\n%s\n```\n\n", strings.Join(x.rec.failures[:min(len(x.rec.failures), 50)], "\n"))
 	}
 	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | requests without an answer | events unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d, and %d of messages | **%d** | **%d** |\n\n",
 		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.messages, r.lost, r.doubled)
 	fmt.Fprintf(&b, "Beside it: %s.\n\n", x.work)
-	fmt.Fprintf(&b, "## Faults\nRecovery is the time from the end of a round's faults until nothing is behind the log; a round has several faults. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
+	fmt.Fprintf(&b, "## Faults\nRecovery is the time from when a round's last fault is mended, and all that was stopped serves again, until nothing is behind the log; a round has several faults. What was never drawn has 0. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
 	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
 		k := r.kinds[name]
@@ -168,7 +169,7 @@ func (r *report) page(x *torture, outcome string) string {
 	for _, i := range r.invariants {
 		fmt.Fprintf(&b, "| %s | %s | %t |\n", i.Name, i.Figures, i.Holds)
 	}
-	fmt.Fprintf(&b, "\n## meterplex verify\n```\n%s\n```\n\n## Rounds\n", strings.TrimSpace(r.verify))
+	fmt.Fprintf(&b, "\n## meterplex verify --all\n```\n%s\n```\n\n## Rounds\n", strings.TrimSpace(r.verify))
 	for _, text := range r.rounds {
 		fmt.Fprintf(&b, "- %s\n", text)
 	}

@@ -136,6 +136,7 @@ func topicsDeleted(x *torture, d drawn) string {
 	}
 	c := x.kafka()
 	defer c.Close()
+	x.losing()
 	if _, err := kadm.NewClient(c).DeleteTopics(x.t.Context(), x.topicNames()...); err != nil {
 		return err.Error()
 	}
@@ -151,6 +152,7 @@ func brokerWiped(x *torture, d drawn) string {
 	if err != nil || len(old) != len(topics()) {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
+	x.losing()
 	k := localtest.Kafka(x.t)
 	if err := k.Kill(); err != nil {
 		return err.Error()
@@ -162,10 +164,11 @@ func brokerWiped(x *torture, d drawn) string {
 	x.sleep(d.hold)
 	x.restartBroker()
 	x.madeAnew(old)
-	x.refilled = true
+	x.brokerLost()
 	m := x.members[rand.New(rand.NewPCG(d.seed, 1)).IntN(len(x.members))]
 	if done := x.cli(m.instance, x.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
 		return "the relay went back nowhere"
 	}
+	x.brokerRefilled()
 	return ""
 }

@@ -89,8 +89,14 @@ func TestTorture(t *testing.T) {
 		}
 		long = true
 	}
-	x := newTorture(t, long, length)
-	defer x.report.write(x)
+	rec := &recorder{TB: t}
+	var x *torture
+	t.Cleanup(func() { // comes last, so that it tells what the other ones found
+		if x != nil {
+			x.report.write(x)
+		}
+	})
+	x = newTorture(rec, long, length)
 	instances, scale := 2, 0.25
 	if long {
 		// A run of 20 minutes and more holds faults for their whole time.
@@ -106,11 +112,27 @@ func TestTorture(t *testing.T) {
 		x.round(p.next())
 	}
 	x.report.tortured = time.Since(x.begun)
+	if length >= allWork {
+		x.prove("every kind of work went on beside the load", x.worked)
+	}
 	x.final()
 }
 
-func newTorture(t *testing.T, long bool, length time.Duration) *torture {
-	rec := &recorder{TB: t}
+// allWork is how long it takes, with a lot to spare, until every kind of work beside
+// the load has been done.
+const allWork = 10 * time.Minute
+
+// worked: what was never done has shown nothing.
+func (x *torture) worked() string {
+	for _, c := range x.work.counts() {
+		if c.n == 0 {
+			x.t.Errorf("%s: 0", c.name)
+		}
+	}
+	return fmt.Sprintf("%d kinds", len(x.work.counts()))
+}
+
+func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	x := &torture{world: newWorld(rec), long: long, rec: rec}
 	x.http.Timeout = 10 * time.Second
 	x.work = newWork(x)
@@ -198,7 +220,7 @@ func (x *torture) round(r round) {
 	}
 	wait.Wait()
 	for _, m := range x.members {
-		x.revive(m)
+		x.revive(m, false)
 	}
 	healed, clock := time.Now(), machineClock()
 	x.load.cancel()
@@ -215,6 +237,9 @@ func (x *torture) round(r round) {
 		}
 	}
 	x.rest()
+	for _, m := range x.members {
+		x.notDead(m)
+	}
 	x.report.round(r, recovery, limit, x.rec.count()-before)
 	x.t.Logf("round %d: whole again after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
 }

@@ -26,7 +26,7 @@ type work struct {
 	known   []figures // as they were told once, at a position
 	mu      sync.Mutex
 
-	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, messages, poison atomic.Int64
+	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, changed, replays, messages, poison atomic.Int64
 }
 
 // figures are a tenant's, by feature, at a position.
@@ -292,6 +292,8 @@ func (k *work) renew(ctx context.Context, rng *rand.Rand) {
 	name := fmt.Sprint("extra-", rng.IntN(50))
 	if status, body := x.attempt(ctx, x.operator, http.MethodPut, "/api/v1/features/"+name, object{"name": name, "type": "METERED", "unit": "each"}, nil); status >= 400 {
 		x.t.Errorf("a feature was answered with %d %s", status, body)
+	} else if status > 0 {
+		k.changed.Add(1)
 	}
 	select {
 	case <-ctx.Done():
@@ -376,6 +378,7 @@ func (k *work) counts() []counted {
 		{"rebuilds begun", k.rebuilds.Load()}, {"of them of one tenant", k.scoped.Load()}, {"promoted", k.promoted.Load()},
 		{"rolled back", k.rolledBack.Load()}, {"abandoned", k.abandoned.Load()},
 		{"dead letters retried", k.retried.Load()}, {"bulk retries", k.bulks.Load()}, {"subscriptions renewed", k.renewed.Load()},
+		{"changes of the catalogue", k.changed.Load()}, {"rewinds and replays", k.replays.Load()},
 		{"messages with usage", k.messages.Load()}, {"messages that are none", k.poison.Load()},
 	}
 }

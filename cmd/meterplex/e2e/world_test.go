@@ -36,8 +36,9 @@ type world struct {
 	instances []*instance
 	tenants   []*tenant
 	loads     int             // begun so far
-	gone      map[int16]int64 // up to where the broker lost what it had, by partition
-	refilled  bool            // the topics were filled again from earlier on: what is first there is not what was first
+	gone      map[int16]int64 // up to where the broker lost what it had, and was not given it again, by partition
+	loss      loss            // the last one
+	refilled  bool            // since then the topics were filled again from earlier on
 }
 
 func newWorld(t testing.TB) *world {
