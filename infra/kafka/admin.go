@@ -30,6 +30,7 @@ type Admin struct {
 	cfg    Config
 	client *kgo.Client
 	admin  *kadm.Client
+	stamp  stamp
 }
 
 // NewAdmin makes an Admin. It reaches for the brokers only when it is asked.
@@ -71,7 +72,7 @@ func (a *Admin) Ensure(ctx context.Context) error {
 	if len(brokers) >= replicatedBrokers {
 		factor, inSync = replicas, minInSync
 	}
-	created, err := a.admin.CreateTopics(ctx, events.Partitions, factor, settings(inSync), a.names()...)
+	created, err := a.create(ctx, factor, inSync)
 	if err != nil {
 		return fmt.Errorf("create the Kafka topics: %w", err)
 	}
@@ -86,59 +87,13 @@ func (a *Admin) Ensure(ctx context.Context) error {
 	if err := a.check(ctx); err != nil {
 		return err
 	}
-	if err := a.stampByBroker(ctx, existing); err != nil {
-		a.cfg.Logger.Warn("the Kafka topics keep the time of those who publish; one whose clock is an hour ahead cannot", "error", err)
-	}
-	return nil
-}
-
-// The time of a record is when the broker took it. By the time of who publishes, a
-// broker refuses what is an hour ahead, and drops what is days behind too early: one
-// instance with a wrong clock would keep its partitions from being published.
-const (
-	timestampType = "message.timestamp.type"
-	ofTheBroker   = "LogAppendTime"
-)
-
-// stampByBroker sets this for topics that were made before it was.
-func (a *Admin) stampByBroker(ctx context.Context, topics []string) error {
-	if len(topics) == 0 {
-		return nil
-	}
-	described, err := a.admin.DescribeTopicConfigs(ctx, topics...)
-	if err != nil {
-		return fmt.Errorf("read the topics' settings: %w", err)
-	}
-	var older []string
-	for _, t := range described {
-		if t.Err != nil {
-			return fmt.Errorf("read the settings of %s: %w", t.Name, t.Err)
-		}
-		for _, c := range t.Configs {
-			if c.Key == timestampType && c.MaybeValue() != ofTheBroker {
-				older = append(older, t.Name)
-			}
-		}
-	}
-	if len(older) == 0 {
-		return nil
-	}
-	value := ofTheBroker
-	altered, err := a.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, older...)
-	for _, t := range altered {
-		err = errors.Join(err, t.Err)
-	}
-	if err != nil {
-		return fmt.Errorf("set %s: %w", timestampType, err)
-	}
+	a.stampByBroker(ctx, existing)
 	return nil
 }
 
 func settings(inSync int) map[string]*string {
 	text := func(n int64) *string { s := strconv.FormatInt(n, 10); return &s }
-	stamped := ofTheBroker
 	return map[string]*string{
-		timestampType:         &stamped,
 		"retention.ms":        text(events.TopicRetention.Milliseconds()),
 		"max.message.bytes":   text(topicMaxBytes),
 		"min.insync.replicas": text(int64(inSync)),
