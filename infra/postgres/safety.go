@@ -26,8 +26,9 @@ type Danger struct {
 func Dangers() []Danger {
 	const lost, altered, seen = "events that were answered accepted can be lost in a crash",
 		"the service could alter or delete what is recorded", "a tenant could be shown what belongs to another"
+	const hosted = lost + ", unless the server's provider keeps it safe by other means"
 	return []Danger{
-		{Name: "fsync", Why: lost}, {Name: "full_page_writes", Why: lost}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
+		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
 		{Name: "superuser", Why: altered + ", and row level security does not bind it"}, {Name: "bypassrls", Why: seen},
 		{Name: "owner", Why: altered}, {Name: "grants", Why: altered}, {Name: "row_security", Why: seen},
 	}
@@ -135,5 +136,5 @@ func Refusal(found []Danger, allowed []string) error {
 		return nil
 	}
 	return errors.New("the database is not safe to work with:\n" + strings.Join(lines, "\n") +
-		"\nMend that; or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
+		"\nMend that (docs/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
 }
