@@ -76,19 +76,42 @@ func (a *Admin) Ensure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the Kafka topics: %w", err)
 	}
-	var existing []string
-	for _, t := range created.Sorted() {
-		if errors.Is(t.Err, kerr.TopicAlreadyExists) {
-			existing = append(existing, t.Topic)
-		} else if t.Err != nil {
-			return fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
-		}
+	existing, err := a.existing(ctx, created)
+	if err != nil {
+		return err
 	}
 	if err := a.check(ctx); err != nil {
 		return err
 	}
 	a.stampByBroker(ctx, existing)
 	return nil
+}
+
+// existing are the topics that were there. Who may not create any is refused those,
+// too: a refusal counts where the topic is missing.
+func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses) (names []string, err error) {
+	refused := map[string]error{}
+	for _, t := range created.Sorted() {
+		if t.Err != nil {
+			names = append(names, t.Topic)
+		}
+		if t.Err != nil && !errors.Is(t.Err, kerr.TopicAlreadyExists) {
+			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
+		}
+	}
+	if len(refused) == 0 {
+		return names, nil
+	}
+	topics, err := a.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range topics {
+		if err := refused[t.Name]; err != nil && t.Partitions == 0 {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 func settings(inSync int) map[string]*string {

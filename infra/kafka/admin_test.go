@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 )
 
@@ -21,6 +23,7 @@ import (
 // topics to itself, or whose login may not ask for them. It answers an Admin alone.
 type hosted struct {
 	refuses         *kerr.Error // a topic that is to be created with a timestamp type
+	denies          *kerr.Error // any topic that is to be created, also one that is there
 	describe, alter *kerr.Error // what it answers to these
 
 	mu     sync.Mutex
@@ -115,7 +118,7 @@ func (h *hosted) respond(req kmsg.Request) kmsg.Response {
 			resp.(*kmsg.ApiVersionsResponse).ApiKeys = append(resp.(*kmsg.ApiVersionsResponse).ApiKeys, k)
 		}
 	case *kmsg.MetadataRequest:
-		h.metadata(resp.(*kmsg.MetadataResponse))
+		h.metadata(req, resp.(*kmsg.MetadataResponse))
 	case *kmsg.CreateTopicsRequest:
 		for _, t := range req.Topics {
 			a := kmsg.NewCreateTopicsResponseTopic()
@@ -145,6 +148,9 @@ func (h *hosted) respond(req kmsg.Request) kmsg.Response {
 }
 
 func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
+	if h.denies != nil {
+		return h.denies.Code
+	}
 	if _, there := h.topics[t.Topic]; there {
 		return kerr.TopicAlreadyExists.Code
 	}
@@ -161,14 +167,19 @@ func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
 	return 0
 }
 
-func (h *hosted) metadata(resp *kmsg.MetadataResponse) {
+func (h *hosted) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
 	broker := kmsg.NewMetadataResponseBroker()
 	broker.NodeID, broker.Host, broker.Port = 1, h.addr.IP.String(), int32(h.addr.Port)
 	resp.Brokers, resp.ControllerID = append(resp.Brokers, broker), 1
-	for name := range h.topics {
+	for _, asked := range req.Topics {
 		topic := kmsg.NewMetadataResponseTopic()
-		topic.Topic = kmsg.StringPtr(name)
+		if topic.Topic = asked.Topic; h.topics[*asked.Topic] == "" {
+			topic.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		}
 		for p := range int32(32) {
+			if topic.ErrorCode != 0 {
+				break
+			}
 			part := kmsg.NewMetadataResponseTopicPartition()
 			part.Partition, part.Leader, part.Replicas, part.ISR = p, 1, []int32{1}, []int32{1}
 			topic.Partitions = append(topic.Partitions, part)
@@ -256,6 +267,26 @@ func TestTopicsAreMadeWhereTheTimeCannotBeChosen(t *testing.T) {
 		asked, warned := h.looks(t, h.start(t, "usage.raw"), 4)
 		if len(h.topics) < 5 || warned != 1 || asked["CreateTopics"] != 5 {
 			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), asked)
+		}
+	}
+}
+
+// Who may not create topics works with those that somebody made for him, and is told
+// at once where one is missing.
+func TestTopicsThatSomebodyElseMadeAreTaken(t *testing.T) {
+	var names []string
+	for _, topic := range events.Topics() {
+		names = append(names, topic.Name)
+	}
+	for _, denies := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation} {
+		h := &hosted{denies: denies, alter: kerr.TopicAuthorizationFailed}
+		if _, warned := h.looks(t, h.start(t, names...), 3); warned != 1 {
+			t.Errorf("%v: warned %d times: %s", denies, warned, h.log.String())
+		}
+		h = &hosted{denies: denies}
+		err := newAdmin(t, h.start(t, names[1:]...)).Ensure(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) {
+			t.Errorf("%v, and one is missing: %v", denies, err)
 		}
 	}
 }
