@@ -69,10 +69,17 @@ func refuseUnsafe(ctx context.Context, cfg Config, logger *slog.Logger) error {
 			}
 		}
 	}
-	for _, d := range found {
-		if logger != nil {
-			logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
-		}
+	if logger != nil {
+		sayAllowed(found, cfg.AllowUnsafe, logger)
 	}
 	return postgres.Refusal(found, cfg.AllowUnsafe)
+}
+
+func sayAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
+	for _, d := range found {
+		if !slices.Contains(allowed, d.Name) {
+			continue
+		}
+		logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+	}
 }

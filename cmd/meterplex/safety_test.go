@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 func TestUnsafeWordsAreChecked(t *testing.T) {
@@ -17,5 +21,14 @@ func TestUnsafeWordsAreChecked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "fsync, full_page_writes, synchronous_commit") {
 			t.Errorf("%q: %v", v, err)
 		}
+	}
+}
+
+// What is refused is not told as allowed.
+func TestOnlyWhatIsAllowedIsSaidToBe(t *testing.T) {
+	var said bytes.Buffer
+	sayAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
+	if s := said.String(); strings.Count(s, "unsafe, and allowed") != 1 || !strings.Contains(s, "what=fsync") {
+		t.Errorf("%s", s)
 	}
 }

@@ -30,6 +30,7 @@ type Admin struct {
 	cfg    Config
 	client *kgo.Client
 	admin  *kadm.Client
+	stamp  stamp
 }
 
 // NewAdmin makes an Admin. It reaches for the brokers only when it is asked.
@@ -71,74 +72,51 @@ func (a *Admin) Ensure(ctx context.Context) error {
 	if len(brokers) >= replicatedBrokers {
 		factor, inSync = replicas, minInSync
 	}
-	created, err := a.admin.CreateTopics(ctx, events.Partitions, factor, settings(inSync), a.names()...)
+	created, err := a.create(ctx, factor, inSync)
 	if err != nil {
 		return fmt.Errorf("create the Kafka topics: %w", err)
 	}
-	var existing []string
-	for _, t := range created.Sorted() {
-		if errors.Is(t.Err, kerr.TopicAlreadyExists) {
-			existing = append(existing, t.Topic)
-		} else if t.Err != nil {
-			return fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
-		}
+	existing, err := a.existing(ctx, created)
+	if err != nil {
+		return err
 	}
 	if err := a.check(ctx); err != nil {
 		return err
 	}
-	if err := a.stampByBroker(ctx, existing); err != nil {
-		a.cfg.Logger.Warn("the Kafka topics keep the time of those who publish; one whose clock is an hour ahead cannot", "error", err)
-	}
+	a.stampByBroker(ctx, existing)
 	return nil
 }
 
-// The time of a record is when the broker took it. By the time of who publishes, a
-// broker refuses what is an hour ahead, and drops what is days behind too early: one
-// instance with a wrong clock would keep its partitions from being published.
-const (
-	timestampType = "message.timestamp.type"
-	ofTheBroker   = "LogAppendTime"
-)
-
-// stampByBroker sets this for topics that were made before it was.
-func (a *Admin) stampByBroker(ctx context.Context, topics []string) error {
-	if len(topics) == 0 {
-		return nil
-	}
-	described, err := a.admin.DescribeTopicConfigs(ctx, topics...)
-	if err != nil {
-		return fmt.Errorf("read the topics' settings: %w", err)
-	}
-	var older []string
-	for _, t := range described {
+// existing are the topics that were there. Who may not create any is refused those,
+// too: a refusal counts where the topic is missing.
+func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses) (names []string, err error) {
+	refused := map[string]error{}
+	for _, t := range created.Sorted() {
 		if t.Err != nil {
-			return fmt.Errorf("read the settings of %s: %w", t.Name, t.Err)
+			names = append(names, t.Topic)
 		}
-		for _, c := range t.Configs {
-			if c.Key == timestampType && c.MaybeValue() != ofTheBroker {
-				older = append(older, t.Name)
-			}
+		if t.Err != nil && !errors.Is(t.Err, kerr.TopicAlreadyExists) {
+			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, t.Err, t.ErrMessage)
 		}
 	}
-	if len(older) == 0 {
-		return nil
+	if len(refused) == 0 {
+		return names, nil
 	}
-	value := ofTheBroker
-	altered, err := a.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: timestampType, Value: &value}}, older...)
-	for _, t := range altered {
-		err = errors.Join(err, t.Err)
-	}
+	topics, err := a.Topics(ctx)
 	if err != nil {
-		return fmt.Errorf("set %s: %w", timestampType, err)
+		return nil, err
 	}
-	return nil
+	for _, t := range topics {
+		if err := refused[t.Name]; err != nil && t.Partitions == 0 {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 func settings(inSync int) map[string]*string {
 	text := func(n int64) *string { s := strconv.FormatInt(n, 10); return &s }
-	stamped := ofTheBroker
 	return map[string]*string{
-		timestampType:         &stamped,
 		"retention.ms":        text(events.TopicRetention.Milliseconds()),
 		"max.message.bytes":   text(topicMaxBytes),
 		"min.insync.replicas": text(int64(inSync)),

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/migrations"
 )
 
 // Danger is something of the database under which the service would promise what it
@@ -22,37 +26,74 @@ type Danger struct {
 func Dangers() []Danger {
 	const lost, altered, seen = "events that were answered accepted can be lost in a crash",
 		"the service could alter or delete what is recorded", "a tenant could be shown what belongs to another"
+	const hosted = lost + ", unless the server's provider keeps it safe by other means"
 	return []Danger{
-		{Name: "fsync", Why: lost}, {Name: "full_page_writes", Why: lost}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
+		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
 		{Name: "superuser", Why: altered + ", and row level security does not bind it"}, {Name: "bypassrls", Why: seen},
 		{Name: "owner", Why: altered}, {Name: "grants", Why: altered}, {Name: "row_security", Why: seen},
 	}
 }
 
 // dangersSQL works before the first migration, too. The login owns the tables where
-// it migrates them; the roles that requests run under may not.
+// it migrates them; the roles that requests run under may not. What a role can become
+// (SET ROLE) counts as it does, whether it inherits from that or not.
 const dangersSQL = `
 WITH roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles WHERE rolname IN (session_user, $1, $2)),
-ours AS (SELECT oid, relname, relowner, relkind, relpersistence, relrowsecurity AND relforcerowsecurity AS guarded
- FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('event_log'))),
+becomes AS (SELECT w.oid AS by, w.rolname AS role, r.oid, r.rolname, r.rolsuper, r.rolbypassrls, CASE WHEN r.oid <> w.oid THEN ' as ' || r.rolname ELSE '' END AS way
+ FROM roles w JOIN pg_roles r ON pg_has_role(w.oid, r.oid, 'MEMBER') WHERE works AND NOT w.rolsuper),
+ours AS (SELECT oid, relname, relowner, relkind, relpersistence, relrowsecurity AND relforcerowsecurity AS guarded FROM pg_class
+ WHERE relkind IN ('r', 'p') AND relname = ANY ($3) AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('event_log'))),
 log AS (SELECT * FROM ours WHERE relname IN ('event_log', 'event_log_rows'))
 SELECT name, name || ' is ' || setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'
 UNION ALL SELECT name, name || ' is ' || setting FROM pg_settings WHERE name = 'synchronous_commit' AND setting NOT IN ('on', 'remote_apply')
 UNION ALL SELECT 'unlogged', 'the table ' || relname || ' is unlogged' FROM ours WHERE relpersistence <> 'p'
 UNION ALL SELECT 'superuser', 'the role ' || rolname || ' is a superuser' FROM roles WHERE rolsuper
+UNION ALL SELECT 'superuser', 'the role ' || role || ' can become the superuser ' || rolname FROM becomes WHERE oid <> by AND rolsuper
 UNION ALL SELECT 'bypassrls', 'the role ' || rolname || ' has BYPASSRLS' FROM roles WHERE rolbypassrls AND NOT rolsuper
+UNION ALL SELECT 'bypassrls', 'the role ' || role || ' can become ' || rolname || ', which has BYPASSRLS' FROM becomes WHERE oid <> by AND rolbypassrls AND NOT rolsuper
 UNION ALL SELECT 'owner', 'the role ' || rolname || ' acts as the owner of ' || relname FROM roles, log
  WHERE works AND NOT rolsuper AND pg_has_role(roles.oid, relowner, 'MEMBER')
-UNION ALL SELECT 'grants', 'the role ' || rolname || ' may ' || what || ' ' || relname FROM roles, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
- WHERE works AND NOT rolsuper AND NOT pg_has_role(roles.oid, relowner, 'MEMBER') AND has_table_privilege(roles.oid, log.oid, what)
+UNION ALL SELECT 'grants', 'the role ' || role || ' may ' || what || ' ' || relname || min(way) FROM becomes, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
+ WHERE NOT rolsuper AND NOT pg_has_role(by, relowner, 'MEMBER')
+ AND CASE what WHEN 'UPDATE' THEN has_any_column_privilege(becomes.oid, log.oid, what) ELSE has_table_privilege(becomes.oid, log.oid, what) END
+ GROUP BY role, what, relname
 UNION ALL SELECT 'row_security', 'row level security of ' || relname || ' is not forced' FROM ours
  WHERE NOT guarded AND (relname = 'tenants' OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = ours.oid AND attname = 'tenant_id' AND NOT attisdropped))
- AND EXISTS (SELECT FROM roles WHERE rolname = $2 AND NOT rolsuper AND has_table_privilege(roles.oid, ours.oid, 'SELECT'))
+ AND EXISTS (SELECT FROM roles WHERE rolname = $2 AND NOT rolsuper AND has_any_column_privilege(roles.oid, ours.oid, 'SELECT'))
 ORDER BY 1, 2`
+
+// ourTables are those that the migrations make: another application may keep its own
+// beside them.
+func ourTables() ([]string, error) {
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	made := regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+	for _, file := range files {
+		sql, err := migrations.FS.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range made.FindAllSubmatch(sql, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names, nil
+}
 
 // FindDangers looks at the database as the service's login, with the settings that its
 // sessions have. It needs no schema, and what is missing is no danger.
-func FindDangers(ctx context.Context, url string) (found []Danger, err error) {
+func FindDangers(ctx context.Context, url string) ([]Danger, error) {
+	return findDangers(ctx, url, WorkerRole, TenantRole)
+}
+
+func findDangers(ctx context.Context, url, worker, tenant string) (found []Danger, err error) {
+	tables, err := ourTables()
+	if err != nil {
+		return nil, err
+	}
 	cc, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("the database URL cannot be read")
@@ -63,7 +104,7 @@ func FindDangers(ctx context.Context, url string) (found []Danger, err error) {
 		return nil, fmt.Errorf("reaching the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	rows, err := conn.Query(ctx, dangersSQL, WorkerRole, TenantRole)
+	rows, err := conn.Query(ctx, dangersSQL, worker, tenant, tables)
 	if err != nil {
 		return nil, fmt.Errorf("looking for unsafe settings: %w", err)
 	}
@@ -95,5 +136,5 @@ func Refusal(found []Danger, allowed []string) error {
 		return nil
 	}
 	return errors.New("the database is not safe to work with:\n" + strings.Join(lines, "\n") +
-		"\nMend that; or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
+		"\nMend that (docs/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
 }

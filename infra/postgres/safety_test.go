@@ -68,6 +68,8 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		{`GRANT UPDATE ON event_log_rows TO meterplex_worker`, `REVOKE UPDATE ON event_log_rows FROM meterplex_worker`, "grants"},
 		{`GRANT TRUNCATE ON event_log TO meterplex_worker`, `REVOKE TRUNCATE ON event_log FROM meterplex_worker`, "grants"},
 		{`GRANT DELETE ON event_log TO PUBLIC`, `REVOKE DELETE ON event_log FROM PUBLIC`, "grants"},
+		{`GRANT UPDATE (body) ON event_log TO meterplex_worker`, `REVOKE UPDATE (body) ON event_log FROM meterplex_worker`, "grants"},
+		{`GRANT UPDATE (hash) ON event_log_rows TO PUBLIC`, `REVOKE UPDATE (hash) ON event_log_rows FROM PUBLIC`, "grants"},
 		{`ALTER TABLE event_log OWNER TO meterplex_worker`, `ALTER TABLE event_log OWNER TO meterplex`, "owner"},
 		{`ALTER TABLE tenants NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE tenants FORCE ROW LEVEL SECURITY`, "row_security"},
 		{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`, "row_security"},
@@ -85,6 +87,92 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 	}
 	if found := words(t, database); len(found) != 0 {
 		t.Errorf("all mended: %v", found)
+	}
+}
+
+// What another application keeps beside ours is its own affair, even under our owner.
+func TestOnlyOurTablesAreLookedAt(t *testing.T) {
+	database := localtest.Database(t)
+	if _, err := Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, statement := range []string{
+		`CREATE UNLOGGED TABLE sessions (tenant_id int)`, `GRANT SELECT ON sessions TO PUBLIC`,
+		`CREATE TABLE invoices (tenant_id int)`, `GRANT SELECT ON invoices TO PUBLIC`,
+	} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	if found := words(t, database); len(found) != 0 {
+		t.Errorf("tables of another application: %v", found)
+	}
+	rows, err := conn.Query(t.Context(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
+ AND relname NOT IN ('sessions', 'invoices', 'goose_db_version') ORDER BY relname`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := ourTables()
+	if slices.Sort(known); err != nil || !slices.Equal(known, made) {
+		t.Errorf("looked at are %v, %v; the migrations made %v", known, err, made)
+	}
+}
+
+// A role that may become another one may do what that one may, though it inherits
+// nothing.
+func TestWhatARoleMayBecomeIsFound(t *testing.T) {
+	database := localtest.Database(t)
+	if _, err := Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close(context.Background())
+	worker, between, other := "w_"+root.Config().Database, "b_"+root.Config().Database, "o_"+root.Config().Database
+	run := func(statement string) {
+		t.Helper()
+		statement = strings.NewReplacer("$W", pgx.Identifier{worker}.Sanitize(), "$B", pgx.Identifier{between}.Sanitize(), "$O", pgx.Identifier{other}.Sanitize()).Replace(statement)
+		if _, err := root.Exec(context.WithoutCancel(t.Context()), statement); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	run(`CREATE ROLE $W NOLOGIN NOINHERIT`)
+	run(`CREATE ROLE $B NOLOGIN NOINHERIT`)
+	run(`CREATE ROLE $O NOLOGIN NOINHERIT`)
+	defer run(`DROP ROLE $W, $B, $O`)
+	run(`GRANT $B TO $W`)
+	run(`GRANT $O TO $B`)
+	for _, c := range []struct{ make, undo, want string }{
+		{`ALTER ROLE $O SUPERUSER`, `ALTER ROLE $O NOSUPERUSER`, "superuser: the role $W can become the superuser $O"},
+		{`ALTER ROLE $O BYPASSRLS`, `ALTER ROLE $O NOBYPASSRLS`, "bypassrls: the role $W can become $O, which has BYPASSRLS"},
+		{`GRANT DELETE ON event_log TO $O`, `REVOKE DELETE ON event_log FROM $O`, "grants: the role $W may DELETE event_log as $O"},
+		{`SELECT 1`, `SELECT 1`, ""},
+	} {
+		run(c.make)
+		list, err := findDangers(t.Context(), database, worker, TenantRole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, d := range list {
+			found = append(found, d.Name+": "+d.Found)
+		}
+		want := strings.NewReplacer("$W", worker, "$O", other).Replace(c.want)
+		if got := strings.Join(found, "; "); got != want {
+			t.Errorf("%s: %q, want %q", c.make, got, want)
+		}
+		run(c.undo)
 	}
 }
 

@@ -1,0 +1,292 @@
+package kafka_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+)
+
+// hosted is a broker that refuses: as one does whose provider keeps the settings of
+// topics to itself, or whose login may not ask for them. It answers an Admin alone.
+type hosted struct {
+	refuses         *kerr.Error // a topic that is to be created with a timestamp type
+	denies          *kerr.Error // any topic that is to be created, also one that is there
+	describe, alter *kerr.Error // what it answers to these
+
+	mu     sync.Mutex
+	addr   *net.TCPAddr
+	topics map[string]string // name to timestamp type
+	asked  map[string]int    // requests
+	log    bytes.Buffer
+}
+
+func (h *hosted) start(t *testing.T, topics ...string) kafka.Config {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr, h.topics, h.asked = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]int{}
+	for _, name := range topics {
+		h.topics[name] = "CreateTime"
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				for h.answer(conn) == nil {
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); all.Wait() })
+	return kafka.Config{Brokers: []string{h.addr.String()}, Logger: slog.New(slog.NewTextHandler(h, nil))}
+}
+
+func (h *hosted) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.log.Write(p)
+}
+
+// answer reads a request and answers it.
+func (h *hosted) answer(conn net.Conn) error {
+	var size [4]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(size[:]))
+	if _, err := io.ReadFull(conn, body); err != nil {
+		return err
+	}
+	in := kbin.Reader{Src: body}
+	req := kmsg.RequestForKey(in.Int16())
+	req.SetVersion(in.Int16())
+	correlation := in.Int32()
+	in.NullableString()
+	if req.IsFlexible() {
+		kmsg.SkipTags(&in)
+	}
+	if err := req.ReadFrom(in.Src); err != nil {
+		return err
+	}
+	resp := h.respond(req)
+	out := kbin.AppendInt32(make([]byte, 4), correlation)
+	if resp.IsFlexible() && resp.Key() != int16(kmsg.ApiVersions) {
+		out = append(out, 0)
+	}
+	out = resp.AppendTo(out)
+	binary.BigEndian.PutUint32(out, uint32(len(out)-4))
+	_, err := conn.Write(out)
+	return err
+}
+
+func code(e *kerr.Error) int16 {
+	if e == nil {
+		return 0
+	}
+	return e.Code
+}
+
+func (h *hosted) respond(req kmsg.Request) kmsg.Response {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked[kmsg.NameForKey(req.Key())]++
+	resp := req.ResponseKind()
+	switch req := req.(type) {
+	case *kmsg.ApiVersionsRequest:
+		for key, most := range map[int16]int16{3: 9, 18: 3, 19: 5, 32: 4, 44: 1} {
+			k := kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: most}
+			resp.(*kmsg.ApiVersionsResponse).ApiKeys = append(resp.(*kmsg.ApiVersionsResponse).ApiKeys, k)
+		}
+	case *kmsg.MetadataRequest:
+		h.metadata(req, resp.(*kmsg.MetadataResponse))
+	case *kmsg.CreateTopicsRequest:
+		for _, t := range req.Topics {
+			a := kmsg.NewCreateTopicsResponseTopic()
+			a.Topic, a.ErrorCode = t.Topic, h.create(t)
+			resp.(*kmsg.CreateTopicsResponse).Topics = append(resp.(*kmsg.CreateTopicsResponse).Topics, a)
+		}
+	case *kmsg.DescribeConfigsRequest:
+		for _, r := range req.Resources {
+			a, by := kmsg.NewDescribeConfigsResponseResource(), h.topics[r.ResourceName]
+			a.ResourceType, a.ResourceName, a.ErrorCode = r.ResourceType, r.ResourceName, code(h.describe)
+			if h.describe == nil {
+				a.Configs = []kmsg.DescribeConfigsResponseResourceConfig{{Name: "message.timestamp.type", Value: &by}}
+			}
+			resp.(*kmsg.DescribeConfigsResponse).Resources = append(resp.(*kmsg.DescribeConfigsResponse).Resources, a)
+		}
+	case *kmsg.IncrementalAlterConfigsRequest:
+		for _, r := range req.Resources {
+			a := kmsg.NewIncrementalAlterConfigsResponseResource()
+			a.ResourceType, a.ResourceName, a.ErrorCode = r.ResourceType, r.ResourceName, code(h.alter)
+			if h.alter == nil {
+				h.topics[r.ResourceName] = *r.Configs[0].Value
+			}
+			resp.(*kmsg.IncrementalAlterConfigsResponse).Resources = append(resp.(*kmsg.IncrementalAlterConfigsResponse).Resources, a)
+		}
+	}
+	return resp
+}
+
+func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
+	if h.denies != nil {
+		return h.denies.Code
+	}
+	if _, there := h.topics[t.Topic]; there {
+		return kerr.TopicAlreadyExists.Code
+	}
+	by := "CreateTime"
+	for _, c := range t.Configs {
+		if c.Name == "message.timestamp.type" {
+			if h.refuses != nil {
+				return h.refuses.Code
+			}
+			by = *c.Value
+		}
+	}
+	h.topics[t.Topic] = by
+	return 0
+}
+
+func (h *hosted) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
+	broker := kmsg.NewMetadataResponseBroker()
+	broker.NodeID, broker.Host, broker.Port = 1, h.addr.IP.String(), int32(h.addr.Port)
+	resp.Brokers, resp.ControllerID = append(resp.Brokers, broker), 1
+	for _, asked := range req.Topics {
+		topic := kmsg.NewMetadataResponseTopic()
+		if topic.Topic = asked.Topic; h.topics[*asked.Topic] == "" {
+			topic.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		}
+		for p := range int32(32) {
+			if topic.ErrorCode != 0 {
+				break
+			}
+			part := kmsg.NewMetadataResponseTopicPartition()
+			part.Partition, part.Leader, part.Replicas, part.ISR = p, 1, []int32{1}, []int32{1}
+			topic.Partitions = append(topic.Partitions, part)
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+}
+
+// looks lets an Admin look at the topics, as it does every few seconds, and tells how
+// often each request was made and how often it warned.
+func (h *hosted) looks(t *testing.T, cfg kafka.Config, times int) (asked map[string]int, warned int) {
+	t.Helper()
+	admin := newAdmin(t, cfg)
+	for range times {
+		if err := admin.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked, strings.Count(h.log.String(), "level=WARN")
+}
+
+// Who may not read or change the settings of topics is told once what that costs.
+func TestSettingsThatAreNotOursAreAskedForOnce(t *testing.T) {
+	for name, h := range map[string]*hosted{
+		"describe":       {describe: kerr.TopicAuthorizationFailed},
+		"alter":          {alter: kerr.TopicAuthorizationFailed},
+		"alter, refused": {alter: kerr.PolicyViolation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, warned := h.looks(t, h.start(t, "usage.raw"), 4)
+			if warned != 1 || asked["DescribeConfigs"] != 1 || asked["IncrementalAlterConfigs"] > 1 {
+				t.Errorf("warned %d times: %s\n%v", warned, h.log.String(), asked)
+			}
+		})
+	}
+}
+
+// What is over soon is tried again, and told once.
+func TestTopicsAreStampedOnceTheBrokerCan(t *testing.T) {
+	h := &hosted{describe: kerr.RequestTimedOut}
+	cfg := h.start(t, "usage.raw")
+	admin := newAdmin(t, cfg)
+	for range 3 {
+		if err := admin.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.mu.Lock()
+	h.describe = nil
+	h.mu.Unlock()
+	if err := admin.Ensure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if warned := strings.Count(h.log.String(), "level=WARN"); warned != 1 || h.topics["usage.raw"] != "LogAppendTime" {
+		t.Errorf("warned %d times, %v", warned, h.topics)
+	}
+}
+
+// Who manages the topics may set another time of records: it is not fought over.
+func TestATimeThatSomebodySetIsLeft(t *testing.T) {
+	h := &hosted{}
+	cfg := h.start(t, "usage.raw")
+	admin := newAdmin(t, cfg)
+	for _, want := range []string{"LogAppendTime", "CreateTime", "CreateTime"} {
+		if err := admin.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.mu.Lock()
+		if got := h.topics["usage.raw"]; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		h.topics["usage.raw"] = "CreateTime"
+		h.mu.Unlock()
+	}
+}
+
+// A broker that lets nobody say what stamps the records gets its topics without it.
+func TestTopicsAreMadeWhereTheTimeCannotBeChosen(t *testing.T) {
+	for _, refuses := range []*kerr.Error{kerr.InvalidConfig, kerr.PolicyViolation} {
+		h := &hosted{refuses: refuses, alter: refuses}
+		asked, warned := h.looks(t, h.start(t, "usage.raw"), 4)
+		if len(h.topics) < 5 || warned != 1 || asked["CreateTopics"] != 5 {
+			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), asked)
+		}
+	}
+}
+
+// Who may not create topics works with those that somebody made for him, and is told
+// at once where one is missing.
+func TestTopicsThatSomebodyElseMadeAreTaken(t *testing.T) {
+	var names []string
+	for _, topic := range events.Topics() {
+		names = append(names, topic.Name)
+	}
+	for _, denies := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation} {
+		h := &hosted{denies: denies, alter: kerr.TopicAuthorizationFailed}
+		if _, warned := h.looks(t, h.start(t, names...), 3); warned != 1 {
+			t.Errorf("%v: warned %d times: %s", denies, warned, h.log.String())
+		}
+		h = &hosted{denies: denies}
+		err := newAdmin(t, h.start(t, names[1:]...)).Ensure(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) {
+			t.Errorf("%v, and one is missing: %v", denies, err)
+		}
+	}
+}
