@@ -229,7 +229,7 @@ func (x *pass) inOrder(r *row) {
 	x.order.expect(r.previous == x.topicEnd[r.topic], "%s says that %d is before it on its topic, it is %d", x.at(r.position), r.previous, x.topicEnd[r.topic])
 	x.order.expect(r.epoch == x.owner(r.position), "%s is of epoch %d, its position of %d", x.at(r.position), r.epoch, x.owner(r.position))
 	x.topicEnd[r.topic] = r.position
-	x.onTopic[r.topic].set(r.position)
+	x.onTopic[r.topic].set(r.position, x.head)
 }
 
 func (x *pass) atHome(r *row) {

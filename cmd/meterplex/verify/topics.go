@@ -297,7 +297,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 		t.topics.add(1, "repetitions")
 		return
 	}
-	t.held[topic].set(n)
+	t.held[topic].set(n, t.head)
 	if t.firstOf[topic] == 0 || n < t.firstOf[topic] {
 		t.firstOf[topic] = n
 	}
