@@ -124,7 +124,7 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 	const topics, same, first = "P11 the topics hold what the log holds", "P11 a record is its event byte for byte, however often it comes", "P10 a tenant's events come first in their order"
 	at := func(n int) (int, []string) {
 		p := partitionOf(tenants[n].id)
-		return p, []string{"--partition", fmt.Sprint(p)}
+		return p, []string{"--partition", fmt.Sprintf("%d,%d", p, p)} // asked for twice, looked at once
 	}
 	p, args := at(0)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)

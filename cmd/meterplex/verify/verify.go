@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,11 +49,7 @@ const partitions = 32
 // Run looks at everything that it can reach. Its error says that it was ended early.
 func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	r := newReport()
-	if len(cfg.Partitions) == 0 {
-		for p := range int16(partitions) {
-			cfg.Partitions = append(cfg.Partitions, p)
-		}
-	}
+	cfg.Partitions = once(cfg.Partitions)
 	if cfg.DatabaseURL == "" {
 		r.skip("set DATABASE_URL", r.all...)
 		return r.list(), nil
@@ -68,6 +65,18 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 		r.unknown(err)
 	}
 	return r.list(), nil
+}
+
+// once is each partition that was asked for once, in their order; all, where none was.
+func once(asked []int16) []int16 {
+	if len(asked) == 0 {
+		for p := range int16(partitions) {
+			asked = append(asked, p)
+		}
+	}
+	asked = slices.Clone(asked)
+	slices.Sort(asked)
+	return slices.Compact(asked)
 }
 
 // verifier is a run.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,4 +78,14 @@ func TestAPositionThatIsNoneIsTold(t *testing.T) {
 	x.take(event(far, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
 	tells(t, "an event far above the head", x.dense, "follows 0")
+}
+
+// --partition 3,3 asks for one partition.
+func TestAPartitionIsAskedForOnce(t *testing.T) {
+	if got := once([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
+		t.Errorf("asked for 17, 3, 17 and 3: looks at %v", got)
+	}
+	if got := once(nil); len(got) != partitions {
+		t.Errorf("asked for none: looks at %v", got)
+	}
 }
