@@ -25,6 +25,7 @@ type verdicts struct {
 	again    map[string]bool  // noes of later attempts: raw/attempt
 	rawRetry map[int64]bool   // what was ever retried
 	waiting  map[int64]uint64 // what was recorded and has no verdict yet
+	bound    int              // of waiting
 }
 
 type retry struct {
@@ -36,15 +37,17 @@ type retry struct {
 const maxWaiting = 2_000_000
 
 func newVerdicts(upTo int64) verdicts {
-	return verdicts{upTo: upTo, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
+	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
 }
 
 func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	switch r.subject {
 	case recorded:
 		v.raw.set(r.position, x.head)
-		if len(v.waiting) < maxWaiting {
+		if len(v.waiting) < v.bound {
 			v.waiting[r.position] = v.digest(r.tenant, s)
+		} else {
+			x.said.add(1, "recorded events left out, each behind too many that waited for their verdict")
 		}
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true

@@ -89,3 +89,32 @@ func TestAPartitionIsAskedForOnce(t *testing.T) {
 		t.Errorf("asked for none: looks at %v", got)
 	}
 }
+
+// What is not compared is no proof: the dead letters of a partition where their
+// handler could not fold an event.
+func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
+	s := at(2, events.GroupDeadLetter)
+	s.services[2] = events.GroupDeadLetter
+	x := reading(s)
+	r := event(1, aggregationFailed, topicLetters, "f/1", `{"sourcePosition":1}`)
+	r.origin = 2
+	x.take(r)
+	if err := x.compareLetters(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if c := x.letters.result(); c.Holds != nil || !strings.Contains(c.Figures, "not told: partition 0 is not compared") {
+		t.Errorf("holds %v: %s", c.Holds, c.Figures)
+	}
+}
+
+// Memory is bounded, and what is left out for that is counted.
+func TestWhatIsLeftOutIsCounted(t *testing.T) {
+	x := reading(at(5, events.GroupValidator))
+	x.verdict.bound = 2
+	for n := range int64(4) {
+		x.take(event(n+1, recorded, topicRaw, fmt.Sprint("e/", n+1), `[1,"f"]`))
+	}
+	if c := x.said.result(); !strings.Contains(c.Figures, "2 recorded events left out") {
+		t.Error(c.Figures)
+	}
+}
