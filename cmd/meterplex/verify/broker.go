@@ -20,6 +20,13 @@ type broker struct {
 	client *kgo.Client
 }
 
+// topicSource is where records are read.
+type topicSource interface {
+	names() map[string]int16
+	ends(ctx context.Context, p int16) (map[string]span, error)
+	read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error
+}
+
 // span is what a topic's partition holds: offsets [start, end).
 type span struct{ start, end int64 }
 
@@ -113,6 +120,10 @@ func (b *broker) read(ctx context.Context, p int16, ends map[string]span, take f
 			if !open || r.Partition != int32(p) {
 				continue
 			}
+			if r.Offset >= end { // the rest was deleted meanwhile
+				delete(left, r.Topic)
+				continue
+			}
 			if err := take(names[r.Topic], r); err != nil {
 				return err
 			}
@@ -130,4 +141,3 @@ func keys[V any](m map[string]V) (all []string) {
 	}
 	return all
 }
-

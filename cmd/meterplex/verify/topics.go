@@ -17,9 +17,12 @@ import (
 // topicPass is a reading of one partition of all topics.
 type topicPass struct {
 	*pass
-	tx      pgx.Tx
+	find    func(ctx context.Context, which []int64) (map[int64]*source, error)
 	held    [maxTopic]bits
 	firstOf [maxTopic]int64 // the first position that is there
+	next    [maxTopic]int64 // the offset that is due
+	resumed [maxTopic]int64 // the offset behind the last gap: the broker may have deleted what was read before
+	since   [maxTopic]int64 // the first position from there
 	last    [maxTopic]map[uuid.UUID]int64
 	waiting []*kgo.Record
 	numbers []int16 // of the waiting records' topics
@@ -31,8 +34,16 @@ func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]spa
 	if ends == nil {
 		return nil
 	}
-	t := &topicPass{pass: x, tx: tx}
-	err := x.broker.read(ctx, x.p, ends, func(topic int16, r *kgo.Record) error {
+	t := &topicPass{pass: x, find: func(ctx context.Context, which []int64) (map[int64]*source, error) {
+		return lookUp(ctx, tx, x.p, which)
+	}}
+	return t.compareAll(ctx, ends, cursor)
+}
+
+// compareAll asks a second time where topics begin: what the broker deleted for its
+// age while they were read is not missing.
+func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, cursor int64) error {
+	err := t.broker.read(ctx, t.p, ends, func(topic int16, r *kgo.Record) error {
 		t.waiting, t.numbers = append(t.waiting, r), append(t.numbers, topic)
 		if len(t.waiting) < 1000 {
 			return nil
@@ -42,11 +53,20 @@ func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]spa
 	if err == nil {
 		err = t.compare(ctx)
 	}
+	var now map[string]span
+	if err == nil {
+		now, err = t.broker.ends(ctx, t.p)
+	}
 	if err != nil {
 		return err
 	}
-	for name, topic := range x.broker.names() {
-		t.whole(name, topic, ends[name], cursor)
+	for name, topic := range t.broker.names() {
+		s := ends[name]
+		if s.start = max(s.start, now[name].start); s.start > s.end {
+			t.topics.cannot(fmt.Errorf("the broker deleted all that %s held of partition %d while it was read", name, t.p))
+			continue
+		}
+		t.whole(name, topic, s, cursor)
 	}
 	return nil
 }
@@ -57,8 +77,15 @@ func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
 	from := int64(0)
 	if s.start > 0 {
 		from = cursor // all of it is deleted
-		if t.firstOf[topic] > 0 {
-			from = t.firstOf[topic] - 1
+		first := t.firstOf[topic]
+		switch {
+		case s.start >= t.next[topic]: // none that was read is there any more
+			first = 0
+		case t.resumed[topic] > 0 && s.start >= t.resumed[topic]:
+			first = t.since[topic]
+		}
+		if first > 0 {
+			from = first - 1
 		}
 	}
 	var missing, deleted, example int64
@@ -94,16 +121,29 @@ type source struct {
 
 // compare looks the waiting records' events up and compares them.
 func (t *topicPass) compare(ctx context.Context) error {
-	wanted := map[int64]*source{}
 	var which []int64
 	for _, r := range t.waiting {
 		if n, ok := t.positionOf(r); ok {
 			which = append(which, n)
 		}
 	}
-	rows, err := t.tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.p, which)
+	wanted, err := t.find(ctx, which)
 	if err != nil {
 		return fmt.Errorf("look records up in the log: %w", err)
+	}
+	for i, r := range t.waiting {
+		t.take(r, t.numbers[i], wanted)
+	}
+	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
+	t.tell("partition %d: %d records compared", t.p, t.topics.n)
+	return nil
+}
+
+func lookUp(ctx context.Context, tx pgx.Tx, p int16, which []int64) (map[int64]*source, error) {
+	wanted := map[int64]*source{}
+	rows, err := tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, p, which)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -113,20 +153,12 @@ func (t *topicPass) compare(ctx context.Context) error {
 		}
 		s := &source{}
 		if err := s.read(copied); err != nil {
-			return err
+			return nil, err
 		}
 		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]), string(copied[19]), string(copied[20])
 		wanted[s.position] = s
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("look records up in the log: %w", err)
-	}
-	for i, r := range t.waiting {
-		t.take(r, t.numbers[i], wanted)
-	}
-	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
-	t.tell("partition %d: %d records compared", t.p, t.topics.n)
-	return nil
+	return wanted, rows.Err()
 }
 
 func header(r *kgo.Record, key string) string {
@@ -147,6 +179,10 @@ func (t *topicPass) positionOf(r *kgo.Record) (int64, bool) {
 // take compares a record with its event.
 func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.topics.n++
+	if t.next[topic] > 0 && r.Offset > t.next[topic] {
+		t.resumed[topic], t.since[topic] = r.Offset, 0
+	}
+	t.next[topic] = r.Offset + 1
 	where := fmt.Sprintf("offset %d of %s/%d", r.Offset, r.Topic, r.Partition)
 	n, placed := t.positionOf(r)
 	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
@@ -177,6 +213,9 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.held[topic].set(n, t.head)
 	if t.firstOf[topic] == 0 || n < t.firstOf[topic] {
 		t.firstOf[topic] = n
+	}
+	if t.since[topic] == 0 || n < t.since[topic] {
+		t.since[topic] = n
 	}
 	t.inTurn(where, topic, n, s.tenant)
 }

@@ -85,7 +85,7 @@ type verifier struct {
 	*report
 	log    *pgx.Conn // reads all tenants' rows
 	login  *pgx.Conn // the login itself, for what only it is told of its sessions
-	broker *broker
+	broker topicSource
 	told   time.Time
 }
 
@@ -95,13 +95,12 @@ func (v *verifier) look(ctx context.Context) (err error) {
 	}
 	defer v.close()
 	if len(v.Kafka) > 0 {
-		v.broker = &broker{opts: v.Kafka, prefix: v.TopicPrefix}
-		defer v.broker.close()
-		if err := v.broker.open(ctx); err != nil {
-			v.broker = nil
-			v.topics.cannot(err)
-			v.bytes.cannot(err)
-			v.first.cannot(err)
+		b := &broker{opts: v.Kafka, prefix: v.TopicPrefix}
+		defer b.close()
+		if err := b.open(ctx); err != nil {
+			v.noTopics(err)
+		} else {
+			v.broker = b
 		}
 	}
 	before, began := new(look), v.Now()
