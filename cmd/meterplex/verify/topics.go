@@ -24,25 +24,35 @@ type topicPass struct {
 	resumed [maxTopic]int64 // the offset behind the last gap: the broker may have deleted what was read before
 	since   [maxTopic]int64 // the first position from there
 	last    [maxTopic]map[uuid.UUID]int64
+	ahead   [maxTopic]map[int64]int64 // what came before the one before it, by that one
+	early   [maxTopic]map[int64]int64 // and has to come again, since that one came later
 	waiting []*kgo.Record
 	numbers []int16 // of the waiting records' topics
 }
 
 // compareTopics reads the topics whole and compares them with the log, as far as
 // the relay had come before it was asked where they end.
-func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, cursor int64) error {
+func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, before lease) error {
 	if ends == nil {
 		return nil
 	}
-	t := &topicPass{pass: x, find: func(ctx context.Context, which []int64) (map[int64]*source, error) {
+	t := newTopicPass(x, func(ctx context.Context, which []int64) (map[int64]*source, error) {
 		return lookUp(ctx, tx, x.p, which)
-	}}
-	return t.compareAll(ctx, ends, cursor)
+	})
+	return t.compareAll(ctx, ends, before)
+}
+
+func newTopicPass(x *pass, find func(context.Context, []int64) (map[int64]*source, error)) *topicPass {
+	t := &topicPass{pass: x, find: find}
+	for n := range t.last {
+		t.last[n], t.ahead[n], t.early[n] = map[uuid.UUID]int64{}, map[int64]int64{}, map[int64]int64{}
+	}
+	return t
 }
 
 // compareAll asks a second time where topics begin: what the broker deleted for its
 // age while they were read is not missing.
-func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, cursor int64) error {
+func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before lease) error {
 	err := t.broker.read(ctx, t.p, ends, func(topic int16, r *kgo.Record) error {
 		t.waiting, t.numbers = append(t.waiting, r), append(t.numbers, topic)
 		if len(t.waiting) < 1000 {
@@ -66,7 +76,8 @@ func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, cursor
 			t.topics.cannot(fmt.Errorf("the broker deleted all that %s held of partition %d while it was read", name, t.p))
 			continue
 		}
-		t.whole(name, topic, s, cursor)
+		t.whole(name, topic, s, before.position)
+		t.again(name, topic, before)
 	}
 	return nil
 }
@@ -208,6 +219,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	}
 	if t.held[topic].has(n) {
 		t.topics.add(1, "repetitions")
+		delete(t.early[topic], n)
 		return
 	}
 	t.held[topic].set(n, t.head)
@@ -217,25 +229,44 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	if t.since[topic] == 0 || n < t.since[topic] {
 		t.since[topic] = n
 	}
-	t.inTurn(where, topic, n, s.tenant)
+	t.inTurn(where, topic, n, s)
 }
 
 // inTurn: of each tenant, what comes for the first time comes in the log's order.
-// What the relay was told to publish again may be new to a topic that lost it.
-func (t *topicPass) inTurn(where string, topic int16, n int64, tenant uuid.UUID) {
-	if t.last[topic] == nil {
-		t.last[topic] = map[uuid.UUID]int64{}
-	}
+// What the relay was told to publish again may be new to a topic that lost it: it
+// goes back then and publishes all from there, each event behind the one before it.
+func (t *topicPass) inTurn(where string, topic int16, n int64, s *source) {
 	t.first.n++
-	if last := t.last[topic][tenant]; n < last {
-		if n <= t.furthest {
-			t.first.add(1, "published again after a rewind")
-			return
-		}
-		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
-		return
+	if s.previous > 0 && !t.held[topic].has(s.previous) {
+		t.ahead[topic][s.previous] = n
 	}
-	t.last[topic][tenant] = n
+	if next, ahead := t.ahead[topic][n]; ahead {
+		t.early[topic][next] = n
+		delete(t.ahead[topic], n)
+	}
+	last := t.last[topic][s.tenant]
+	switch {
+	case n >= last:
+		t.last[topic][s.tenant] = n
+	case n <= t.furthest:
+		t.first.add(1, "published again after a rewind")
+	default:
+		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
+	}
+}
+
+// again: what came before the one before it has come a second time behind that one,
+// or the relay did not publish in order after the rewind.
+func (t *topicPass) again(name string, topic int16, before lease) {
+	for n, previous := range t.early[topic] {
+		switch {
+		case n > t.furthest || n > before.position: // told by its tenant's order, or not published again yet
+		case before.fence != t.fence:
+			t.first.cannot(fmt.Errorf("the relay of partition %d went back, or changed, meanwhile", t.p))
+		default:
+			t.first.fault("%s has event %s for the first time before %s, which precedes it, and not again behind", name, t.at(n), t.at(previous))
+		}
+	}
 }
 
 // sameBytes: the record says what the event says, to the byte; a stand-in for one

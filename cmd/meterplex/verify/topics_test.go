@@ -63,8 +63,8 @@ func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass
 		from.records = append(from.records, r)
 	}
 	x.broker = from
-	c := &topicPass{pass: x, find: func(context.Context, []int64) (map[int64]*source, error) { return log, nil }}
-	if err := c.compareAll(t.Context(), map[string]span{"usage.raw": {0, end}}, s.head); err != nil {
+	c := newTopicPass(x, func(context.Context, []int64) (map[int64]*source, error) { return log, nil })
+	if err := c.compareAll(t.Context(), map[string]span{"usage.raw": {0, end}}, lease{position: s.head}); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -98,4 +98,55 @@ func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
 	holds(t, "all that was read is deleted", x.topics, "true", "5 deleted by the broker")
 	x = onTopic(t, s, 6, 9, [2]int64{0, 1})
 	holds(t, "all of it and more is deleted", x.topics, "untold", "while it was read")
+}
+
+// inOrder reads the positions as a topic, and looks at their order.
+func inOrder(t *testing.T, furthest int64, positions ...int64) *tally {
+	t.Helper()
+	s := at(6, events.GroupValidator)
+	s.furthest = furthest
+	var all [][2]int64
+	for n, p := range positions {
+		all = append(all, [2]int64{int64(n), p})
+	}
+	x := onTopic(t, s, int64(len(all)), 0, all...)
+	holds(t, fmt.Sprint(positions), x.topics, "true", "records")
+	return x.first
+}
+
+// P10: that the relay was told to publish again once excuses what it publishes again,
+// and no other disorder below.
+func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
+	holds(t, "in order", inOrder(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
+	holds(t, "a repetition", inOrder(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
+	holds(t, "no rewind", inOrder(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
+	holds(t, "3 and 4 were lost, and published again", inOrder(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true", "2 published again after a rewind")
+	holds(t, "all but the end was lost, and published again", inOrder(t, 6, 6, 1, 2, 3, 4, 5, 6), "true", "5 published again after a rewind")
+	holds(t, "two are swapped below", inOrder(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 for the first time before 0-2")
+	holds(t, "published again backwards", inOrder(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 for the first time before 0-3")
+}
+
+// Late is what its consumer had read from the log when only a stand-in could be
+// published: it has a verdict, the topic has the stand-in.
+func TestAStandInIsLateOrWithheld(t *testing.T) {
+	s := at(6, events.GroupValidator)
+	s.standIns[2], s.standIns[3], s.withheld[3] = true, true, true
+	all := [][2]int64{{0, 1}, {1, -2}, {2, -3}, {3, 4}, {4, 5}, {5, 6}}
+	x := onTopic(t, s, 6, 0, all...)
+	holds(t, "a late one and a withheld one", x.bytes, "true", "2 stand-ins")
+	holds(t, "a late one and a withheld one", x.topics, "true", "6 records")
+	all[4][1] = -5
+	holds(t, "one that nothing says to stand in", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
+	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a yes beside its stand-in": {1, 2, 3}} {
+		x := reading(s)
+		x.verdict.upTo = 3
+		for n := range int64(3) {
+			x.verdict.take(x, event(n+1, recorded, topicRaw, fmt.Sprint("e/", n), "{}"), &said{}, nil)
+		}
+		for n, of := range yes {
+			x.verdict.take(x, event(int64(n)+4, validated, topicValidated, fmt.Sprint("v/", of), "{}"), &said{RawPosition: of}, nil)
+		}
+		x.verdict.end(x)
+		holds(t, fmt.Sprint("yes to ", yes), x.verdicts, fmt.Sprint(what == ""), what)
+	}
 }
