@@ -215,7 +215,15 @@ func (x *pass) take(r *row) {
 	x.last = row{position: r.position, recorded: r.recorded}
 }
 
-func (x *pass) at(position int64) string { return fmt.Sprintf("%d-%d", x.p, position) }
+// place names an event; it is written out where something is told of it alone.
+type place struct {
+	partition int16
+	position  int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%d-%d", p.partition, p.position) }
+
+func (x *pass) at(position int64) place { return place{x.p, position} }
 
 // inOrder looks at the row's place behind the one before it.
 func (x *pass) inOrder(r *row) {

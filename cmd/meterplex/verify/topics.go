@@ -187,6 +187,13 @@ func (t *topicPass) positionOf(r *kgo.Record) (int64, bool) {
 	return n, err == nil && n > 0 && partition == strconv.Itoa(int(t.p))
 }
 
+// offset names a record, where something is told of it.
+type offset struct{ *kgo.Record }
+
+func (o offset) String() string {
+	return fmt.Sprintf("offset %d of %s/%d", o.Offset, o.Topic, o.Partition)
+}
+
 // take compares a record with its event.
 func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.topics.n++
@@ -194,7 +201,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 		t.resumed[topic], t.since[topic] = r.Offset, 0
 	}
 	t.next[topic] = r.Offset + 1
-	where := fmt.Sprintf("offset %d of %s/%d", r.Offset, r.Topic, r.Partition)
+	where := offset{r}
 	n, placed := t.positionOf(r)
 	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
 	switch {
@@ -235,7 +242,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 // inTurn: of each tenant, what comes for the first time comes in the log's order.
 // What the relay was told to publish again may be new to a topic that lost it: it
 // goes back then and publishes all from there, each event behind the one before it.
-func (t *topicPass) inTurn(where string, topic int16, n int64, s *source) {
+func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
 	t.first.n++
 	if s.previous > 0 && !t.held[topic].has(s.previous) {
 		t.ahead[topic][s.previous] = n
@@ -271,7 +278,7 @@ func (t *topicPass) again(name string, topic int16, before lease) {
 
 // sameBytes: the record says what the event says, to the byte; a stand-in for one
 // that could not be published says nothing.
-func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
+func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	t.bytes.n++
 	tenant := tenantText(s.tenant)
 	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
@@ -291,7 +298,9 @@ func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
 		t.bytes.fault("%s cannot be put together: %v", t.at(s.position), err)
 		return
 	}
-	t.bytes.expect(bytes.Equal(expected, r.Value), "%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+	if !bytes.Equal(expected, r.Value) {
+		t.bytes.fault("%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+	}
 }
 
 // difference shows where two texts part.
