@@ -124,7 +124,7 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 	const topics, same, first = "P11 the topics hold what the log holds", "P11 a record is its event byte for byte, however often it comes", "P10 a tenant's events come first in their order"
 	at := func(n int) (int, []string) {
 		p := partitionOf(tenants[n].id)
-		return p, []string{"--partition", fmt.Sprint(p)}
+		return p, []string{"--partition", fmt.Sprintf("%d,%d", p, p)} // asked for twice, looked at once
 	}
 	p, args := at(0)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
@@ -142,7 +142,7 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 	p2, args := at(2)
 	all = append(all, planted{check: first, args: args, by: func() { w.onceMore(p2, func(r *kgo.Record) { w.forget(r) }) }})
 	p3, args := at(3)
-	return append(all, planted{check: topics, args: args, by: func() {
+	all = append(all, planted{check: topics, args: args, by: func() {
 		w.onceMore(p3, func(r *kgo.Record) {
 			for n := range r.Headers {
 				if r.Headers[n].Key == "mp-position" {
@@ -151,6 +151,50 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 			}
 		})
 	}})
+	p4, args := at(4)
+	cursor := fmt.Sprintf(` WHERE partition = %d`, p4)
+	all = append(all, planted{check: first, args: args, by: func() { w.swap(p4) }, // below where the relay was before a rewind
+		do: []string{`UPDATE relay_cursors SET furthest = position` + cursor}, undo: []string{`UPDATE relay_cursors SET furthest = 0` + cursor}})
+	p5, args := at(5)
+	return append(all, w.plantsOfStandIns(p5, args)...)
+}
+
+// plantsOfStandIns are about the partition's first event on usage.raw, which has its
+// verdict: a stand-in for it is sound where it is late.
+func (w *world) plantsOfStandIns(p int, args []string) []planted {
+	of := fmt.Sprintf(` WHERE partition = %d`, p)
+	again := func() {
+		w.onceMore(p, func(r *kgo.Record) {
+			r.Value, r.Headers = nil, append(r.Headers, kgo.RecordHeader{Key: "mp-withheld", Value: []byte("1")})
+		})
+	}
+	return []planted{
+		{args: args, by: again, do: []string{`INSERT INTO withheld_records (partition, position, topic, tenant_id, reason, late)
+ SELECT partition, position, topic, tenant_id, 'planted', true FROM event_log_rows` + of + ` AND topic = 1 ORDER BY position LIMIT 1`}},
+		{check: "P3 each recorded event has one verdict, up to the validator's checkpoint", args: append(args, "--only", "database"),
+			do:   []string{`UPDATE withheld_records SET late = false, dead_letter_id = tenant_id` + of},
+			undo: []string{`UPDATE withheld_records SET late = true, dead_letter_id = NULL` + of}},
+		{check: "P11 a record is its event byte for byte, however often it comes", args: args, do: []string{`DELETE FROM withheld_records` + of}},
+	}
+}
+
+// swap forgets the first two records of usage.raw and produces them in the other order.
+func (w *world) swap(partition int) {
+	w.t.Helper()
+	var one, two *kgo.Record
+	w.onceMore(partition, func(r *kgo.Record) {
+		first := *r
+		one = &first
+		w.forget(r)
+		w.onceMore(partition, func(r *kgo.Record) {
+			second := *r
+			two = &second
+			w.forget(r)
+		})
+	})
+	if one.Offset+1 != two.Offset {
+		w.t.Fatalf("the first records are at %d and %d", one.Offset, two.Offset)
+	}
 }
 
 // onceMore produces the first record of usage.raw once more, changed.

@@ -128,7 +128,7 @@ const lettersSQL = `SELECT id, stage, status FROM dead_letter_events WHERE gener
 
 func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 	if x.fates.failed {
-		x.letters.note("partition %d is not compared: the dead letter handler could not fold an event of it", x.p)
+		x.letters.cannot(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
 		return nil
 	}
 	all, err := x.fed(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)

@@ -66,6 +66,9 @@ func (m *money) take(x *pass, r *row, s *said, err error) {
 	m.count(x, r.subject, r.position, r.tenant, s, 1)
 }
 
+// maxDigits is far more than an amount has; to read a million of them takes long.
+const maxDigits = 100
+
 // count adds a verdict to its figures, or with a sign of -1 takes it away again.
 func (m *money) count(x *pass, subject int16, position int64, tenant uuid.UUID, s *said, sign int64) {
 	if subject == reaggregated {
@@ -74,7 +77,10 @@ func (m *money) count(x *pass, subject int16, position int64, tenant uuid.UUID, 
 		}
 		s = s.Validated
 	}
-	amount, ok := new(big.Int).SetString(s.Amount.String(), 10)
+	amount, ok := new(big.Int), len(s.Amount) <= maxDigits
+	if ok {
+		amount, ok = amount.SetString(s.Amount.String(), 10)
+	}
 	if !ok {
 		x.usage.fault("%s says the amount %.20q", x.at(position), s.Amount)
 		return

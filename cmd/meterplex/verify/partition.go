@@ -22,6 +22,7 @@ type stand struct {
 	counts      counts
 	cursor      int64 // the relay's
 	furthest    int64
+	fence       int64
 	epochs      []epochSpan
 	checkpoints []checkpoint
 	withheld    map[int64]bool   // from its consumer, too
@@ -45,7 +46,7 @@ type checkpoint struct {
 }
 
 const (
-	headSQL = `SELECT h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked, c.position, c.furthest
+	headSQL = `SELECT h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked, c.position, c.furthest, c.fence
  FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.partition = $1`
 	epochsSQL      = `SELECT epoch, from_position FROM log_epochs WHERE partition = $1 ORDER BY epoch`
 	checkpointsSQL = `SELECT consumer, generation, position, epoch, joined FROM consumer_checkpoints WHERE partition = $1 ORDER BY consumer, generation`
@@ -56,7 +57,7 @@ const (
 func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 	s := &stand{withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{}}
 	err := tx.QueryRow(ctx, headSQL, p).Scan(&s.head, &s.lastOf, &s.epoch, &s.recordedAt, &s.counts.accepted, &s.counts.validated,
-		&s.counts.rejected, &s.counts.parked, &s.cursor, &s.furthest)
+		&s.counts.rejected, &s.counts.parked, &s.cursor, &s.furthest, &s.fence)
 	if err != nil {
 		return nil, fmt.Errorf("read the head: %w", err)
 	}
@@ -157,7 +158,7 @@ func (v *verifier) partition(ctx context.Context, p int16, before *look) error {
 		if v.broker == nil {
 			return nil
 		}
-		if err := x.compareTopics(ctx, tx, ends, before.cursors[p].position); err != nil {
+		if err := x.compareTopics(ctx, tx, ends, before.cursors[p]); err != nil {
 			v.noTopics(err)
 		}
 		return ctx.Err()
@@ -214,7 +215,15 @@ func (x *pass) take(r *row) {
 	x.last = row{position: r.position, recorded: r.recorded}
 }
 
-func (x *pass) at(position int64) string { return fmt.Sprintf("%d-%d", x.p, position) }
+// place names an event; it is written out where something is told of it alone.
+type place struct {
+	partition int16
+	position  int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%d-%d", p.partition, p.position) }
+
+func (x *pass) at(position int64) place { return place{x.p, position} }
 
 // inOrder looks at the row's place behind the one before it.
 func (x *pass) inOrder(r *row) {
@@ -229,7 +238,7 @@ func (x *pass) inOrder(r *row) {
 	x.order.expect(r.previous == x.topicEnd[r.topic], "%s says that %d is before it on its topic, it is %d", x.at(r.position), r.previous, x.topicEnd[r.topic])
 	x.order.expect(r.epoch == x.owner(r.position), "%s is of epoch %d, its position of %d", x.at(r.position), r.epoch, x.owner(r.position))
 	x.topicEnd[r.topic] = r.position
-	x.onTopic[r.topic].set(r.position)
+	x.onTopic[r.topic].set(r.position, x.head)
 }
 
 func (x *pass) atHome(r *row) {

@@ -182,11 +182,19 @@ func (r *row) payload() ([]byte, error) {
 // bits is a set of positions.
 type bits []uint64
 
-func (b *bits) set(n int64) {
+// set takes what a position can be, from 0 to the most that there is. What a row says
+// beyond is told where it is read, and sizes no memory here.
+func (b *bits) set(n, most int64) {
+	if n < 0 || n > most {
+		return
+	}
 	for int(n>>6) >= len(*b) {
 		*b = append(*b, make([]uint64, max(64, len(*b)/4))...)
 	}
 	(*b)[n>>6] |= 1 << (n & 63)
 }
+
+// most is no less than the greatest position of the set.
+func (b bits) most() int64 { return int64(len(b))<<6 - 1 }
 
 func (b bits) has(n int64) bool { return n >= 0 && int(n>>6) < len(b) && b[n>>6]&(1<<(n&63)) != 0 }

@@ -8,154 +8,52 @@ import (
 	mathbits "math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/meterplex/meterplex/events"
 )
-
-// broker reads the topics directly, one partition of all of them at a time.
-type broker struct {
-	opts   []kgo.Opt
-	prefix string
-	admin  *kadm.Client
-	client *kgo.Client
-}
-
-// span is what a topic's partition holds: offsets [start, end).
-type span struct{ start, end int64 }
-
-func (b *broker) open(ctx context.Context) error {
-	client, err := kgo.NewClient(b.opts...)
-	if err != nil {
-		return fmt.Errorf("reach the brokers: %w", err)
-	}
-	b.client, b.admin = client, kadm.NewClient(client)
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	if err := client.Ping(ctx); err != nil {
-		b.close()
-		return fmt.Errorf("reach the brokers: %w", err)
-	}
-	return nil
-}
-
-func (b *broker) close() {
-	if b.client != nil {
-		b.client.Close()
-	}
-}
-
-// names are the topics that hold the log, by their names on the broker.
-func (b *broker) names() map[string]int16 {
-	names := map[string]int16{}
-	for _, t := range events.Topics() {
-		if !t.Topic.Outside() {
-			names[b.prefix+t.Name] = int16(t.Topic)
-		}
-	}
-	return names
-}
-
-// ends asks what a partition of each topic holds now.
-func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	var names []string
-	for name := range b.names() {
-		names = append(names, name)
-	}
-	starts, err := b.admin.ListStartOffsets(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("ask where topics begin: %w", err)
-	}
-	ends, err := b.admin.ListEndOffsets(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("ask where topics end: %w", err)
-	}
-	found := map[string]span{}
-	for _, name := range names {
-		from, _ := starts.Lookup(name, int32(p))
-		to, ok := ends.Lookup(name, int32(p))
-		if err := errors.Join(from.Err, to.Err); err != nil || !ok {
-			return nil, fmt.Errorf("ask where %s begins and ends: %w", name, errors.Join(err, context.Cause(ctx)))
-		}
-		found[name] = span{from.Offset, to.Offset}
-	}
-	return found, nil
-}
-
-// read gives the records of a partition of all topics, up to the ends.
-func (b *broker) read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error {
-	left, from := map[string]int64{}, map[string]map[int32]kgo.Offset{}
-	for name, s := range ends {
-		if s.end > s.start {
-			left[name], from[name] = s.end, map[int32]kgo.Offset{int32(p): kgo.NewOffset().At(s.start)}
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	b.client.AddConsumePartitions(from)
-	defer b.client.PurgeTopicsFromConsuming(keys(from)...)
-	names := b.names()
-	for len(left) > 0 {
-		poll, cancel := context.WithTimeout(ctx, 30*time.Second)
-		fetched := b.client.PollFetches(poll)
-		cancel()
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := fetched.Err(); err != nil {
-			return fmt.Errorf("read the topics: %w", err)
-		}
-		for it := fetched.RecordIter(); !it.Done(); {
-			r := it.Next()
-			end, open := left[r.Topic]
-			if !open || r.Partition != int32(p) {
-				continue
-			}
-			if err := take(names[r.Topic], r); err != nil {
-				return err
-			}
-			if r.Offset+1 >= end {
-				delete(left, r.Topic)
-			}
-		}
-	}
-	return nil
-}
-
-func keys[V any](m map[string]V) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	return all
-}
 
 // topicPass is a reading of one partition of all topics.
 type topicPass struct {
 	*pass
-	tx      pgx.Tx
+	find    func(ctx context.Context, which []int64) (map[int64]*source, error)
 	held    [maxTopic]bits
 	firstOf [maxTopic]int64 // the first position that is there
+	next    [maxTopic]int64 // the offset that is due
+	resumed [maxTopic]int64 // the offset behind the last gap: the broker may have deleted what was read before
+	since   [maxTopic]int64 // the first position from there
 	last    [maxTopic]map[uuid.UUID]int64
+	ahead   [maxTopic]map[int64]int64 // what came before the one before it, by that one
+	early   [maxTopic]map[int64]int64 // and has to come again, since that one came later
 	waiting []*kgo.Record
 	numbers []int16 // of the waiting records' topics
 }
 
 // compareTopics reads the topics whole and compares them with the log, as far as
 // the relay had come before it was asked where they end.
-func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, cursor int64) error {
+func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, before lease) error {
 	if ends == nil {
 		return nil
 	}
-	t := &topicPass{pass: x, tx: tx}
-	err := x.broker.read(ctx, x.p, ends, func(topic int16, r *kgo.Record) error {
+	t := newTopicPass(x, func(ctx context.Context, which []int64) (map[int64]*source, error) {
+		return lookUp(ctx, tx, x.p, which)
+	})
+	return t.compareAll(ctx, ends, before)
+}
+
+func newTopicPass(x *pass, find func(context.Context, []int64) (map[int64]*source, error)) *topicPass {
+	t := &topicPass{pass: x, find: find}
+	for n := range t.last {
+		t.last[n], t.ahead[n], t.early[n] = map[uuid.UUID]int64{}, map[int64]int64{}, map[int64]int64{}
+	}
+	return t
+}
+
+// compareAll asks a second time where topics begin: what the broker deleted for its
+// age while they were read is not missing.
+func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before lease) error {
+	err := t.broker.read(ctx, t.p, ends, func(topic int16, r *kgo.Record) error {
 		t.waiting, t.numbers = append(t.waiting, r), append(t.numbers, topic)
 		if len(t.waiting) < 1000 {
 			return nil
@@ -165,11 +63,21 @@ func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]spa
 	if err == nil {
 		err = t.compare(ctx)
 	}
+	var now map[string]span
+	if err == nil {
+		now, err = t.broker.ends(ctx, t.p)
+	}
 	if err != nil {
 		return err
 	}
-	for name, topic := range x.broker.names() {
-		t.whole(name, topic, ends[name], cursor)
+	for name, topic := range t.broker.names() {
+		s := ends[name]
+		if s.start = max(s.start, now[name].start); s.start > s.end {
+			t.topics.cannot(fmt.Errorf("the broker deleted all that %s held of partition %d while it was read", name, t.p))
+			continue
+		}
+		t.whole(name, topic, s, before.position)
+		t.again(name, topic, before)
 	}
 	return nil
 }
@@ -180,8 +88,15 @@ func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
 	from := int64(0)
 	if s.start > 0 {
 		from = cursor // all of it is deleted
-		if t.firstOf[topic] > 0 {
-			from = t.firstOf[topic] - 1
+		first := t.firstOf[topic]
+		switch {
+		case s.start >= t.next[topic]: // none that was read is there any more
+			first = 0
+		case t.resumed[topic] > 0 && s.start >= t.resumed[topic]:
+			first = t.since[topic]
+		}
+		if first > 0 {
+			from = first - 1
 		}
 	}
 	var missing, deleted, example int64
@@ -217,16 +132,29 @@ type source struct {
 
 // compare looks the waiting records' events up and compares them.
 func (t *topicPass) compare(ctx context.Context) error {
-	wanted := map[int64]*source{}
 	var which []int64
 	for _, r := range t.waiting {
 		if n, ok := t.positionOf(r); ok {
 			which = append(which, n)
 		}
 	}
-	rows, err := t.tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.p, which)
+	wanted, err := t.find(ctx, which)
 	if err != nil {
 		return fmt.Errorf("look records up in the log: %w", err)
+	}
+	for i, r := range t.waiting {
+		t.take(r, t.numbers[i], wanted)
+	}
+	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
+	t.tell("partition %d: %d records compared", t.p, t.topics.n)
+	return nil
+}
+
+func lookUp(ctx context.Context, tx pgx.Tx, p int16, which []int64) (map[int64]*source, error) {
+	wanted := map[int64]*source{}
+	rows, err := tx.Query(ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, p, which)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -236,20 +164,12 @@ func (t *topicPass) compare(ctx context.Context) error {
 		}
 		s := &source{}
 		if err := s.read(copied); err != nil {
-			return err
+			return nil, err
 		}
 		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]), string(copied[19]), string(copied[20])
 		wanted[s.position] = s
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("look records up in the log: %w", err)
-	}
-	for i, r := range t.waiting {
-		t.take(r, t.numbers[i], wanted)
-	}
-	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
-	t.tell("partition %d: %d records compared", t.p, t.topics.n)
-	return nil
+	return wanted, rows.Err()
 }
 
 func header(r *kgo.Record, key string) string {
@@ -267,10 +187,21 @@ func (t *topicPass) positionOf(r *kgo.Record) (int64, bool) {
 	return n, err == nil && n > 0 && partition == strconv.Itoa(int(t.p))
 }
 
+// offset names a record, where something is told of it.
+type offset struct{ *kgo.Record }
+
+func (o offset) String() string {
+	return fmt.Sprintf("offset %d of %s/%d", o.Offset, o.Topic, o.Partition)
+}
+
 // take compares a record with its event.
 func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.topics.n++
-	where := fmt.Sprintf("offset %d of %s/%d", r.Offset, r.Topic, r.Partition)
+	if t.next[topic] > 0 && r.Offset > t.next[topic] {
+		t.resumed[topic], t.since[topic] = r.Offset, 0
+	}
+	t.next[topic] = r.Offset + 1
+	where := offset{r}
 	n, placed := t.positionOf(r)
 	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
 	switch {
@@ -295,36 +226,59 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	}
 	if t.held[topic].has(n) {
 		t.topics.add(1, "repetitions")
+		delete(t.early[topic], n)
 		return
 	}
-	t.held[topic].set(n)
+	t.held[topic].set(n, t.head)
 	if t.firstOf[topic] == 0 || n < t.firstOf[topic] {
 		t.firstOf[topic] = n
 	}
-	t.inTurn(where, topic, n, s.tenant)
+	if t.since[topic] == 0 || n < t.since[topic] {
+		t.since[topic] = n
+	}
+	t.inTurn(where, topic, n, s)
 }
 
 // inTurn: of each tenant, what comes for the first time comes in the log's order.
-// What the relay was told to publish again may be new to a topic that lost it.
-func (t *topicPass) inTurn(where string, topic int16, n int64, tenant uuid.UUID) {
-	if t.last[topic] == nil {
-		t.last[topic] = map[uuid.UUID]int64{}
-	}
+// What the relay was told to publish again may be new to a topic that lost it: it
+// goes back then and publishes all from there, each event behind the one before it.
+func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
 	t.first.n++
-	if last := t.last[topic][tenant]; n < last {
-		if n <= t.furthest {
-			t.first.add(1, "published again after a rewind")
-			return
-		}
-		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
-		return
+	if s.previous > 0 && !t.held[topic].has(s.previous) {
+		t.ahead[topic][s.previous] = n
 	}
-	t.last[topic][tenant] = n
+	if next, ahead := t.ahead[topic][n]; ahead {
+		t.early[topic][next] = n
+		delete(t.ahead[topic], n)
+	}
+	last := t.last[topic][s.tenant]
+	switch {
+	case n >= last:
+		t.last[topic][s.tenant] = n
+	case n <= t.furthest:
+		t.first.add(1, "published again after a rewind")
+	default:
+		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
+	}
+}
+
+// again: what came before the one before it has come a second time behind that one,
+// or the relay did not publish in order after the rewind.
+func (t *topicPass) again(name string, topic int16, before lease) {
+	for n, previous := range t.early[topic] {
+		switch {
+		case n > t.furthest || n > before.position: // told by its tenant's order, or not published again yet
+		case before.fence != t.fence:
+			t.first.cannot(fmt.Errorf("the relay of partition %d went back, or changed, meanwhile", t.p))
+		default:
+			t.first.fault("%s has event %s for the first time before %s, which precedes it, and not again behind", name, t.at(n), t.at(previous))
+		}
+	}
 }
 
 // sameBytes: the record says what the event says, to the byte; a stand-in for one
 // that could not be published says nothing.
-func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
+func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	t.bytes.n++
 	tenant := tenantText(s.tenant)
 	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
@@ -344,7 +298,9 @@ func (t *topicPass) sameBytes(where string, r *kgo.Record, s *source) {
 		t.bytes.fault("%s cannot be put together: %v", t.at(s.position), err)
 		return
 	}
-	t.bytes.expect(bytes.Equal(expected, r.Value), "%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+	if !bytes.Equal(expected, r.Value) {
+		t.bytes.fault("%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+	}
 }
 
 // difference shows where two texts part.

@@ -25,6 +25,7 @@ type verdicts struct {
 	again    map[string]bool  // noes of later attempts: raw/attempt
 	rawRetry map[int64]bool   // what was ever retried
 	waiting  map[int64]uint64 // what was recorded and has no verdict yet
+	bound    int              // of waiting
 }
 
 type retry struct {
@@ -36,15 +37,17 @@ type retry struct {
 const maxWaiting = 2_000_000
 
 func newVerdicts(upTo int64) verdicts {
-	return verdicts{upTo: upTo, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
+	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
 }
 
 func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	switch r.subject {
 	case recorded:
-		v.raw.set(r.position)
-		if len(v.waiting) < maxWaiting {
+		v.raw.set(r.position, x.head)
+		if len(v.waiting) < v.bound {
 			v.waiting[r.position] = v.digest(r.tenant, s)
+		} else {
+			x.said.add(1, "recorded events left out, each behind too many that waited for their verdict")
 		}
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
@@ -52,7 +55,7 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	case validated:
 		v.decided(x, r, s, err, "v/"+strconv.FormatInt(s.RawPosition, 10))
 		x.verdicts.expect(!v.yes.has(s.RawPosition), "%s has a second yes at %s", x.at(s.RawPosition), x.at(r.position))
-		v.yes.set(max(s.RawPosition, 0))
+		v.yes.set(s.RawPosition, x.head)
 		delete(v.waiting, s.RawPosition)
 	case rejected:
 		v.decided(x, r, s, err, fmt.Sprintf("x/%d/%d", s.RawPosition, s.Attempt))
@@ -61,10 +64,10 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 			return
 		}
 		x.verdicts.expect(!v.no.has(s.RawPosition), "%s has a second no at %s", x.at(s.RawPosition), x.at(r.position))
-		v.no.set(max(s.RawPosition, 0))
+		v.no.set(s.RawPosition, x.head)
 	case aggregationFailed:
 		if x.services[r.origin] == events.GroupValidator {
-			v.failed.set(max(s.SourcePosition, 0))
+			v.failed.set(s.SourcePosition, x.head)
 		}
 	}
 }
@@ -102,7 +105,7 @@ func (v *verdicts) digest(tenant uuid.UUID, s *said) uint64 {
 
 // end looks whether each event up to the checkpoint has exactly one outcome.
 func (v *verdicts) end(x *pass) {
-	for n := int64(1); n <= v.upTo; n++ {
+	for n := int64(1); n <= min(v.upTo, v.raw.most()); n++ {
 		if !v.raw.has(n) {
 			continue
 		}

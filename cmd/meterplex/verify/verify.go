@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,11 +49,7 @@ const partitions = 32
 // Run looks at everything that it can reach. Its error says that it was ended early.
 func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	r := newReport()
-	if len(cfg.Partitions) == 0 {
-		for p := range int16(partitions) {
-			cfg.Partitions = append(cfg.Partitions, p)
-		}
-	}
+	cfg.Partitions = once(cfg.Partitions)
 	if cfg.DatabaseURL == "" {
 		r.skip("set DATABASE_URL", r.all...)
 		return r.list(), nil
@@ -70,13 +67,25 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	return r.list(), nil
 }
 
+// once is each partition that was asked for once, in their order; all, where none was.
+func once(asked []int16) []int16 {
+	if len(asked) == 0 {
+		for p := range int16(partitions) {
+			asked = append(asked, p)
+		}
+	}
+	asked = slices.Clone(asked)
+	slices.Sort(asked)
+	return slices.Compact(asked)
+}
+
 // verifier is a run.
 type verifier struct {
 	Config
 	*report
 	log    *pgx.Conn // reads all tenants' rows
 	login  *pgx.Conn // the login itself, for what only it is told of its sessions
-	broker *broker
+	broker topicSource
 	told   time.Time
 }
 
@@ -86,13 +95,12 @@ func (v *verifier) look(ctx context.Context) (err error) {
 	}
 	defer v.close()
 	if len(v.Kafka) > 0 {
-		v.broker = &broker{opts: v.Kafka, prefix: v.TopicPrefix}
-		defer v.broker.close()
-		if err := v.broker.open(ctx); err != nil {
-			v.broker = nil
-			v.topics.cannot(err)
-			v.bytes.cannot(err)
-			v.first.cannot(err)
+		b := &broker{opts: v.Kafka, prefix: v.TopicPrefix}
+		defer b.close()
+		if err := b.open(ctx); err != nil {
+			v.noTopics(err)
+		} else {
+			v.broker = b
 		}
 	}
 	before, began := new(look), v.Now()

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// P3: a verdict that cannot be published is withheld and parked, and redone once the
+// broker takes it; verify follows it through both.
+func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	small, large := "500", "1048588"
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	if _, err := admin.CreateTopic(t.Context(), 32, 1, map[string]*string{"max.message.bytes": &small}, w.prefix+"usage.validated"); err != nil {
+		t.Fatal(err)
+	}
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.join(i, 1)[0]
+	one := events("", 1, "api_calls")
+	noise := make([]byte, 120) // does not compress
+	_, _ = rand.Read(noise)
+	one[0].EventID = hex.EncodeToString(noise)
+	w.ingest(i, x, "accepted", one...)
+	letter := w.letter(i, x, "FAILED")
+	if letter.Stage != "PUBLISHING" && letter.Stage != "AGGREGATION" {
+		t.Errorf("the dead letter is of %s", letter.Stage)
+	}
+	w.drain()
+	p := w.verify(nil, "--only", "database,topics", "--watch", "0s")
+	w.proven("withheld", p)
+	w.figure(p, "P3 consumed = ", "1 withheld")
+	w.figure(p, "P11 a record is its event", "1 stand-ins")
+
+	_, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &large}}, w.prefix+"usage.validated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, time.Minute, "the verdict is redone", func(context.Context) (bool, string) {
+		var page struct{ Data []deadLetter }
+		w.ask(w.operator, http.MethodGet, i, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
+		if len(page.Data) == 1 && page.Data[0].Status == "FAILED" {
+			_, _, _ = w.call(t.Context(), w.operator, http.MethodPost, i.url()+"/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}) // 409 where it is retried already
+		}
+		return len(page.Data) == 1 && page.Data[0].Status == "RESOLVED", fmt.Sprintf("%+v", page.Data)
+	})
+	w.drain()
+	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
+	w.proven("redone", p)
+	w.figure(p, "P3 consumed = ", "1 applied")
+	if n := w.one(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
+		t.Error("nothing was redone")
+	}
+}
+
+// figure fails the test unless a line's figures say something.
+func (w *world) figure(p proof, check, text string) {
+	w.t.Helper()
+	for _, l := range p.lines {
+		if strings.HasPrefix(l.Check, check) && !strings.Contains(l.Figures, text) {
+			w.t.Errorf("%s says nothing of %s: %s", l.Check, text, l.Figures)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// broker reads the topics directly, one partition of all of them at a time.
+type broker struct {
+	opts   []kgo.Opt
+	prefix string
+	admin  *kadm.Client
+	client *kgo.Client
+}
+
+// topicSource is where records are read.
+type topicSource interface {
+	names() map[string]int16
+	ends(ctx context.Context, p int16) (map[string]span, error)
+	read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error
+}
+
+// span is what a topic's partition holds: offsets [start, end).
+type span struct{ start, end int64 }
+
+func (b *broker) open(ctx context.Context) error {
+	client, err := kgo.NewClient(b.opts...)
+	if err != nil {
+		return fmt.Errorf("reach the brokers: %w", err)
+	}
+	b.client, b.admin = client, kadm.NewClient(client)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		b.close()
+		return fmt.Errorf("reach the brokers: %w", err)
+	}
+	return nil
+}
+
+func (b *broker) close() {
+	if b.client != nil {
+		b.client.Close()
+	}
+}
+
+// names are the topics that hold the log, by their names on the broker.
+func (b *broker) names() map[string]int16 {
+	names := map[string]int16{}
+	for _, t := range events.Topics() {
+		if !t.Topic.Outside() {
+			names[b.prefix+t.Name] = int16(t.Topic)
+		}
+	}
+	return names
+}
+
+// ends asks what a partition of each topic holds now.
+func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var names []string
+	for name := range b.names() {
+		names = append(names, name)
+	}
+	starts, err := b.admin.ListStartOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("ask where topics begin: %w", err)
+	}
+	ends, err := b.admin.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("ask where topics end: %w", err)
+	}
+	found := map[string]span{}
+	for _, name := range names {
+		from, _ := starts.Lookup(name, int32(p))
+		to, ok := ends.Lookup(name, int32(p))
+		if err := errors.Join(from.Err, to.Err); err != nil || !ok {
+			return nil, fmt.Errorf("ask where %s begins and ends: %w", name, errors.Join(err, context.Cause(ctx)))
+		}
+		found[name] = span{from.Offset, to.Offset}
+	}
+	return found, nil
+}
+
+// read gives the records of a partition of all topics, up to the ends.
+func (b *broker) read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error {
+	left, from := map[string]int64{}, map[string]map[int32]kgo.Offset{}
+	for name, s := range ends {
+		if s.end > s.start {
+			left[name], from[name] = s.end, map[int32]kgo.Offset{int32(p): kgo.NewOffset().At(s.start)}
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	b.client.AddConsumePartitions(from)
+	defer b.client.PurgeTopicsFromConsuming(keys(from)...)
+	names := b.names()
+	for len(left) > 0 {
+		poll, cancel := context.WithTimeout(ctx, 30*time.Second)
+		fetched := b.client.PollFetches(poll)
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := fetched.Err(); err != nil {
+			return fmt.Errorf("read the topics: %w", err)
+		}
+		for it := fetched.RecordIter(); !it.Done(); {
+			r := it.Next()
+			end, open := left[r.Topic]
+			if !open || r.Partition != int32(p) {
+				continue
+			}
+			if r.Offset >= end { // the rest was deleted meanwhile
+				delete(left, r.Topic)
+				continue
+			}
+			if err := take(names[r.Topic], r); err != nil {
+				return err
+			}
+			if r.Offset+1 >= end {
+				delete(left, r.Topic)
+			}
+		}
+	}
+	return nil
+}
+
+func keys[V any](m map[string]V) (all []string) {
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
