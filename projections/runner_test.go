@@ -333,6 +333,7 @@ func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
 	w.append(usage(tenantIn(4), "a", "calls", 1, may))
 	tx, err := w.pool.Begin(t.Context())
 	w.must(err)
+	defer tx.Rollback(context.Background()) // so that the pool can be closed, whatever fails
 	_, err = tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = 4 FOR UPDATE`)
 	w.must(err)
 	r, _ := w.validator()

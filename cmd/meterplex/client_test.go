@@ -37,7 +37,7 @@ func TestClientSendsTheSameEventAgain(t *testing.T) {
 	p.after = func(n int) bool { return n == 0 }
 	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "ndjson")
 	if code != exitYes || !strings.Contains(out, `"status":"duplicate"`) || len(p.known) != 1 {
-		t.Errorf("exit code %d\n%s%s", code, out, errs)
+		t.Errorf("exit code %d, %d events are known, want one\n%s%s", code, len(p.known), out, errs)
 	}
 }
 

@@ -20,6 +20,7 @@ type bug struct {
 	edits     []overlay.Edit
 	pkg       string // of the test, from the project's root
 	run       string // the test, as go test -run takes it
+	says      string // the test then, as a regular expression: words of what it asserts, no figures
 	// hangs says that the promise is to come to an end: a test that runs out of its
 	// time has caught it.
 	hangs bool
@@ -37,7 +38,7 @@ func edit(file, before, after string) overlay.Edit {
 func catalogue() []bug {
 	return slices.Concat(
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(),
+		consumeBugs(), failureBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), simulatedBugs(),
 	)
 }
 

@@ -14,6 +14,7 @@ func carryBugs() []bug {
 				edit(batch, "		p.to++\n	}\n	return records, nil", "		p.to = e.Position.Number\n	}\n	return records, nil"),
 			},
 			pkg: "./infra/relay", run: "TestP3_AHoleInTheLogIsNotPassed",
+			says: `records up to \d+, <nil>`,
 		},
 		{
 			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor goes on",
@@ -25,6 +26,7 @@ func carryBugs() []bug {
 	failed, err := failures(len(records), nil)
 	r.count(`)},
 			pkg: "./infra/relay", run: "TestP11_AnOutageOfTheBrokerCostsLatencyOnly",
+			says: `is not on the topic as the log has it`,
 		},
 		{
 			name: "relay-outage-dead-letters", what: "what could not be published while the broker was away becomes a dead letter",
@@ -37,6 +39,7 @@ func carryBugs() []bug {
 				edit(carry, `if refused && tries >= maxTries {`, `if refused {`),
 			},
 			pkg: "./infra/relay", run: "TestP11_AnOutageOfTheBrokerCostsLatencyOnly",
+			says: `events withheld or attempts left over`,
 		},
 		{
 			name: "relay-past-a-failed-part", what: "the cursor passes a whole part of which the broker has the beginning",
@@ -47,12 +50,14 @@ func carryBugs() []bug {
 		r := &b.result[i]
 		return p.positions`)},
 			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",
+			says: `^the cursors passed .*, which are not published`,
 		},
 		{
 			name: "relay-close-grace", what: "a stop gives up the batch that is under way",
 			promise: "P2: an orderly stop sends nothing twice",
 			edits:   []overlay.Edit{edit(carry, `Grace: s.CloseGrace}`, `Grace: 0}`)},
 			pkg:     "./infra/relay", run: "TestP2_AStopWaitsForTheBatchUnderWay",
+			says: `records were sent twice`,
 		},
 	}
 }
@@ -67,6 +72,7 @@ func leaseBugs() []bug {
 				edit("infra/relay/leases.go", "WHERE owner IS NULL OR lease_until < now()\n ORDER BY partition LIMIT $2", "WHERE owner IS DISTINCT FROM $1\n ORDER BY partition LIMIT $2"),
 			},
 			pkg: "./infra/relay", run: "TestP2_TwoRelaysShareThePartitionsAndHandThemOver",
+			says: `records were sent twice`,
 		},
 		{
 			name: "relay-without-fence", what: "a relay that lost its lease moves the cursor all the same",
@@ -76,6 +82,7 @@ func leaseBugs() []bug {
 				edit("infra/relay/cursor.go", `WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING`, `WHERE c.partition = mine.partition AND c.position = mine.was RETURNING`),
 			},
 			pkg: "./infra/relay", run: "TestP2_CursorMovesOnceAndOnlyUnderItsFence",
+			says: `^lost map\[\], want partition`,
 		},
 		{
 			name: "relay-fresh-lease", what: "a relay publishes under a lease that has run out",
@@ -84,6 +91,7 @@ func leaseBugs() []bug {
 }`, `&& fresh > 0
 }`)},
 			pkg: "./infra/relay", run: "TestP2_NothingIsSentUnderALeaseThatIsNotSure",
+			says: `a lease that was not renewed for half its time is still used`,
 		},
 	}
 }
@@ -103,7 +111,8 @@ func pipeBugs() []bug {
 		done <- nil
 	}()
 `)},
-			pkg: "./infra/kafka", run: "TestP1_NothingIsLostWhenTheBrokerIsKilled",
+			pkg: "./infra/kafka", run: "TestPublishReturnsWhileTheBrokerHangs",
+			says: `a broker that hangs gave <nil>`,
 		},
 		{
 			name: "publish-acks-one", what: "the leader alone acknowledges",
@@ -113,6 +122,7 @@ func pipeBugs() []bug {
 		kgo.DisableIdempotentWrite(),
 `)},
 			pkg: "./infra/kafka", run: "TestPublishersWaitForAllReplicas",
+			says: `acknowledgements asked for: .*, want those of all in-sync replicas`,
 		},
 		{
 			name: "publish-behind-a-failure", what: "what stands behind a refused record is written before it is settled",
@@ -122,7 +132,8 @@ func pipeBugs() []bug {
 `, `		p.again(ctx, group[half:], f)
 		return false
 `)},
-			pkg: "./infra/kafka", run: "TestBrokerRefusesOneRecord",
+			pkg: "./infra/kafka", run: "TestP10_NothingIsWrittenBehindARefusedRecord",
+			says: `stands behind a refused one, told was`,
 		},
 		{
 			name: "offset-before-commit", what: "the group's offset moves before the batch is handled",
@@ -132,12 +143,14 @@ func pipeBugs() []bug {
 	for len(batch) > 0 {
 		switch s.delivery.Send(`)},
 			pkg: "./infra/kafka", run: "TestContract/CloseGivesUpABatchThatHangs",
+			says: `a batch that nobody acknowledged in time`,
 		},
 		{
 			name: "handler-error-swallowed", what: "a handler's error is dropped and the batch acknowledged",
 			promise: "P3: nothing is dropped in silence", elsewhere: true,
 			edits: []overlay.Edit{edit("infra/watermill/router.go", "		return err\n	})\n}\n\n// Logger makes", "		return nil\n	})\n}\n\n// Logger makes")},
 			pkg:   "./infra/watermill", run: "TestFailedBatchIsSentAgainUntilItSucceeds",
+			says: `one of which fails twice, were handled`,
 		},
 		{
 			name: "retry-limit", what: "a batch that failed ten times is given up",
@@ -150,6 +163,7 @@ func pipeBugs() []bug {
 		}
 `)},
 			pkg: "./infra/watermill", run: "TestALongOutageLosesNoBatch",
+			says: `the batch was done with after`,
 		},
 	}
 }

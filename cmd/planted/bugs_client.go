@@ -30,6 +30,7 @@ func clientBugs() []bug {
 
 // lines hands`)},
 			pkg: "./cmd/meterplex", run: "TestClientSendsTheSameEventAgain",
+			says: `events are known, want one`,
 		},
 		{
 			name: "client-new-idempotency-key", what: "a retry of a creation has a new Idempotency-Key",
@@ -41,6 +42,7 @@ func clientBugs() []bug {
 		return c.once(ctx, r)
 	})`)},
 			pkg: "./cmd/meterplex", run: "TestClientPostsUnderOneIdempotencyKey",
+			says: `^exit code \d+, keys \[`,
 		},
 		{
 			name: "import-anchor-late", what: "an import keeps where it moved its times to after its first events",
@@ -51,6 +53,7 @@ func clientBugs() []bug {
 		if err == nil {`),
 			},
 			pkg: "./cmd/meterplex", run: "TestImportAnchorIsKeptBeforeTheFirstEvent",
+			says: `^at request \d+ the state is`,
 		},
 	}
 }

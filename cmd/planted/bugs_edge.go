@@ -10,24 +10,28 @@ func edgeBugs() []bug {
 			promise: "an event means the same to every reader",
 			edits:   []overlay.Edit{edit("domain/json.go", `duplicate(s.names[base:]); twice {`, `duplicate(s.names[base:]); twice && s.depth > 0 {`)},
 			pkg:     "./domain", run: "TestStrictJSON",
+			says: `<nil>, want malformed_json`,
 		},
 		{
 			name: "edge-time-rounded", what: "times are rounded to microseconds, and so into the next month",
 			promise: "usage is counted in the period that it was made in",
 			edits:   []overlay.Edit{edit("domain/time.go", `return nanos - nanos%1000, s[n:], ""`, `return (nanos + 500) / 1000 * 1000, s[n:], ""`)},
 			pkg:     "./domain", run: "TestParseTime",
+			says: `T23:59:59\.9+Z: .* want .*T23:59:59`,
 		},
 		{
 			name: "edge-body-limit", what: "what is unpacked from gzip has no limit",
 			promise: "no request takes more memory than its limit",
 			edits:   []overlay.Edit{edit("http/body.go", `return readAll(&bounded{from: z, left: limit}, guess, charge)`, `return readAll(z, guess, charge)`)},
 			pkg:     "./http", run: "TestBadInputIsRefusedAndStoresNothing",
+			says: `instead of 413 body_too_large`,
 		},
 		{
 			name: "edge-scope", what: "reading needs a key and no scope",
 			promise: "P9: a key reaches what it was given, nothing else",
 			edits:   []overlay.Edit{edit("http/auth.go", `if !slices.ContainsFunc(row.Scopes, x.caller.Has) {`, `if row.Method != get && !slices.ContainsFunc(row.Scopes, x.caller.Has) {`)},
 			pkg:     "./http", run: "TestP9_NoRouteLetsAnyKeyInThatMayNot",
+			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
 			name: "edge-kind-of-key", what: "a route of operators takes a tenant's key that has a scope of that name",
@@ -35,18 +39,21 @@ func edgeBugs() []bug {
 			edits: []overlay.Edit{edit("http/auth.go", `if isTenant := x.tenant != nil; isTenant && row.Who == Operator || !isTenant && row.Who == Tenant {`,
 				`if isTenant := x.tenant != nil; !isTenant && row.Who == Tenant {`)},
 			pkg: "./http", run: "TestP9_AKeyIsOfItsKindWhateverItsScopes",
+			says: `a key of the other kind is answered <nil>`,
 		},
 		{
 			name: "edge-suspended", what: "the keys of a suspended tenant are taken",
 			promise: "a suspended tenant is shut out at once",
 			edits:   []overlay.Edit{edit("http/auth.go", `if tenant != nil && tenant.Status == domain.TenantSuspended {`, `if tenant != nil && tenant.Status == domain.TenantSuspended && row.Method == get {`)},
 			pkg:     "./http", run: "TestASuspendedTenantIsShutOutAtOnce",
+			says: `the answer is no problem: .* 202 \{"accepted"`,
 		},
 		{
 			name: "edge-anothers-cursor", what: "a cursor of another tenant's list is taken",
 			promise: "P9: no tenant sees anything of another",
 			edits:   []overlay.Edit{edit("http/cursor.go", `range append(list{"meterplex cursor", after, strconv.Itoa(generation)}, l...) {`, `range (list{"meterplex cursor", after, strconv.Itoa(generation)}) {`)},
 			pkg:     "./http", run: "TestP9_CursorsBelongToTheirList",
+			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
 			name: "edge-refused-as-one", what: "policy is asked before the log: a retry of what was accepted is refused later",
@@ -59,6 +66,7 @@ func edgeBugs() []bug {
 		}
 `)},
 			pkg: "./commands", run: "TestP2_DedupeComesBeforePolicy",
+			says: `too old, no subscription, but known: .*timestamp_too_old`,
 		},
 	}
 }
@@ -74,30 +82,35 @@ func cacheBugs() []bug {
 				edit("infra/postgres/store.go", "	if err := decide(tx); err != nil {\n		return err\n	}\n", "	if err := decide(tx); err != nil {\n		return err\n	}\n	l.histories.forget()\n	l.keys.forget()\n"),
 			},
 			pkg: "./infra/postgres", run: "TestWhatIsKeptIsForgottenAfterTheCommit",
+			says: `the change was answered, and the tenant is still`,
 		},
 		{
 			name: "cache-load-overtaken", what: "a load that began before a change is kept after it",
 			promise: "a change holds once it is answered",
 			edits:   []overlay.Edit{edit("infra/postgres/histories.go", `	if c.era == era {`, `	if c.era >= era {`)},
 			pkg:     "./infra/postgres", run: "TestCachedAnswersAreConfirmedByTheLog",
+			says: `and so is read again: load`,
 		},
 		{
 			name: "cache-unconfirmed", what: "keys are kept for as long as the instance lives",
 			promise: "what is changed on one instance holds on all within a second",
 			edits:   []overlay.Edit{edit("infra/postgres/histories.go", `if ok && (c.now().Sub(k.at) < confirmWithin || c.unchanged(&k)) {`, `if ok {`)},
 			pkg:     "./http", run: "TestChangesHoldOnAnotherInstanceWithinASecond",
+			says: `^suspended: 200`,
 		},
 		{
 			name: "grants-overtaken", what: "a load of grants is kept though a change was committed while it ran",
 			promise: "a check is at most 100 ms behind",
 			edits:   []overlay.Edit{edit("projections/grant_cache.go", `if l.err == nil && l.brought.stands.folded >= l.atLeast {`, `if l.err == nil {`)},
 			pkg:     "./projections", run: "TestALoadThatIsOvertakenIsNotKept",
+			says: `after the load came back`,
 		},
 		{
 			name: "grants-told-before-commit", what: "a look that is under way counts as one that began after the change",
 			promise: "a check answered after a change was confirmed knows it",
 			edits:   []overlay.Edit{edit("projections/grant_feed.go", `		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)`, `		c.feed.confirmed.Store(int64(time.Since(c.began)) + 1)`)},
 			pkg:     "./projections", run: "TestALookThatBeganBeforeConfirmsNothing",
+			says: `^confirmed, and still`,
 		},
 		{
 			name: "grants-never-overtaken", what: "what the feed saw change is told until it is asked for by position",
@@ -107,12 +120,14 @@ func cacheBugs() []bug {
 `, `			_ = at
 `)},
 			pkg: "./projections", run: "TestP9_CachedChecksAreTrueAtTheirPosition",
+			says: `version \d+ of the subscription at .* was confirmed`,
 		},
 		{
 			name: "rls-not-forced", what: "row level security does not bind the owner of the log",
 			promise: "P9: no tenant sees anything of another",
 			edits:   []overlay.Edit{edit("migrations/0001_event_log.sql", `ALTER TABLE event_log FORCE ROW LEVEL SECURITY;`, ``)},
 			pkg:     "./infra/postgres", run: "TestEveryTableOfTenantsForcesRowLevelSecurity",
+			says: `tables without forced row level security`,
 		},
 	}
 }

@@ -22,12 +22,14 @@ func consumeBugs() []bug {
 			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
 			},
 			pkg: "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
+			says: `got \{Amount:.*, want \{Am`,
 		},
 		{
 			name: "position-after-last", what: "a consumer takes the next higher position, whatever lies between",
 			promise: "P3: a gap in what came is read from the log",
 			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last {`, `it.place.Previous >= l.last {`)},
 			pkg:     "./projections", run: "TestGapIsHealedFromTheLog",
+			says: `^applied \d+, told `,
 		},
 		{
 			name: "fold-again-when-safe", what: "a batch whose COMMIT had no answer is folded again at once, since the driver calls that safe",
@@ -53,12 +55,14 @@ func consumeBugs() []bug {
 `),
 			},
 			pkg: "./projections", run: "TestP2_CommitWithoutAnAnswerCountsOnce",
+			says: `a commit without an answer is told as <nil>`,
 		},
 		{
 			name: "checkpoint-unguarded", what: "a checkpoint is moved to where it was read, wherever it stands by now",
 			promise: "P2: each event counts once",
 			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() > int64(rows) {`)},
 			pkg:     "./projections", run: "TestCheckpointMovesByCompareAndSet",
+			says: `^<nil>, aggregates map\[`,
 		},
 	}
 }
@@ -73,6 +77,7 @@ func failureBugs() []bug {
 			done, err`, `		if ofData(err) && len(lanes) == 0 {
 			done, err`)},
 			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
+			says: `the handler panicked: boom`,
 		},
 		{
 			name: "poison-twice", what: "looking for a poison event, its healthy neighbour is folded with both halves",
@@ -80,12 +85,14 @@ func failureBugs() []bug {
 			edits: []overlay.Edit{edit("projections/failures.go", `range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {`,
 				`range [][]events.Envelope{batch[:(len(batch)+1)/2], batch[len(batch)/2:]} {`)},
 			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
+			says: `^aggregates map\[`,
 		},
 		{
 			name: "outage-dead-letters", what: "a lock that is not had is taken for a fault of the event",
 			promise: "P11: an outage costs latency only", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
 			pkg:   "./projections", run: "TestLockThatIsNotHadIsWaitedOut",
+			says: `taken without the head`,
 		},
 	}
 }
@@ -98,12 +105,14 @@ func sourceBugs() []bug {
 			promise: "P2: each event counts once",
 			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic < 0 { // a reader`)},
 			pkg:     "./projections", run: "TestWithheldIsPassedWithoutAFold",
+			says: `^told .* applied:`,
 		},
 		{
 			name: "withheld-lost", what: "who reads the log itself leaves out what the pipe could not carry",
 			promise: "a read model holds all of the log",
 			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic >= 0 { // a reader`)},
 			pkg:     "./projections", run: "TestReaderOfTheLogFoldsWhatIsWithheld",
+			says: `^used \d+, want \d+; told`,
 		},
 		{
 			name: "lost-tail-passed", what: "with the filter by subject the end of a stretch is not asked for: a checkpoint passes what is not there",
@@ -116,6 +125,7 @@ func sourceBugs() []bug {
 		lost := n < limit &&`),
 			},
 			pkg: "./projections", run: "TestFollowStandsBeforeALostTail",
+			says: `the checkpoint stands at \d+, the last event is`,
 		},
 		{
 			name: "subject-left-out", what: "the filter by subject lacks one that the fold needs",
@@ -123,12 +133,14 @@ func sourceBugs() []bug {
 			edits: []overlay.Edit{edit("projections/entitlement_reads.go", `return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}`,
 				`return []events.Subject{events.SubscriptionCreated, events.UsageValidated}`)},
 			pkg: "./projections", run: "TestGrantsFollowSubscriptions",
+			says: `trialing with another plan: `,
 		},
 		{
 			name: "plans-kept-of-nothing", what: "what is planned once, while the tables are empty, may scan them when they have grown",
 			promise: "the cost of an event does not grow with the log",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `		"enable_seqscan":  "off", "enable_bitmapscan"`, `		"enable_bitmapscan"`)},
 			pkg:     "./projections", run: "TestKeptPlansUseTheKeys",
+			says: `Seq Scan`,
 		},
 	}
 }
@@ -142,36 +154,42 @@ func foldBugs() []bug {
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
 			edits:   []overlay.Edit{edit(aggregates, `UsageDelta{v.Amount, v.Count, v.Timestamp}, nil`, `UsageDelta{v.Amount, v.Count, time.Now()}, nil`)},
 			pkg:     "./projections", run: "TestP5_ARebuiltGenerationIsTheLiveOneByteForByte",
+			says: `^usage_aggregates: generation \d+ has`,
 		},
 		{
 			name: "fold-float", what: "amounts are added up as float64",
 			promise: "a sum is exact, whatever its size", elsewhere: true,
 			edits: []overlay.Edit{edit(aggregates, `s.amount.Add(&s.amount, big.NewInt(d.Amount))`, `s.amount.Add(&s.amount, big.NewInt(int64(float64(d.Amount))))`)},
 			pkg:   "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
+			says: `got \{Amount:.*, want \{Am`,
 		},
 		{
 			name: "no-match-dropped", what: "usage that matches no subscription leaves nothing behind",
 			promise: "P3: accepted = aggregated + rejected + in flight + parked", elsewhere: true,
 			edits: []overlay.Edit{edit(validator, `		return append(pending, rejected(e, j, id))`, `		return pending`)},
 			pkg:   "./projections", run: "TestP3_IdentityHoldsAtEveryMoment",
+			says: `Undecided:\d+ .*Missing:`,
 		},
 		{
 			name: "known-later", what: "usage is judged by what is known now, not by what was known at its position",
 			promise: "P5: a verdict does not depend on when it is taken",
 			edits:   []overlay.Edit{edit(validator, `domain.Decide(h, e.Position.Number, `, `domain.Decide(h, 1<<62, `)},
 			pkg:     "./projections", run: "TestValidatorKnowsWhatWasKnownThen",
+			says: `^counts \{Accepted:`,
 		},
 		{
 			name: "unknown-version-skipped", what: "an event of a version that is not known is passed over",
 			promise: "P3: nothing is dropped in silence",
 			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *Failure {\n", "func (s *usageSums) take(e *events.Envelope) *Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
 			pkg:     "./projections", run: "TestP2_PoisonIsParkedOnce",
+			says: `dead letters: \[\]`,
 		},
 		{
 			name: "unknown-fold-started", what: "a binary starts that lacks a fold version in use",
 			promise: "P5: a generation is fed by its own fold, always",
 			edits:   []overlay.Edit{edit("projections/generation.go", `AND g.fold_version <> ALL ($2::text[])`, `AND g.fold_version = '' AND g.fold_version <> ALL ($2::text[])`)},
 			pkg:     "./projections", run: "TestP5_ABinaryHoldsEveryVersionInUse",
+			says: `a binary without the version would start`,
 		},
 		{
 			name: "unread-parked-nowhere", what: "what the validator cannot read is logged and passed over",
@@ -179,12 +197,14 @@ func foldBugs() []bug {
 			edits: []overlay.Edit{edit(validator, `			result.Failed = append(result.Failed, *failure)
 			continue`, `			continue`)},
 			pkg: "./projections", run: "TestValidatorParksWhatItCannotRead",
+			says: `^counts \{Accepted:`,
 		},
 		{
 			name: "letters-consumed-by-nobody", what: "dead letters are published and no consumer takes them",
 			promise: "P3: what was rejected can be retried", elsewhere: true,
 			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		{\"deadletter\", projections.DeadLetterConsumer()},\n", "")},
 			pkg:   "./cmd/meterplex/e2e", run: "TestP3_RejectedThenRetried",
+			says: `the backlog drains \(0 unpublished, behind: meterplex-dead-letter-handler\)`,
 		},
 	}
 }
@@ -197,18 +217,21 @@ func readBugs() []bug {
 			promise: "P5: readers never see a mixture", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/reads.go", "beginSnapshot = `begin isolation level repeatable read read only`", "beginSnapshot = `begin isolation level read committed read only`")},
 			pkg:   "./projections", run: "TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips",
+			says: `^a read saw`,
 		},
 		{
 			name: "flip-of-the-unfed", what: "a generation is promoted that is not fed in every partition",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
 			edits:   []overlay.Edit{edit("infra/postgres/flip.go", "	if err := t.refuseUnfed(r, r.Generation, \"generation_broken\"", "	if err := t.refuseUnfed(r, -1, \"generation_broken\"")},
 			pkg:     "./projections", run: "TestARebuildThatCannotFoldFails",
+			says: `<nil> instead of generation_broken`,
 		},
 		{
 			name: "viewer-not-named", what: "reads for a tenant run under the service's own role",
 			promise: "P9: no tenant sees anything of another",
 			edits:   []overlay.Edit{edit("projections/reads.go", "becomeTenant  = `set local role meterplex_tenant`", "becomeTenant  = `set local role meterplex_worker`")},
 			pkg:     "./projections", run: "TestP9_ReadsShowATenantOnlyItsOwn",
+			says: `sees another tenant's`,
 		},
 	}
 }

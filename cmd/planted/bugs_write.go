@@ -20,18 +20,21 @@ func commitBugs() []bug {
 				edit(group, "	for _, s := range g.subs {\n		if err != nil {", "	subs := g.subs\n	g.subs = nil\n	for _, s := range subs {\n		if err != nil {"),
 			},
 			pkg: "./infra/postgres", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
+			says: `a batch was answered while its COMMIT was under way`,
 		},
 		{
 			name: "commit-unknown-is-done", what: "a COMMIT without an answer is taken for done",
 			promise: "P1: a lost answer is found out, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
 			pkg:     "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			says: `sent again: .*, first `,
 		},
 		{
 			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, since the driver calls that safe",
 			promise: "P1: a lost answer is found out, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/store.go", "	if answeredMeanwhile(err) {\n		tx.appended = nil\n", "	if answeredMeanwhile(err) || errors.Is(err, errCommitUnknown) {\n		tx.appended = nil\n")},
 			pkg:     "./infra/postgres", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
+			says: `events tell of \d+ new tenants`,
 		},
 		{
 			name: "mark-before-commit", what: "an event is marked as seen before its commit: after a failed one its retry is a duplicate",
@@ -49,6 +52,7 @@ func commitBugs() []bug {
 `),
 			},
 			pkg: "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			says: `sent again: .*, first `,
 		},
 	}
 }
@@ -66,12 +70,14 @@ func dedupeBugs() []bug {
 				edit(probe, `known[k] = f`, `known[logKey{key: k.key}] = f`),
 			},
 			pkg: "./infra/postgres", run: "TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs",
+			says: `^event \d+ of tenant `,
 		},
 		{
 			name: "dedupe-by-id-and-time", what: "an event is known by its id and its time: the same id at another time counts twice",
 			promise: "P2: each (tenant, eventId) counts once", elsewhere: true,
 			edits: []overlay.Edit{edit("commands/ingest_usage.go", `DedupeKey: events.KeyUsage(e.EventID),`, `DedupeKey: events.KeyUsage(e.EventID + e.Timestamp.String()),`)},
 			pkg:   "./http", run: "TestIngestAnswersEachEventInItsOrder",
+			says: `^accepted is \d+ instead of`,
 		},
 		{
 			name: "dedupe-bounded", what: "only the last million positions are searched for an eventId, and nothing else refuses a second one",
@@ -82,18 +88,21 @@ func dedupeBugs() []bug {
 				edit(writer, `probing := g.mustProbe || w.isHot(g.partitions)`, `probing := true`),
 			},
 			pkg: "./infra/postgres", run: "TestP2_TheLogItselfRefusesASecondEventOfAKey",
+			says: `a key of two million positions before was taken again`,
 		},
 		{
 			name: "one-duplicate-refuses-all", what: "a batch with a known event in it fails as a whole",
 			promise: "P2: a retry always ends with a verdict for each event", elsewhere: true,
 			edits: []overlay.Edit{edit(writer, `if sqlState(err) == uniqueViolation && !probing {`, `if sqlState(err) == uniqueViolation && attempt < 0 {`)},
 			pkg:   "./infra/postgres", run: "TestP2_SixteenClientsSendTheSameBatchInOtherOrders",
+			says: `duplicate key value violates unique constraint`,
 		},
 		{
 			name: "conflict-untold", what: "another payload under a known eventId leaves no event",
 			promise: "P4: a conflict is told, recorded with both hashes, counted",
 			edits:   []overlay.Edit{edit(group, `	if len(conflicts) == 0 {`, `	if len(conflicts) >= 0 {`)},
 			pkg:     "./infra/postgres", run: "TestP4_EachConflictIsRecordedOnce",
+			says: `conflicts are recorded for \d+ other payloads`,
 		},
 	}
 }
@@ -106,18 +115,21 @@ func headBugs() []bug {
 			promise: "positions are dense, so that a gap is a loss",
 			edits:   []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)},
 			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
+			says: `^first \[.*\], second \[`,
 		},
 		{
 			name: "shared-writer-drops", what: "submissions whose head is held are taken out of the shared group and given to nobody",
 			promise: "each submission is answered",
 			edits:   []overlay.Edit{edit(writer, `w.passOn(g.leave(hs))`, `g.leave(hs)`)},
 			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			says: `an event waits for a head that is free`,
 		},
 		{
 			name: "shared-writer-waits", what: "the shared writer waits for heads that somebody else has",
 			promise: "one partition's wait is not everybody's",
 			edits:   []overlay.Edit{edit(writer, `		lock = lockFreeHeadsSQL`, `		lock = lockHeadsSQL`)},
 			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			says: `more waits than is done in reasonable time|an event waits for a head that is free`,
 		},
 		{
 			name: "log-altered", what: "the service's role may change the log",
@@ -125,6 +137,7 @@ func headBugs() []bug {
 			edits: []overlay.Edit{edit(schema, `GRANT SELECT, INSERT ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`,
 				`GRANT SELECT, INSERT, UPDATE ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`)},
 			pkg: "./infra/postgres", run: "TestP6_TheServiceCannotAlterTheLog",
+			says: `^UPDATE event_log .*: <nil>`,
 		},
 	}
 }

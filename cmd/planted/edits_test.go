@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 		if !hasTest(t, filepath.Join(root, b.pkg), b.run) {
 			t.Errorf("%s: there is no %s in %s", b.name, b.run, b.pkg)
 		}
+		if says, err := regexp.Compile(b.says); err != nil || says.MatchString("") || says.MatchString("never: the broker is there") {
+			t.Errorf("%s: %q is not what a test says of it: %v", b.name, b.says, err)
+		}
 		dir := t.TempDir()
 		path, err := overlay.Write(dir, root, b.edits)
 		if err != nil {
@@ -51,10 +55,68 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 	}
 }
 
+// TestThePageHasEachBugCaught: what is committed is what was seen, of every bug.
+func TestThePageHasEachBugCaught(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := readRows(filepath.Join(root, "docs", "reliability", "planted.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range faultsOfPage(catalogue(), rows) {
+		t.Error(fault)
+	}
+	bugs := catalogue()[:2]
+	for _, row := range []string{"", row(&finding{bug: &bugs[0], outcome: survived}), row(&finding{bug: &bugs[0], outcome: unclear}), row(&finding{bug: &bugs[0], outcome: notRun}),
+		row(&finding{bug: &bugs[0], outcome: caught, by: "TestOfBefore", message: "m"}), row(&finding{bug: &bugs[0], outcome: caught, by: bugs[0].run, message: "another thing"})} {
+		seen := map[string]string{bugs[0].name: row, bugs[1].name: rows[bugs[1].name]}
+		if got := faultsOfPage(bugs, seen); len(got) != 1 {
+			t.Errorf("of a page with %q is said %q", row, got)
+		}
+	}
+}
+
+// faultsOfPage are the bugs that a page does not say are caught as they have to be.
+func faultsOfPage(bugs []bug, rows map[string]string) (faults []string) {
+	for i := range bugs {
+		b := &bugs[i]
+		row := rows[b.name]
+		_, test, _ := strings.Cut(row, "| `"+b.run)
+		by, said, ok := strings.Cut(test, "` | ")
+		said = strings.NewReplacer("\\|", "|", "&lt;", "<").Replace(strings.TrimSuffix(said, " |"))
+		// What is clipped was compared as a whole when it was kept.
+		clipped := strings.HasSuffix(said, "…")
+		if !ok || by != "" && !strings.HasPrefix(by, "/") || !clipped && !regexp.MustCompile(b.says).MatchString(said) {
+			faults = append(faults, fmt.Sprintf("docs/reliability/planted.md does not say that %s catches %s: %q; make planted ARGS=%s", b.run, b.name, row, b.name))
+		}
+	}
+	return faults
+}
+
+// hasTest looks for a test, and for the name of each of its parts: as it stands in a
+// file with the test, its spaces as underscores, beside it.
 func hasTest(t *testing.T, dir, run string) bool {
 	t.Helper()
-	name, _, _ := strings.Cut(run, "/")
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	name, parts, _ := strings.Cut(run, "/")
+	text := filesWith(t, filepath.Join(dir, "*_test.go"), "func "+name+"(t *testing.T)")
+	if text == "" || parts == "" {
+		return text != ""
+	}
+	// Tests that packages share have their parts in a package beside theirs.
+	text += filesWith(t, filepath.Join(dir, "..", "watermill", "pipetest", "*.go"), "testing")
+	for part := range strings.SplitSeq(parts, "/") {
+		if !strings.Contains(text, `"`+part+`"`) && !strings.Contains(text, `"`+strings.ReplaceAll(part, "_", " ")+`"`) {
+			return false
+		}
+	}
+	return true
+}
+
+func filesWith(t *testing.T, pattern, part string) (all string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +125,26 @@ func hasTest(t *testing.T, dir, run string) bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "func "+name+"(t *testing.T)") {
-			return true
+		if strings.Contains(string(text), part) {
+			all += string(text)
 		}
 	}
-	return false
+	return all
+}
+
+// A test, or a part of one, that is not there would make a bug that nobody catches.
+func TestATestThatIsNotThereIsMissed(t *testing.T) {
+	root, err := projectRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range map[string]bool{
+		"TestContract": true, "TestContract/CloseGivesUpABatchThatHangs": true, "TestContract/Gone": false, "TestGone": false, "TestGone/CloseGivesUpABatchThatHangs": false,
+	} {
+		if got := hasTest(t, filepath.Join(root, "infra", "kafka"), run); got != want {
+			t.Errorf("%s is there: %v", run, got)
+		}
+	}
 }
 
 // changedFiles gives what an overlay puts in the place of which file.

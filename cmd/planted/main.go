@@ -36,7 +36,7 @@ func main() {
 // Exit codes.
 const (
 	exitCaught   = 0
-	exitSurvived = 1 // a bug that no test caught, or a test that fails without it
+	exitSurvived = 1 // a bug that no test caught, or not by what it promises, or a test that fails without it
 	exitUnbuilt  = 2 // an edit that does not fit or does not compile, or a wrong flag
 )
 
@@ -107,8 +107,8 @@ func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, 
 			code = exitSurvived
 		}
 	}
-	fmt.Fprintf(p.log, "%d planted: %d caught, %d survived, %d not built, in %s\n",
-		len(bugs), counts[caught], counts[survived], counts[unbuilt], time.Since(began).Round(time.Second))
+	fmt.Fprintf(p.log, "%d planted: %d caught, %d survived, %d unclear, %d not built, in %s\n",
+		len(bugs), counts[caught], counts[survived], counts[unclear], counts[unbuilt], time.Since(began).Round(time.Second))
 	return findings, code
 }
 

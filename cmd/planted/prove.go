@@ -37,7 +37,9 @@ type outcome string
 const (
 	caught   outcome = "caught"
 	survived outcome = "SURVIVED"
+	unclear  outcome = "UNCLEAR" // the test failed, and did not say what the bug makes it say
 	unbuilt  outcome = "UNBUILT"
+	notRun   outcome = "not run yet"
 )
 
 // finding is what became of one bug.
@@ -50,7 +52,7 @@ type finding struct {
 }
 
 func (f *finding) word() string {
-	if f.outcome == caught {
+	if f.by != "" {
 		return f.by + ": " + f.message
 	}
 	return f.message
@@ -99,7 +101,7 @@ func (p *prover) control(ctx context.Context, bugs []bug) error {
 				return err
 			}
 			if r.build != "" || !r.passed || r.ran == 0 {
-				_, by, message := r.judge(&bug{hangs: true})
+				_, by, message := r.judge(&bug{hangs: true, says: "."})
 				return fmt.Errorf("without any bug %s %s does not pass: %s %s%s", pkg, run, by, message, r.build)
 			}
 		}
@@ -258,32 +260,46 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 	case len(r.failed) == 0:
 		return survived, "", b.run + " of " + b.pkg + " passes"
 	}
+	// Any other failure, of a server that does not start or of a machine that is
+	// slow, proves nothing.
+	says, err := regexp.Compile(b.says)
+	if err != nil || b.says == "" {
+		return unbuilt, "", fmt.Sprintf("what its test has to say is not known: %q %v", b.says, err)
+	}
 	by = r.failed[0] // the innermost part fails first
 	for _, name := range r.failed {
-		if message = r.messageOf(name); message != "" {
-			return caught, name, message
+		for _, said := range r.messagesOf(name) {
+			if says.MatchString(said) {
+				return caught, name, said
+			}
+			if message == "" {
+				by, message = name, said
+			}
 		}
 	}
-	return caught, by, "it failed without a word"
+	if message == "" {
+		return unclear, by, "it failed without a word"
+	}
+	return unclear, by, message
 }
 
 var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
 	// notes are what tests say of themselves, failed or not.
-	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
+	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d+$|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
 )
 
-// messageOf is the first that a test said of what is wrong.
-func (r *report) messageOf(test string) string {
+// messagesOf are what a test said of what is wrong, each by its first line.
+func (r *report) messagesOf(test string) (messages []string) {
 	for _, at := range []*regexp.Regexp{errorLine, panicLine} {
 		for _, line := range r.said[test] {
 			if m := at.FindStringSubmatch(line); m != nil && !notes.MatchString(m[1]) {
-				return strings.TrimSpace(m[1])
+				messages = append(messages, strings.TrimSpace(m[1]))
 			}
 		}
 	}
-	return ""
+	return messages
 }
 
 // compilerLine is the first complaint in what a failed build printed.

@@ -35,6 +35,12 @@ func TestTwice(t *testing.T) {
 	}
 }
 
+func TestSilent(t *testing.T) {
+	if of(2, 3) != 5 {
+		t.Fail()
+	}
+}
+
 func TestWrong(t *testing.T) { t.Fatal("wrong by itself") }
 `,
 	} {
@@ -49,8 +55,8 @@ func TestWrong(t *testing.T) { t.Fatal("wrong by itself") }
 	return &prover{root: root, bugs: bugs, log: said}, said
 }
 
-func smallBug(name, before, after, test string) bug {
-	return bug{name: name, what: "w", promise: "p", edits: []overlay.Edit{edit("sum/of.go", before, after)}, pkg: "./sum", run: test}
+func smallBug(name, before, after, test, says string) bug {
+	return bug{name: name, what: "w", promise: "p", edits: []overlay.Edit{edit("sum/of.go", before, after)}, pkg: "./sum", run: test, says: says}
 }
 
 func TestABugIsCaughtOrToldOf(t *testing.T) {
@@ -60,12 +66,15 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 		code int
 		says string
 	}{
-		{smallBug("minus", "a + b", "a - b", "TestOf"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
-		{smallBug("panics", "a + b", "[]int{}[a]", "TestTwice"), exitCaught, "TestTwice: runtime error: index out of range"},
-		{smallBug("times", "a + b", times, "TestTwice"), exitSurvived, "TestTwice of ./sum passes"},
-		{smallBug("no-such-place", "a ++ b", times, "TestOf"), exitUnbuilt, "0 places read"},
-		{smallBug("does-not-compile", "a + b", "c", "TestOf"), exitUnbuilt, "undefined: c"},
-		{smallBug("no-such-test", "a + b", times, "TestNone"), exitUnbuilt, "there is no test TestNone"},
+		{smallBug("minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
+		{smallBug("panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
+		{smallBug("times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
+		{smallBug("no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "0 places read"},
+		{smallBug("does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
+		{smallBug("no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "there is no test TestNone"},
+		{smallBug("another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
+		{smallBug("without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "it failed without a word"},
+		{smallBug("nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "what its test has to say is not known"},
 	} {
 		t.Run(c.bug.name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +98,7 @@ func TestATimeoutIsNoProof(t *testing.T) {
 }
 
 func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
-	p, said := small(t, smallBug("wrong", "a + b", "a - b", "TestWrong"))
+	p, said := small(t, smallBug("wrong", "a + b", "a - b", "TestWrong", "wrong"))
 	if code := run(t.Context(), p, nil); code != exitSurvived || !strings.Contains(said.String(), "without any bug ./sum") {
 		t.Errorf("exit code %d:\n%s", code, said)
 	}

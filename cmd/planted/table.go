@@ -12,7 +12,7 @@ import (
 // head stands before the table; it is written again each time.
 const head = `# Planted bugs
 Each row is a bug planted into the sources of a build, and the test that catches it. ` + "`make planted`" + ` plants all of them, fails
-where one survives, and writes this page; ` + "`go run ./cmd/planted -v NAME`" + ` plants one and shows what its test says. How, and
+where one survives, or its test fails by something else than what it is there to say, and writes this page; ` + "`go run ./cmd/planted -v NAME`" + ` plants one and shows what its test says. How, and
 why so: docs/decisions/0010-planted-bugs-by-overlay.md. Bugs marked † are known from other metering services, where they lost or doubled usage.
 
 | bug | what it does | promise | caught by | its message |
@@ -34,7 +34,7 @@ func keepTable(path string, all []bug, findings []finding) error {
 	for _, bug := range all {
 		text, ok := rows[bug.name]
 		if !ok {
-			text = row(&finding{bug: &bug, outcome: "not run yet"})
+			text = row(&finding{bug: &bug, outcome: notRun})
 		}
 		b.WriteString(text + "\n")
 	}

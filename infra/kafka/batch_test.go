@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
@@ -55,44 +53,8 @@ func TestBrokerRefusesOneRecord(t *testing.T) {
 		if rapid.Bool().Draw(rt, "two") {
 			bad[rapid.IntRange(0, n-1).Draw(rt, "bad too")] = true
 		}
-		refusedAsAlone(rt, pub, n, bad)
+		refusedAsAlone(rt, pub, pipetest.Make(events.TopicUsageRaw, 0, n), bad)
 	})
-}
-
-func refusedAsAlone(t *rapid.T, pub *kafka.Publisher, n int, bad map[int]bool) {
-	records := pipetest.Make(events.TopicUsageRaw, 0, n)
-	first := map[int16]int{} // the first bad record of each partition
-	for i := n - 1; i >= 0; i-- {
-		if bad[i] {
-			records[i].Value = incompressible(5000)
-			first[records[i].Partition] = i
-		}
-	}
-	_, err := pub.PublishRecords(context.Background(), records)
-	var failed *kafka.PublishError
-	if !errors.As(err, &failed) || !errors.Is(err, kerr.MessageTooLarge) {
-		t.Fatalf("got %v", err)
-	}
-	told := map[int]kafka.FailedRecord{}
-	for _, f := range failed.Failed {
-		told[f.Index] = f
-	}
-	for i, r := range records {
-		cut, refused := first[r.Partition]
-		f, toldFailed := told[i]
-		switch {
-		case !refused || i < cut:
-			if toldFailed || r.Offset < 0 {
-				t.Fatalf("record %d stands before every refused one and failed: %v", i, f.Err)
-			}
-		case i == cut:
-			if !f.Permanent {
-				t.Fatalf("record %d alone is refused, told was %v", i, f.Err)
-			}
-		case !toldFailed || f.Permanent || !errors.Is(f.Err, watermill.ErrBehind):
-			t.Fatalf("record %d stands behind a refused one, told was %+v", i, f)
-		}
-	}
 }
 
 // incompressible is text that a codec cannot bring below a limit.

@@ -48,10 +48,14 @@ func (c *commits) exec(_ sql.Result, err error) {
 	}
 }
 
-// reached waits until a COMMIT waits.
+// reached waits until a COMMIT waits; not for ever, where nobody commits.
 func (c *commits) reached() {
 	c.Helper()
+	end := time.Now().Add(time.Minute)
 	for n := 0; n == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatal("no COMMIT was reached in a minute")
+		}
 		err := c.owner.QueryRowContext(c.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n)
 		if err != nil {

@@ -39,22 +39,17 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
 		err = tx.ask("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
-		err = tx.ask("hold a cursor", kindStep, locksOf("cursors", []int16{args[0].(int16)}), fill(func() *simRows {
-			c := tx.p.s.db.cursors[args[0].(int16)]
-			if c.fence == args[1].(int64) && c.position == args[2].(int64) {
-				return &simRows{tag: "SELECT 1"}
-			}
-			return &simRows{tag: "SELECT 0"}
-		}))
+		at := args[0].(int16)
+		err = tx.ask("hold a cursor", kindStep, locksIn(text, "cursors", at), fill(func() *simRows { return tx.holdCursor(text, at, args[1].(int64), args[2].(int64)) }))
 	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
 		return tx.withhold(events.Position{Partition: args[0].(int16), Number: args[1].(int64)}, args[4].(*uuid.UUID) == nil)
 	case strings.HasPrefix(text, "SELECT topic FROM event_log_rows"):
 		return simAnswer([]any{tx.p.s.db.rows[args[0].(int16)][args[1].(int64)-1].topic})
 	case strings.HasPrefix(text, "SELECT position FROM consumer_checkpoints"):
 		k := ckptKey{args[0].(string), args[1].(int16)}
-		err = tx.ask(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksOf(k.consumer, []int16{k.partition}), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
+		err = tx.ask(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
 	case strings.Contains(text, "JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position"):
-		return tx.withheldBeyond(args[0].(string), args[1].([]int16), events.Topic(args[2].(int)))
+		return tx.withheldBeyond(text, args[0].(string), args[1].([]int16), events.Topic(args[2].(int)))
 	default:
 		panic("the simulation does not know the statement " + text)
 	}
@@ -62,6 +57,26 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		return &simRows{err: err}
 	}
 	return out
+}
+
+// locksIn is what a statement about a row locks.
+func locksIn(text, table string, partition int16) []rowLock {
+	if !strings.Contains(text, "FOR UPDATE") {
+		return nil
+	}
+	return locksOf(table, []int16{partition})
+}
+
+// holdCursor compares what the statement's text compares.
+func (tx *simTx) holdCursor(text string, partition int16, fence, position int64) *simRows {
+	c := tx.p.s.db.cursors[partition]
+	if strings.Contains(text, "fence = $2") && c.fence != fence || strings.Contains(text, "position = $3") && c.position != position {
+		return &simRows{tag: "SELECT 0"}
+	}
+	if c.fence != fence {
+		tx.p.s.fail("a relay without the lease withholds what is behind %d of partition %d", position, partition)
+	}
+	return &simRows{tag: "SELECT 1"}
 }
 
 func (tx *simTx) checkpoints(name string, partitions []int16, topic int) *simRows {
@@ -84,10 +99,11 @@ func (tx *simTx) withhold(at events.Position, late bool) *simRows {
 	return &simRows{tag: "INSERT 0 1"}
 }
 
-func (tx *simTx) withheldBeyond(name string, partitions []int16, topic events.Topic) *simRows {
+func (tx *simTx) withheldBeyond(text, name string, partitions []int16, topic events.Topic) *simRows {
 	out, db := simAnswer(), tx.p.s.db
 	for at, late := range db.withheld {
-		if slices.Contains(partitions, at.Partition) && at.Number > db.ckpt[ckptKey{name, at.Partition}] && !late && db.rows[at.Partition][at.Number-1].topic == topic {
+		if slices.Contains(partitions, at.Partition) && at.Number > db.ckpt[ckptKey{name, at.Partition}] &&
+			!(late && strings.Contains(text, "NOT w.late")) && db.rows[at.Partition][at.Number-1].topic == topic {
 			out.list = append(out.list, []any{at.Partition, at.Number})
 		}
 	}
@@ -228,87 +244,6 @@ func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	case strings.Contains(text, "SET attempts = attempts + 1"):
 	default:
 		panic("the simulation does not know the statement " + text + " of " + p.name)
-	}
-	return out
-}
-
-// relayQuery takes the statements of the relay that change its cursors.
-func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, locks []rowLock) {
-	has := func(part string) bool { return strings.Contains(text, part) }
-	switch {
-	case has("c.partition, s.fence, s.was, s.becomes"):
-		return func() *simRows { return db.moveCursors(has, args) }, locksOf("cursors", args[0].([]int16))
-	case strings.HasPrefix(text, "SELECT c.partition FROM relay_cursors c"):
-		return func() *simRows {
-			out := simAnswer()
-			for i, p := range args[0].([]int16) {
-				if c := db.cursors[p]; c.fence == args[1].([]int64)[i] && c.position == args[2].([]int64)[i] {
-					out.list = append(out.list, []any{p})
-				}
-			}
-			return out
-		}, nil
-	case has("RETURNING c.partition, c.fence, c.position"):
-		return func() *simRows { return db.takeLeases(args) }, nil
-	case has("SET lease_until = now() + $4"), has("SET owner = NULL"):
-		return func() *simRows {
-			out := simAnswer()
-			for i, p := range args[1].([]int16) {
-				c := &db.cursors[p]
-				if c.owner != args[0] || c.fence != args[2].([]int64)[i] {
-					continue
-				}
-				if has("SET owner = NULL") {
-					c.owner = ""
-				} else {
-					c.until = time.Now().Add(args[3].(time.Duration))
-				}
-				out.list = append(out.list, []any{p, c.fence})
-			}
-			return out
-		}, locksOf("cursors", args[1].([]int16))
-	}
-	return nil, nil
-}
-
-func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
-	out := simAnswer()
-	for i, p := range args[0].([]int16) {
-		fence, was, becomes := args[1].([]int64)[i], args[2].([]int64)[i], args[3].([]int64)[i]
-		c := &db.cursors[p]
-		if has("c.fence = s.fence") && c.fence != fence || has("c.position = s.was") && c.position != was {
-			db.s.count("cursor refused")
-			continue
-		}
-		if c.fence != fence {
-			db.s.fail("a relay without the lease moved the cursor of partition %d from %d to %d", p, c.position, becomes)
-		}
-		if becomes < c.position {
-			db.s.fail("the cursor of partition %d went back from %d to %d", p, c.position, becomes)
-		}
-		for n := c.position + 1; n <= becomes; n++ {
-			if at := (events.Position{Partition: p, Number: n}); !db.s.pipe.has(db.rows[p][n-1].topic, at) {
-				db.s.fail("the cursor of partition %d passed %d, which the topic has not", p, n)
-			}
-		}
-		c.position = becomes
-		out.list = append(out.list, []any{p})
-	}
-	return out
-}
-
-func (db *simDB) takeLeases(args []any) *simRows {
-	out := simAnswer()
-	for _, p := range db.s.plan.partitions {
-		c := &db.cursors[p]
-		if len(out.list) == args[1].(int) || c.owner != "" && !c.until.Before(time.Now()) || !db.free(nil, locksOf("cursors", []int16{p})) {
-			continue
-		}
-		if c.owner != "" {
-			db.s.count("lease taken over")
-		}
-		c.owner, c.fence, c.until = args[0].(string), c.fence+1, time.Now().Add(args[2].(time.Duration))
-		out.list = append(out.list, []any{p, c.fence, c.position})
 	}
 	return out
 }

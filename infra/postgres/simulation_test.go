@@ -23,7 +23,7 @@ import (
 // dedupe, relay, consumers, folds, every codec – in a world of one goroutine at a
 // time, whose database, broker and clock are its own. A seed decides who goes next
 // and what goes wrong; the same seed is the same run. Run more, or one again, with
-// METERPLEX_TEST_SEEDS=100000 and METERPLEX_TEST_SEED=n.
+// METERPLEX_TEST_SEEDS=100000 and METERPLEX_SIM_SEED=n.
 
 // setup is what a run is made of besides its seed: less of it makes a failure shorter.
 type setup struct {
@@ -147,7 +147,7 @@ func seedsOf(t *testing.T) (first, n uint64) {
 		}
 		return v
 	}
-	if seed := number("METERPLEX_TEST_SEED", 0); seed > 0 {
+	if seed := number("METERPLEX_SIM_SEED", 0); seed > 0 {
 		return seed, 1
 	}
 	return 1, number("METERPLEX_TEST_SEEDS", 2000)
@@ -160,7 +160,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		s := runSeed(t, seed, setup{requests: usualRequests})
 		if s.broken != nil {
 			short := shorter(t, seed)
-			t.Fatalf("seed %d: %v\nshorter: %v\n%s\nagain: METERPLEX_TEST_SEED=%d go test ./infra/postgres -run %s", seed, s.broken,
+			t.Fatalf("seed %d: %v\nshorter: %v\n%s\nagain: METERPLEX_SIM_SEED=%d go test ./infra/postgres -run %s", seed, s.broken,
 				short.broken, strings.Join(short.trace[max(0, len(short.trace)-120):], "\n"), seed, t.Name())
 		}
 		for what, n := range s.counts {

@@ -133,7 +133,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tries != 4 {
-		t.Errorf("%d tries", tries)
+		t.Errorf("two batches, one of which fails twice, were handled %d times, want 4", tries)
 	}
 	close(observed)
 	var errs []string

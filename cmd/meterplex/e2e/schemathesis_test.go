@@ -99,8 +99,8 @@ func schemathesis(t *testing.T) (python string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))").CombinedOutput(); err != nil {
-		absent("schemathesis needs Python 3.10 or later with venv and pip: %v %s", err, out)
+	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))").CombinedOutput(); err != nil {
+		absent("schemathesis needs Python 3.11 or later with venv and pip: %v %s", err, out)
 	}
 	dir := filepath.Join(local.CacheDir(), fmt.Sprintf("schemathesis-%x", sha256.Sum256(text)))[:len(local.CacheDir())+30]
 	python, whole := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "whole")

@@ -1,0 +1,66 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// simulatedBugs are those that the simulation has to find out, in a world of faults
+// that no test of its own made for them.
+func simulatedBugs() []bug {
+	const cursor = "infra/relay/cursor.go"
+	list := []bug{
+		{
+			name: "simulated-zombie", what: "a relay that lost its lease moves the cursor all the same",
+			promise: "P2: one live relay for each partition",
+			edits: []overlay.Edit{
+				edit(cursor, ` WHERE c.fence = s.fence AND c.position = s.was ORDER BY`, ` WHERE c.position = s.was ORDER BY`),
+				edit(cursor, `WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING`, `WHERE c.partition = mine.partition AND c.position = mine.was RETURNING`),
+			},
+			says: `a relay without the lease moved the cursor`,
+		},
+		{
+			name: "simulated-gap-passed", what: "a consumer takes the next higher position, whatever lies between",
+			promise: "P3: a gap in what came is read from the log",
+			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last {`, `it.place.Previous >= l.last {`)},
+			says:    `a transaction passed .* and holds`,
+		},
+		{
+			name: "simulated-swap", what: "the relay publishes the last two records of a batch in the wrong order",
+			promise: "P10: a tenant's events are published in log order",
+			edits: []overlay.Edit{edit("infra/relay/batch.go", `	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
+`, `	if n := len(records); n > 1 {
+		records[n-1], records[n-2] = records[n-2], records[n-1]
+	}
+	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
+`)},
+			says: `was published to .* before`,
+		},
+		{
+			name: "simulated-heads", what: "an append that starts over does not give back the positions that it had taken",
+			promise: "positions are dense, so that a gap is a loss",
+			edits:   []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)},
+			says:    `the head of partition \d+ says .*; the log says|was appended behind`,
+		},
+		{
+			name: "simulated-redelivery", what: "a record is folded without a look at what was applied",
+			promise: "P2: whatever is delivered again counts once",
+			edits: []overlay.Edit{
+				edit(catchup, `	case position <= l.last:
+		done.Duplicates++`, `	case position <= 0:
+		done.Duplicates++`),
+				edit(catchup, `		if !it.unread && it.place.Previous == l.last {
+			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
+			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
+			},
+			says: `a transaction passed .* and holds`,
+		},
+		{
+			name: "simulated-unknown-commit", what: "a COMMIT without an answer is taken for done",
+			promise: "P1: a lost answer is found out, never guessed",
+			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
+			says:    `is in the log false`,
+		},
+	}
+	for i := range list {
+		list[i].pkg, list[i].run = "./infra/postgres", "TestP2_SimulatedFaultsLoseAndDoubleNothing"
+	}
+	return list
+}
