@@ -112,6 +112,7 @@ func sqlState(err error) string {
 
 const (
 	uniqueViolation = "23505"
+	notAllowed      = "42501"
 	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there
 	commitTimeout   = 10 * time.Second
 )
