@@ -101,7 +101,8 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 }
 
 // extend appends up to limit events of a lane to the chain. What does not follow
-// is a hole in what the pipe brought: there the log decides.
+// is a hole in what the pipe brought: there the log decides. So it does of a stand-in
+// for an event that the database does not know to be withheld, since it was set back.
 func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.Envelope, limit int, done *Batch) ([]events.Envelope, error) {
 	for ; l.taken < len(l.items); l.taken++ {
 		it := &l.items[l.taken]
@@ -111,11 +112,10 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 		if limit == 0 {
 			return chain, nil
 		}
-		if !it.unread && it.place.Previous == l.last {
+		withheld := slices.Contains(l.stand.withheld, it.place.Position.Number)
+		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
 			chain, l.last = append(chain, it.event), it.place.Position.Number
-			if slices.Contains(l.stand.withheld, l.last) {
-				chain[len(chain)-1].Withheld = true
-			}
+			chain[len(chain)-1].Withheld = withheld
 			limit--
 			continue
 		}

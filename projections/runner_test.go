@@ -169,6 +169,7 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 	e.Withheld = true
 	records[1], err = events.ToRecord(&e)
 	w.must(err)
+	w.must(second(w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())))
 	w.process(r, records)
 	if w.applied(tenant, "calls") != 2 || seen.passed != 1 || seen.fromLog != 0 {
 		t.Fatalf("told %+v, aggregates %+v", seen, w.aggregates())

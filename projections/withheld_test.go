@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -180,6 +181,41 @@ func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
 		})
 	}
+}
+
+// A database that was set back to before an event was withheld has no letter for it,
+// although its stand-in is on the topic: the event is folded from the log, where it
+// stays when the relay withholds it anew.
+func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		t.Run(topic.Name(), func(t *testing.T) {
+			s := newParcels(t)
+			tenant := newID()
+			partition := events.PartitionOf(tenant)
+			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+			consumer := s.validating
+			if topic == events.TopicUsageValidated {
+				s.drain(s.validating)
+				at, consumer = s.verdictOf(tenant, at), s.aggregating
+			}
+			records := s.topic(topic, partition, 0)
+			i := slices.IndexFunc(records, func(r events.Record) bool { return placeOf(s, &r) == at })
+			records[i].Value = nil
+			records[i].Headers = append(records[i].Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})
+			s.process(consumer, records)
+			s.pipe.refuse(at)
+			s.carry()
+			s.came(projections.Terms{Accepted: 2, Applied: 2})
+		})
+	}
+}
+
+func placeOf(s *parcels, r *events.Record) events.Position {
+	s.Helper()
+	place, err := events.PlaceOf(r)
+	s.must(err)
+	return place.Position
 }
 
 // A retry that its consumer has read, and that is withheld then, has had its effect:

@@ -41,7 +41,7 @@ func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
 	if err := refuseUnsafe(ctx, cfg, nil); err != nil {
 		return err
 	}
-	applied, err := migrate(ctx, cfg)
+	applied, err := migrate(ctx, cfg, s.logger)
 	if applied > 0 {
 		s.logger.Info("the database's schema was brought up to date", "migrations", applied)
 	}

@@ -79,7 +79,7 @@ func (c *MigrateCmd) Run(a *app) error {
 	if cfg, err = servers.startDatabase(a.ctx, cfg); err != nil {
 		return err
 	}
-	n, err := migrate(a.ctx, cfg)
+	n, err := migrate(a.ctx, cfg, servers.logger)
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,12 @@ func (c *MigrateCmd) Run(a *app) error {
 
 // migrate brings the schema up to date, and the tables of the pipe where
 // PostgreSQL is the pipe.
-func migrate(ctx context.Context, cfg Config) (int, error) {
+func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) {
 	url := cfg.DatabaseMigrateURL
 	if url == "" {
 		url = cfg.DatabaseURL
 	}
-	n, err := postgres.Migrate(ctx, url)
+	n, err := postgres.MigrateAloud(ctx, url, logger)
 	if err != nil || cfg.Pipe != pipePostgres {
 		return n, err
 	}

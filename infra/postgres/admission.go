@@ -39,11 +39,42 @@ type queueLoad struct {
 
 	mu     sync.Mutex
 	shares map[uuid.UUID]share // of the tenants that wait
+	seen   [2]sight            // the tenants that came last, two of them
 }
 
 // share is what one tenant has in a queue. It may have half of each bound, so that
 // one that sends more than can be written leaves room for the others of its writer.
+// Who is alone may have all of it.
 type share struct{ rows, bytes int64 }
+
+// othersFor is how long a tenant that came counts as there: who was refused, or sends
+// a little now and then, must not find all taken each time.
+const othersFor = 5 * time.Second
+
+// sight is when a tenant came to a queue, admitted or not.
+type sight struct {
+	tenant uuid.UUID
+	at     time.Duration // since the queue began; 0: never
+}
+
+// meet notes that a submission comes, counts so much of its tenant in, and tells what
+// that had before, and whether others wait there or came lately.
+func (q *queueLoad) meet(s *submission, rows, bytes int64) (was share, others bool) {
+	was = q.shareOf(s.tenant, rows, bytes)
+	who, now := s.tenant, max(1, time.Since(q.started))
+	if s.owed {
+		who = uuid.Max // room is left for it as for another tenant
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.seen[0].tenant != who {
+		q.seen[1] = q.seen[0]
+	}
+	q.seen[0] = sight{who, now}
+	_, waits := q.shares[s.tenant]
+	last := q.seen[1]
+	return was, len(q.shares) > 1 || len(q.shares) == 1 && !waits || last.at > 0 && now-last.at < othersFor
+}
 
 // shareOf counts more of a tenant in, or less, and tells what it had before.
 func (q *queueLoad) shareOf(tenant uuid.UUID, rows, bytes int64) share {
@@ -105,26 +136,30 @@ func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
 	return nil
 }
 
-// mayEnter refuses what could not enter, and counts nothing.
-func (q *queueLoad) mayEnter(s *submission) error {
+// refusal of a submission that met what its tenant had. What messages brought is
+// asked for again with all that came beside it, and comes batch by batch: what its
+// tenant sends by other ways does not count against it.
+func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) error {
 	rows := int64(len(s.batch))
-	if err := q.check(q.rows.Load(), rows, s.bytes); err != nil {
+	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.owed {
 		return err
 	}
-	return q.checkShare(q.shareOf(s.tenant, 0, 0), rows, s.bytes)
+	return q.checkShare(had, rows, s.bytes)
+}
+
+// mayEnter refuses what could not enter, and counts nothing.
+func (q *queueLoad) mayEnter(s *submission) error {
+	had, others := q.meet(s, 0, 0)
+	return q.refusal(s, q.rows.Load(), had, others)
 }
 
 // enter counts a submission in, or refuses it.
 func (q *queueLoad) enter(s *submission) error {
 	rows := int64(len(s.batch))
 	ahead := q.rows.Add(rows) - rows
-	err := q.check(ahead, rows, s.bytes)
-	if err == nil {
-		if err = q.checkShare(q.shareOf(s.tenant, rows, s.bytes), rows, s.bytes); err != nil {
-			q.shareOf(s.tenant, -rows, -s.bytes)
-		}
-	}
-	if err != nil {
+	had, others := q.meet(s, rows, s.bytes)
+	if err := q.refusal(s, ahead, had, others); err != nil {
+		q.shareOf(s.tenant, -rows, -s.bytes)
 		q.rows.Add(-rows)
 		return err
 	}

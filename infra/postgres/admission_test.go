@@ -189,6 +189,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 				})
 			}
 			for n := 0; refused.Load() == 0; n++ {
+				_ = l.Admit(small) // seen, so that the whale is not alone
 				before := load.rows.Load()
 				send(whale, fmt.Sprint("whale", n), size)
 				until(t, "it is taken or refused", func() bool { return load.rows.Load() > before || refused.Load() > 0 })

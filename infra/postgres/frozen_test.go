@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
@@ -127,7 +129,7 @@ func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: time.Second}
+	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: time.Second, Every: time.Second}
 	quiet, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -147,4 +149,77 @@ func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 		t.Errorf("%d sessions were seen to wait for their clients, want the quiet one", len(watch.seen))
 	}
 }
+
+// trickle is a COPY's data over a link that is slow, but works.
+type trickle struct{ left int }
+
+func (r *trickle) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(100 * time.Millisecond)
+	r.left--
+	return copy(p, "slow\n"), nil
+}
+
+// A COPY that takes longer than any session may stand, with somebody waiting for what
+// it holds, gets on, and so is left alone.
+func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
+	t.Parallel()
+	_, pool, _ := openLog(t)
+	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: time.Second, Every: 100 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	go func() { done <- watch.Run(ctx) }()
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `CREATE TEMPORARY TABLE slow (line text)`); err != nil {
+			return err
+		}
+		if _, err := lockHeads(t.Context(), tx, []int16{3}); err != nil {
+			return err
+		}
+		go func() {
+			_, err := pool.Exec(ctx, `SET lock_timeout = 0; SELECT FROM log_heads WHERE partition = 3 FOR UPDATE`)
+			done <- err
+		}()
+		_, err := tx.Conn().PgConn().CopyFrom(t.Context(), &trickle{40}, `COPY slow FROM STDIN`)
+		return err
+	})
+	waited := <-done
+	stop()
+	if looked := <-done; err != nil || waited != nil || looked != nil {
+		t.Error(err, waited, looked)
+	}
+}
+
+func TestWhoStandsIsToldByWhatItWaitsFor(t *testing.T) {
+	f := &FrozenSessions{}
+	n, now := int64(7), time.Unix(1000, 0)
+	at := func(pid int32, state string, waits time.Duration, copied *int64) waiting {
+		return waiting{frozen: frozen{pid: pid}, state: state, waits: waits, copied: copied}
+	}
+	for i, want := range []string{"[]", "[1]", "[1]", "[1 2]", "[1 2 3]"} {
+		waits := []time.Duration{11, 11, 20, 20, 61}[i] * time.Second
+		found := []int32{}
+		for _, w := range f.suspects([]waiting{at(1, "idle in transaction", waits, nil), at(2, "active", waits, &n), at(3, "active", waits, nil)}, now.Add(time.Duration(i)*4*time.Second)) {
+			found = append(found, w.pid)
+		}
+		if got := fmt.Sprint(found); got != want {
+			t.Errorf("look %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestThatSessionsCannotBeEndedIsToldOnce(t *testing.T) {
+	var told strings.Builder
+	f := &FrozenSessions{Logger: slog.New(slog.NewTextHandler(&told, nil))}
+	for range 2 {
+		f.tell(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
+	}
+	f.tell(context.DeadlineExceeded)
+	if strings.Count(told.String(), "level=WARN") != 1 || strings.Count(told.String(), "level=") != 1 {
+		t.Error(told.String())
+	}
+}
+
 func second[T any](_ T, err error) error { return err }

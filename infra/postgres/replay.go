@@ -18,7 +18,8 @@ var (
 	_ commands.ReplayTx    = (*changeTx)(nil)
 )
 
-// The cursors count as checkpoints: they are locked before any head, in their order.
+// The cursors are locked before any head, in their order, and after checkpoints: who
+// has them locks none of those.
 const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
 // ChangeReplays implements commands.ReplayStore.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
 )
 
 const (
@@ -33,6 +34,7 @@ type submission struct {
 	tenant uuid.UUID
 	batch  []commands.Submitted
 	bytes  int64 // of the payloads
+	owed   bool  // messages brought it, and bring it until it is stored
 	places []commands.Placement
 	load   *queueLoad // counts it until it is answered
 	done   chan error
@@ -61,7 +63,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
 	if err := l.enqueue(s); err != nil {
 		return nil, err
 	}
@@ -71,6 +73,11 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
 	}
+}
+
+// isOwed tells what messages brought: its refusals are events, too.
+func isOwed(s *commands.Submitted) bool {
+	return s.Inbox != "" || s.Subject == events.UsageRefused
 }
 
 // enqueue never waits: where the queue is too long the caller is told at once.

@@ -77,8 +77,10 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 	return list[0], nil
 }
 
-// The cursor is locked before any head: it counts as a checkpoint. It stands
-// before the event, since all that comes before it is published.
+// The cursor is locked after the consumer's checkpoint, which may be waited for: all
+// of this relay's leases are renewed together, and would wait for the cursor. It is
+// locked before any head. It stands before the event, since all that comes before it
+// is published.
 const holdCursorSQL = `SELECT FROM relay_cursors WHERE partition = $1 AND fence = $2 AND position = $3 FOR UPDATE`
 
 // The topic is the row's: this binary may not know the event's subject.
@@ -90,6 +92,13 @@ const (
 
 func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) (late bool, err error) {
 	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		var topic events.Topic
+		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number).Scan(&topic); err != nil {
+			return fmt.Errorf("reading an event's topic: %w", err)
+		}
+		if late, err = passed(ctx, tx, topic, e.Position); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
 		if err != nil {
 			return fmt.Errorf("holding a cursor: %w", err)
@@ -100,13 +109,6 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		id := s.NewID()
 		letter, err := s.letter(e, id, cause)
 		if err != nil {
-			return err
-		}
-		var topic events.Topic
-		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number).Scan(&topic); err != nil {
-			return fmt.Errorf("reading an event's topic: %w", err)
-		}
-		if late, err = passed(ctx, tx, topic, e.Position); err != nil {
 			return err
 		}
 		named := &letter.DeadLetterID

@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Who withholds a record may wait for its consumer. Meanwhile the cursor is free: all
+// leases of the relay are renewed together, and would wait for it.
+func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	log, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(log.Close)
+	tenant := uuid.New()
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := log.AppendTx(t.Context(), tx, []events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
+			Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Now(), Payload: []byte(`{}`), Counts: events.Counts{Accepted: 1}}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := events.PartitionOf(tenant)
+	list, err := log.Read(t.Context(), partition, 0, 1, 1)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	consumer, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = consumer.Rollback(context.Background()) }()
+	if _, err := consumer.Exec(t.Context(), holdCheckpointsSQL, events.GroupValidator, partition); err != nil {
+		t.Fatal(err)
+	}
+	s := &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}
+	owner, err := postgres.OwnerDB(url) // others' waits are not shown to the service's role
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.withholdTx(t.Context(), span{partition: partition}, &list[0], errors.New("refused"))
+		done <- err
+	}()
+	for waits := false; !waits; time.Sleep(5 * time.Millisecond) {
+		const sql = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`
+		if err := owner.QueryRowContext(t.Context(), sql).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+	}
+	if _, err := pool.Exec(t.Context(), `SELECT FROM relay_cursors WHERE partition = $1 FOR UPDATE NOWAIT`, partition); err != nil {
+		t.Errorf("a lease cannot be renewed: %v", err)
+	}
+	if err := consumer.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var withheld int
+	if err := <-done; err != nil || pool.QueryRow(t.Context(), `SELECT count(*) FROM withheld_records WHERE NOT late`).Scan(&withheld) != nil || withheld != 1 {
+		t.Errorf("%d records were withheld: %v", withheld, err)
+	}
+}
