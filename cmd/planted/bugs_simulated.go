@@ -19,7 +19,7 @@ func simulatedBugs() []bug {
 		{
 			name: "simulated-gap-passed", what: "a consumer takes the next higher position, whatever lies between",
 			promise: "P3: a gap in what came is read from the log",
-			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last {`, `it.place.Previous >= l.last {`)},
+			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last && (`, `it.place.Previous >= l.last && (`)},
 			says:    `a transaction passed .* and holds`,
 		},
 		{
@@ -46,7 +46,7 @@ func simulatedBugs() []bug {
 				edit(catchup, `	case position <= l.last:
 		done.Duplicates++`, `	case position <= 0:
 		done.Duplicates++`),
-				edit(catchup, `		if !it.unread && it.place.Previous == l.last {
+				edit(catchup, `		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
 			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
 			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
 			},
