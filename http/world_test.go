@@ -322,7 +322,7 @@ type problem struct {
 }
 
 // leaks are words that no answer may hold.
-var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/work/", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
+var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
 
 // refused checks that an answer is a problem with a status and a code, complete,
 // small and discreet.
