@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"strconv"
 	"time"
 
@@ -83,7 +84,7 @@ func (c *VerifyCmd) Run(a *app) error {
 	}
 	rows := a.rows("check", "holds", "figures")
 	for i := range checks {
-		checks[i].Figures = printable(checks[i].Figures)
+		checks[i].Figures = printable(strings.ReplaceAll(checks[i].Figures, "\n", ";"))
 		raw, err := json.Marshal(&checks[i])
 		if err == nil {
 			err = rows.row(raw)
