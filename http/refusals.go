@@ -124,8 +124,12 @@ func isOutage(err error) bool {
 	case "08", "40", "53", "55", "57", "58":
 		return true
 	}
-	return false
+	return state.SQLState() == idleTooLong
 }
+
+// idleTooLong ends the session of a transaction that nothing came from: the network
+// carried nothing for a while.
+const idleTooLong = "25P03"
 
 // problem is problemOf for a request: what is not the caller's fault is logged.
 func (s *service) problem(ctx context.Context, err error) *Problem {

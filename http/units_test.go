@@ -56,6 +56,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{io.ErrUnexpectedEOF, 503, "unavailable", true, true},
 		{fmt.Errorf("x: %w", driverError("conn closed")), 503, "unavailable", true, true},
 		{sqlError("57P01"), 503, "unavailable", true, true},
+		{sqlError("25P03"), 503, "unavailable", true, true},
 		{sqlError("53300"), 503, "unavailable", true, true},
 		{sqlError("55P03"), 503, "unavailable", true, true},
 		{sqlError("22021"), 500, "internal", false, true},
