@@ -64,6 +64,22 @@ func (a *Admin) Ping(ctx context.Context) error {
 // another number of partitions is an error: a log partition is the Kafka partition
 // of the same number, for ever.
 func (a *Admin) Ensure(ctx context.Context) error {
+	// Brokers that were slow to say that they live are fenced for a moment, and then
+	// there are too few of them for any topic.
+	for until := time.Now().Add(checkPatience); ; {
+		err := a.ensure(ctx)
+		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (a *Admin) ensure(ctx context.Context) error {
 	brokers, err := a.admin.ListBrokers(ctx)
 	if err != nil {
 		return fmt.Errorf("list the Kafka brokers: %w", err)

@@ -25,6 +25,7 @@ type hosted struct {
 	refuses         *kerr.Error // a topic that is to be created with a timestamp type
 	denies          *kerr.Error // any topic that is to be created, also one that is there
 	describe, alter *kerr.Error // what it answers to these
+	fenced          int         // so many times it has no broker for any topic
 
 	mu     sync.Mutex
 	addr   *net.TCPAddr
@@ -150,6 +151,10 @@ func (h *hosted) respond(req kmsg.Request) kmsg.Response {
 func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
 	if h.denies != nil {
 		return h.denies.Code
+	}
+	if h.fenced > 0 {
+		h.fenced--
+		return kerr.InvalidReplicationFactor.Code
 	}
 	if _, there := h.topics[t.Topic]; there {
 		return kerr.TopicAlreadyExists.Code
@@ -288,5 +293,14 @@ func TestTopicsThatSomebodyElseMadeAreTaken(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) {
 			t.Errorf("%v, and one is missing: %v", denies, err)
 		}
+	}
+}
+
+// Brokers that were too slow to say that they live are fenced for a moment: the start
+// waits for them.
+func TestP11_BrokersThatAreFencedForAMomentAreWaitedFor(t *testing.T) {
+	h := &hosted{fenced: 12}
+	if err := newAdmin(t, h.start(t)).Ensure(t.Context()); err != nil || len(h.topics) < 5 {
+		t.Errorf("%d topics, %v", len(h.topics), err)
 	}
 }

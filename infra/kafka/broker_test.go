@@ -175,6 +175,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(300 * time.Millisecond) // a signal is not there at once
 	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
 	_, err = pub.PublishRecords(t.Context(), records)
 	ctx, cancel := context.WithCancel(t.Context())
