@@ -6,10 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections"
 )
 
 // TestP9_AStreamOfAnotherInstanceEndsWithinASecond revokes a key that another instance
@@ -19,14 +15,7 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
 	a := w.party("A")
-	other := *w
-	other.grants = projections.NewGrantCache(w.pool, w.pool)
-	var err error
-	other.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
-	w.must(err)
-	t.Cleanup(other.log.Close)
-	other.serve(other.server())
+	other := w.another()
 	tenant := "/api/v1/tenants/" + a.id
 	for round, end := range []func(id string){
 		func(id string) { w.want(204, call{method: "DELETE", path: tenant + "/api-keys/" + id, key: bootstrap}) },
@@ -37,7 +26,7 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 	} {
 		w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"status":"ACTIVE"}`})
 		key, id := w.key(a.id, nil, "events:read")
-		w.eventually(&other, key)
+		w.eventually(other, key)
 		l := other.listen(t.Context(), key, "", "")
 		w.ingest(a, batch(event(fmt.Sprint("before-", round), nil)))
 		if _, ok := l.next(); !ok {

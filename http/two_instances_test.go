@@ -10,18 +10,26 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
+// another is a second instance over the same database, which keeps what it knows for
+// itself.
+func (w *world) another() *world {
+	w.Helper()
+	other := *w
+	other.grants = projections.NewGrantCache(w.pool, w.pool)
+	var err error
+	other.log, err = postgres.NewLog(w.Context(), w.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
+	w.must(err)
+	w.Cleanup(other.log.Close)
+	other.serve(other.server())
+	return &other
+}
+
 // What is changed on one instance holds on another within a second, also where that
 // one is asked all the time and keeps what it knows for as long as nothing changes.
 func TestChangesHoldOnAnotherInstanceWithinASecond(t *testing.T) {
 	w := newWorld(t)
-	other := *w
-	other.grants = projections.NewGrantCache(w.pool, w.pool)
-	var err error
-	other.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
-	w.must(err)
-	t.Cleanup(other.log.Close)
-	other.serve(other.server())
+	other := w.another()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- other.grants.Run(ctx) }()

@@ -67,6 +67,20 @@ func newParcels(t testing.TB) *parcels {
 	return &parcels{s, newYardOf(s.scene), &choosy{refused: map[events.Position]bool{}}}
 }
 
+// two makes two usage events and gives a topic's consumer, who has read none of it,
+// and the position of the first one there.
+func (s *parcels) two(topic events.Topic) (consumer *projections.Runner, at events.Position) {
+	s.Helper()
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	at = s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+	if topic == events.TopicUsageValidated {
+		s.drain(s.validating)
+		return s.aggregating, s.verdictOf(tenant, at)
+	}
+	return s.validating, at
+}
+
 // carry lets a relay publish all that is in the log. Nothing may be missing meanwhile.
 func (s *parcels) carry() {
 	s.Helper()
@@ -161,23 +175,15 @@ func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
 			s := newParcels(t)
-			tenant := newID()
-			partition := events.PartitionOf(tenant)
-			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
-			consumer := s.validating
-			if topic == events.TopicUsageValidated {
-				s.drain(s.validating)
-				at, consumer = s.verdictOf(tenant, at), s.aggregating
-			}
-			whole := s.topic(topic, partition, 0)
+			consumer, at := s.two(topic)
+			whole := s.topic(topic, at.Partition, 0)
 			s.pipe.refuse(at)
 			s.carry()
 			s.process(consumer, whole)
 			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
 			s.back()
 			s.carry()
-			s.process(consumer, s.topic(topic, partition, 0))
+			s.process(consumer, s.topic(topic, at.Partition, 0))
 			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
 		})
 	}
@@ -190,16 +196,8 @@ func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
 			s := newParcels(t)
-			tenant := newID()
-			partition := events.PartitionOf(tenant)
-			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
-			consumer := s.validating
-			if topic == events.TopicUsageValidated {
-				s.drain(s.validating)
-				at, consumer = s.verdictOf(tenant, at), s.aggregating
-			}
-			records := s.topic(topic, partition, 0)
+			consumer, at := s.two(topic)
+			records := s.topic(topic, at.Partition, 0)
 			i := slices.IndexFunc(records, func(r events.Record) bool { return placeOf(s, &r) == at })
 			records[i].Value = nil
 			records[i].Headers = append(records[i].Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})

@@ -172,31 +172,34 @@ FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
 // connection, and with it perhaps a transaction, that nobody gave back.
 func left(t testing.TB, server *Server, database string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, server.AdminURL())
-	if err != nil {
-		t.Errorf("connect as the superuser: %v", err)
-		return
-	}
-	defer conn.Close(ctx)
-	for end := time.Now().Add(leaving); ; time.Sleep(20 * time.Millisecond) {
-		var sessions string
-		if err := conn.QueryRow(ctx, sessionsSQL, database).Scan(&sessions); err != nil {
-			t.Errorf("ask who is connected: %v", err)
-			return
+	asSuperuser(t, server, func(ctx context.Context, conn *pgx.Conn) {
+		for end := time.Now().Add(leaving); ; time.Sleep(20 * time.Millisecond) {
+			var sessions string
+			if err := conn.QueryRow(ctx, sessionsSQL, database).Scan(&sessions); err != nil {
+				t.Errorf("ask who is connected: %v", err)
+				return
+			}
+			if sessions == "" {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("still connected to the test's database:\n%s", sessions)
+				return
+			}
 		}
-		if sessions == "" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Errorf("still connected to the test's database:\n%s", sessions)
-			return
-		}
-	}
+	})
 }
 
 func admin(t testing.TB, server *Server, statement string) {
+	t.Helper()
+	asSuperuser(t, server, func(ctx context.Context, conn *pgx.Conn) {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	})
+}
+
+func asSuperuser(t testing.TB, server *Server, do func(ctx context.Context, conn *pgx.Conn)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -206,9 +209,7 @@ func admin(t testing.TB, server *Server, statement string) {
 		return
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, statement); err != nil {
-		t.Errorf("%s: %v", statement, err)
-	}
+	do(ctx, conn)
 }
 
 func random() string {
