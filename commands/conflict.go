@@ -12,15 +12,16 @@ import (
 // and gives it its id.
 func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
 	eventID := p.DedupeKey[len(events.KeyUsage("")):]
+	hash := p.Hash()
 	payload, err := json.Marshal(events.Conflicted{
 		EventID: eventID, RawPosition: first.Number,
-		FirstHash: hashText(firstHash), ConflictHash: hashText(p.PayloadHash), Payload: p.Payload,
+		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: p.Payload,
 	})
 	if err != nil {
 		panic("commands: a canonical payload is valid JSON: " + err.Error())
 	}
 	return events.Pending{
-		Subject: events.UsageConflicted, TenantID: p.TenantID, DedupeKey: events.KeyConflict(eventID, p.PayloadHash),
+		Subject: events.UsageConflicted, TenantID: p.TenantID, DedupeKey: events.KeyConflict(eventID, hash),
 		CorrelationID: p.CorrelationID, Actor: p.Actor, OccurredAt: p.OccurredAt, Payload: payload, Replay: p.Replay,
 	}
 }

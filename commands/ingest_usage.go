@@ -68,9 +68,10 @@ type inbox struct {
 func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox) ([]EventVerdict, error) {
 	verdicts := make([]EventVerdict, len(items))
 	refusals := make([]*domain.Error, len(items)) // of policy
-	submitted := make([]Submitted, 0, len(items))
+	submitted := make([]Submitted, 0, len(items)) // never grows: what is in it is pointed to
 	index := make([]int, 0, len(items))
 	policy := c.policy(by)
+	by.Actor = by.actor()
 	for i := range items {
 		item := &items[i]
 		verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
@@ -89,24 +90,25 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 			refusal = in.barred
 		}
 		refusals[i] = inBody(refusal, item)
-		s := Submitted{Pending: c.pending(by, item.Event), ProbeOnly: refusal != nil}
+		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
+		s := &submitted[len(submitted)-1]
+		c.pending(&s.Pending, &by, item.Event)
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
 		}
-		submitted, index = append(submitted, s), append(index, i)
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err
 	}
 	duplicates := 0
-	for n, place := range places {
+	for n := range places {
 		v := &verdicts[index[n]]
 		if v.Status == StatusRejected { // by its shape; the refusal is stored
 			v.Position = &places[n].Position
 			continue
 		}
-		if err := v.place(place, refusals[index[n]]); err != nil {
+		if err := v.place(&places[n], refusals[index[n]]); err != nil {
 			return nil, err
 		}
 		if v.Status == StatusDuplicate {
@@ -145,7 +147,7 @@ func (v *EventVerdict) reject(e *domain.Error) {
 	v.Status, v.Code, v.Reason, v.Pointer = StatusRejected, e.Code, e.Message, e.Pointer
 }
 
-func (v *EventVerdict) place(p Placement, refusal *domain.Error) error {
+func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 	switch p.Status {
 	case Appended:
 		v.Status = StatusAccepted
@@ -171,18 +173,22 @@ func (v *EventVerdict) place(p Placement, refusal *domain.Error) error {
 	return nil
 }
 
-func (c *IngestUsage) pending(by Caller, e *domain.UsageEvent) events.Pending {
-	return events.Pending{
+// pending fills in what is to be stored of an event.
+func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent) {
+	*p = events.Pending{
 		EventID: c.NewID(), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
-		PayloadHash: append([]byte{domain.CanonicalVersion}, e.Hash[:]...), CorrelationID: correlation(by, e),
-		Actor: by.actor(), OccurredAt: e.Timestamp, Payload: e.Payload, Replay: by.Replay,
+		Canonical: domain.CanonicalVersion, CorrelationID: correlation(by, e),
+		Actor: by.Actor, OccurredAt: e.Timestamp, Payload: e.Payload, Replay: by.Replay,
 		Counts: events.Counts{Accepted: 1},
 	}
 }
 
 // correlation is the trace that the event was made in, where it names one
 // (W3C Trace Context: version-traceid-parentid-flags), else that of the request.
-func correlation(by Caller, e *domain.UsageEvent) uuid.UUID {
+func correlation(by *Caller, e *domain.UsageEvent) uuid.UUID {
+	if e.TraceParent == "" {
+		return by.CorrelationID
+	}
 	if parts := strings.Split(e.TraceParent, "-"); len(parts) == 4 {
 		if trace, err := uuid.Parse(parts[1]); err == nil {
 			return trace
@@ -226,7 +232,7 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		}
 		p.history, p.loaded = h, true
 	}
-	_, refusal := domain.Decide(p.history, wholeLog, e.Feature, e.Timestamp)
+	_, _, refusal := domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
 	if refusal == nil || p.fresh {
 		return refusal, nil
 	}
@@ -235,6 +241,6 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 		return nil, err
 	}
 	p.history, p.fresh = h, true
-	_, refusal = domain.Decide(p.history, wholeLog, e.Feature, e.Timestamp)
+	_, _, refusal = domain.Entitled(p.history, wholeLog, e.Feature, e.Timestamp)
 	return refusal, nil
 }

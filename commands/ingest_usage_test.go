@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"crypto/sha256"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func (s *script) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Pl
 	for i, b := range batch {
 		hash, ok := s.known[b.DedupeKey]
 		switch {
-		case ok && hash == string(b.PayloadHash):
+		case ok && hash == string(b.Hash()):
 			places[i].Status = Duplicate
 		case ok:
 			places[i].Status = Conflict
@@ -75,7 +76,8 @@ func one(id, feature, at string) string {
 func hashOf(t *testing.T, body string) string {
 	t.Helper()
 	items, _ := domain.DecodeBatch([]byte(body))
-	return string(append([]byte{domain.CanonicalVersion}, items[0].Event.Hash[:]...))
+	sum := sha256.Sum256(items[0].Event.Payload)
+	return string(append([]byte{domain.CanonicalVersion}, sum[:]...))
 }
 
 func TestP2_DedupeComesBeforePolicy(t *testing.T) {

@@ -61,7 +61,7 @@ func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 	}
 	keys := map[string]string{}
 	for key, p := range log.kept {
-		keys[key] = string(p.PayloadHash)
+		keys[key] = string(p.Hash())
 	}
 	text, err := json.Marshal(keys)
 	if err != nil {
@@ -81,7 +81,7 @@ func checkKept(t *testing.T, key string, p events.Pending) {
 		return
 	}
 	event, fault := domain.DecodePayload(p.Payload)
-	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || !strings.HasSuffix(string(p.PayloadHash), string(event.Hash[:])) {
+	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || p.Canonical != domain.CanonicalVersion {
 		t.Fatalf("%s is kept as %+v, %v", p.Payload, p, fault)
 	}
 }

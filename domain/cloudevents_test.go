@@ -258,16 +258,16 @@ func TestTraceParentIsNoPayload(t *testing.T) {
 }
 
 // Equal ids of two sources, or of a source and none, are different events.
-func TestSourceIsPartOfTheHash(t *testing.T) {
-	seen := map[[32]byte]string{decodeOne(t, element()).Event.Hash: "plain"}
+func TestSourceIsPartOfThePayload(t *testing.T) {
+	seen := map[string]string{string(decodeOne(t, element()).Event.Payload): "plain"}
 	for _, source := range []string{"/a", "/b", "/B"} {
 		items, err := DecodeCloudEvent([]byte(cloudEvent("source", `"`+source+`"`)))
 		if err != nil || items[0].Err != nil {
 			t.Fatal(err, items)
 		}
-		if other, taken := seen[items[0].Event.Hash]; taken {
-			t.Errorf("%s has the hash of %s", source, other)
+		if other, taken := seen[string(items[0].Event.Payload)]; taken {
+			t.Errorf("%s has the payload of %s", source, other)
 		}
-		seen[items[0].Event.Hash] = source
+		seen[string(items[0].Event.Payload)] = source
 	}
 }

@@ -1,6 +1,10 @@
 package domain
 
-import "time"
+import (
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
 
 // ParseTime reads a time of RFC 3339 strictly and answers it in UTC, cut (never
 // rounded) to microseconds, which is what the log stores: a time rounded up
@@ -150,35 +154,7 @@ func zone(s []byte) (offset int, why string) {
 // the fraction, in microseconds, only the digits that are needed. Equal instants
 // give equal texts. The year must be 0001 to 9999.
 func FormatTime(t time.Time) string {
-	return string(appendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
-}
-
-func appendTime(dst []byte, t time.Time) []byte {
-	t = t.UTC()
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	dst = append(appendDigits(dst, year, 4), '-')
-	dst = append(appendDigits(dst, int(month), 2), '-')
-	dst = append(appendDigits(dst, day, 2), 'T')
-	dst = append(appendDigits(dst, hour, 2), ':')
-	dst = append(appendDigits(dst, minute, 2), ':')
-	dst = appendDigits(dst, second, 2)
-	if micros := t.Nanosecond() / 1000; micros > 0 {
-		dst = appendDigits(append(dst, '.'), micros, 6)
-		for dst[len(dst)-1] == '0' {
-			dst = dst[:len(dst)-1]
-		}
-	}
-	return append(dst, 'Z')
-}
-
-func appendDigits(dst []byte, n, width int) []byte {
-	var buf [6]byte
-	for i := width - 1; i >= 0; i-- {
-		buf[i] = '0' + byte(n%10)
-		n /= 10
-	}
-	return append(dst, buf[:width]...)
+	return string(events.AppendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
 }
 
 // CheckWindow holds the time of an event against the server's: not more than

@@ -1,6 +1,9 @@
 package domain
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // MaxBatch is how many events one request may carry: enough to make a batch
 // cheap, few enough to be one transaction.
@@ -61,11 +64,15 @@ type decoder struct {
 	arena     []byte
 	canonical canonicalizer
 	feature   string
+	ids       strings.Builder // what eventIds are cut from
 }
 
 // guessedEvent is about the size of an event in a batch; a wrong guess costs
 // memory or a copy.
 const guessedEvent = 128
+
+// guessedID is that of an eventId.
+const guessedID = 24
 
 func newDecoder(body []byte) (*decoder, *Error) {
 	in, fault := openDocument(body)
@@ -97,6 +104,17 @@ func (d *decoder) room(n int) []byte {
 		d.arena = make([]byte, 0, need+d.guess()*guessedEvent)
 	}
 	return d.arena
+}
+
+// keep gives an id as a string.
+func (d *decoder) keep(id []byte) string {
+	if d.ids.Cap()-d.ids.Len() < len(id) {
+		d.ids = strings.Builder{}
+		d.ids.Grow(len(id) + d.guess()*guessedID)
+	}
+	start := d.ids.Len()
+	d.ids.Write(id)
+	return d.ids.String()[start:]
 }
 
 // intern spares an allocation where one feature follows itself.

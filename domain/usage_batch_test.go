@@ -1,7 +1,7 @@
 package domain
 
 import (
-	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -253,7 +253,6 @@ func TestDecodedEvent(t *testing.T) {
 		Payload: []byte(`{"amount":7,"eventId":"a\"\\/b","feature":"api.calls","metadata":{"a":null,"b":[1,"é"]},` +
 			`"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`),
 	}
-	want.Hash = sha256.Sum256(want.Payload)
 	if !reflect.DeepEqual(item.Event, want) || item.EventID != want.EventID {
 		t.Errorf("got  %+v\nwant %+v", item.Event, want)
 	}
@@ -285,7 +284,7 @@ func TestDecodeMixedBatch(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for i, event := range []*UsageEvent{items[0].Event, items[5].Event} {
-		if cap(event.Payload) != len(event.Payload) || cap(event.Metadata) != len(event.Metadata) || sha256.Sum256(event.Payload) != event.Hash {
+		if cap(event.Payload) != len(event.Payload) || cap(event.Metadata) != len(event.Metadata) || !json.Valid(event.Payload) {
 			t.Errorf("event %d: %s, cap %d", i, event.Payload, cap(event.Payload))
 		}
 	}

@@ -2,9 +2,10 @@ package domain
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"strconv"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // Limits of one usage event. They are part of the API.
@@ -42,10 +43,9 @@ type UsageEvent struct {
 	// how the event came, not what it is, and is no part of Payload.
 	TraceParent string
 	// Payload is what the producer sent in the form of Canonical, with defaults
-	// filled in and the time in UTC. It is what is hashed and stored. Metadata is
+	// filled in and the time in UTC. It is what is stored, and compared. Metadata is
 	// a part of it; neither may be written to.
 	Payload []byte
-	Hash    [sha256.Size]byte // SHA-256 of Payload
 }
 
 // draft is an event as it was sent, before any rule but JSON's was applied.
@@ -141,7 +141,7 @@ func (in *draft) missing(member string) *Error {
 func (d *decoder) settle(item *BatchItem, in *draft) {
 	idFault := in.checkEventID()
 	if idFault == nil {
-		item.EventID = string(in.eventID.chars)
+		item.EventID = d.keep(in.eventID.chars)
 	}
 	switch {
 	case in.unknown.sent:
@@ -285,14 +285,13 @@ func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 		out = appendString(out, []byte(event.Source))
 	}
 	out = append(out, `,"timestamp":"`...)
-	out = appendTime(out, event.Timestamp)
+	out = events.AppendTime(out, event.Timestamp)
 	out = append(out, `","type":"usage"}`...)
 	d.arena = out
 	event.Payload = out[start:len(out):len(out)]
 	if from < to {
 		event.Metadata = out[from:to:to]
 	}
-	event.Hash = sha256.Sum256(event.Payload)
 	return nil
 }
 

@@ -68,21 +68,31 @@ type Verdict struct {
 }
 
 // Decide is the verdict on usage of a feature: a pure function of the tenant's
-// log up to a position. Ingest asks it first, the validator has the last word.
-// Refusals: no_active_subscription, feature_not_found, not_entitled.
+// log up to a position. The refusals are Entitled's.
 func Decide(h History, position int64, feature string, at time.Time) (Verdict, *Error) {
+	s, g, refusal := Entitled(h, position, feature, at)
+	if refusal != nil {
+		return Verdict{}, refusal
+	}
+	return Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, nil
+}
+
+// Entitled finds the grant that usage of a feature counts on. Ingest asks for it
+// first, the validator has the last word. Refusals: no_active_subscription,
+// feature_not_found, not_entitled.
+func Entitled(h History, position int64, feature string, at time.Time) (*Subscription, *Grant, *Error) {
 	s := h.At(position, at)
 	if s == nil {
-		return Verdict{}, &Error{Code: "no_active_subscription", Message: "The tenant has no ACTIVE or TRIALING subscription for this time; create one, then send the event again"}
+		return nil, nil, &Error{Code: "no_active_subscription", Message: "The tenant has no ACTIVE or TRIALING subscription for this time; create one, then send the event again"}
 	}
 	g := s.Grant(feature)
 	if g == nil {
-		return Verdict{}, &Error{Code: "feature_not_found", Message: fmt.Sprintf("Feature %q not found in the active subscription", feature), Pointer: "/feature"}
+		return nil, nil, &Error{Code: "feature_not_found", Message: fmt.Sprintf("Feature %q not found in the active subscription", feature), Pointer: "/feature"}
 	}
 	if g.Type == FeatureBoolean {
-		return Verdict{}, &Error{Code: "not_entitled", Message: fmt.Sprintf("Feature %q is BOOLEAN: it is granted or not, and takes no usage", feature), Pointer: "/feature"}
+		return nil, nil, &Error{Code: "not_entitled", Message: fmt.Sprintf("Feature %q is BOOLEAN: it is granted or not, and takes no usage", feature), Pointer: "/feature"}
 	}
-	return Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, nil
+	return s, g, nil
 }
 
 // PeriodLifetime is the period key of what never resets.

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"time"
 
@@ -62,7 +63,7 @@ type Pending struct {
 	Subject       Subject
 	TenantID      uuid.UUID
 	DedupeKey     string
-	PayloadHash   []byte // one byte canonical version, 32 bytes SHA-256; nil where nothing is compared
+	Canonical     byte // the rules that Payload is written by, where it tells a retry from a conflict; 0: nothing is compared
 	CorrelationID uuid.UUID
 	CausationID   uuid.UUID
 	Actor         Actor
@@ -70,4 +71,15 @@ type Pending struct {
 	Payload       json.RawMessage
 	Replay        string
 	Counts        Counts
+}
+
+// Hash is what another payload under the same key is held against: a byte for the
+// rules that both are written by and the SHA-256; nil where nothing is compared. It is
+// worked out when it is asked for: of what is new nobody asks.
+func (p *Pending) Hash() []byte {
+	if p.Canonical == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(p.Payload)
+	return append([]byte{p.Canonical}, sum[:]...)
 }

@@ -23,7 +23,8 @@ func PartitionOf(tenant uuid.UUID) int16 {
 	if tenant == Platform {
 		return 0
 	}
-	sum := sha256.Sum256([]byte(tenant.String()))
+	var text [36]byte
+	sum := sha256.Sum256(appendUUID(text[:0], tenant))
 	return int16(sum[0] % Partitions)
 }
 

@@ -2,7 +2,6 @@ package events
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"time"
 )
 
@@ -43,14 +42,13 @@ func AppendBody(dst []byte, p *Pending) []byte {
 	return append(dst, ']')
 }
 
-// ImpliedHash reports whether the hash need not be kept since it follows from the
-// payload: the first canonical version's, of recorded usage.
-func ImpliedHash(p *Pending) bool {
-	if p.Subject != UsageRecorded || len(p.PayloadHash) != 1+sha256.Size || p.PayloadHash[0] != 1 {
-		return false
+// KeptHash is the hash as the log keeps it: nil also where it follows from the row,
+// as that of recorded usage does by the first rules.
+func KeptHash(p *Pending) []byte {
+	if p.Subject == UsageRecorded && p.Canonical == 1 {
+		return nil
 	}
-	sum := sha256.Sum256(p.Payload)
-	return bytes.Equal(p.PayloadHash[1:], sum[:])
+	return p.Hash()
 }
 
 // bodyReader takes a payload apart. Every byte is either compared or kept, so that
@@ -79,7 +77,7 @@ func (r *bodyReader) skipKey(key, prefix string) {
 
 func (r *bodyReader) skipTime(t time.Time) {
 	var buf [40]byte
-	text := appendStoredTime(buf[:0], t)
+	text := AppendTime(buf[:0], t)
 	if r.bad || !bytes.HasPrefix(r.rest, text) {
 		r.bad = true
 		return
@@ -158,7 +156,7 @@ func wholeUsage(members [6][]byte, key string, at time.Time, size int) []byte {
 	if members[3] != nil {
 		dst = append(append(dst, `,"source":`...), members[3]...)
 	}
-	dst = appendStoredTime(append(dst, `,"timestamp":"`...), at)
+	dst = AppendTime(append(dst, `,"timestamp":"`...), at)
 	return append(dst, `","type":"usage"}`...)
 }
 
@@ -168,7 +166,7 @@ func wholeVerdict(members [6][]byte, key string, at time.Time, size int) []byte 
 	dst = append(append(dst, `,"eventId":`...), members[2]...)
 	dst = append(append(dst, `,"feature":`...), members[1]...)
 	dst = append(append(dst, `,"amount":`...), members[0]...)
-	dst = appendStoredTime(append(dst, `,"count":1,"timestamp":"`...), at)
+	dst = AppendTime(append(dst, `,"count":1,"timestamp":"`...), at)
 	dst = append(append(dst, `","validatedSubscriptionId":`...), members[3]...)
 	dst = append(append(dst, `,"featureType":`...), members[4]...)
 	dst = append(append(dst, `,"periodKey":`...), members[5]...)
@@ -192,7 +190,10 @@ func split(array []byte, into [][]byte) int {
 	return 0
 }
 
-func appendStoredTime(dst []byte, t time.Time) []byte {
+// AppendTime writes a time as payloads and answers carry it: RFC 3339 in UTC with Z,
+// and of the fraction, in microseconds, only the digits that are needed. Equal
+// instants give equal texts.
+func AppendTime(dst []byte, t time.Time) []byte {
 	return time.UnixMicro(t.UnixMicro()).UTC().AppendFormat(dst, time.RFC3339Nano)
 }
 

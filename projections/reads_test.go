@@ -21,7 +21,7 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 	tenant := newID()
 	sub := s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
 	event := usage(tenant, "evt/1", "calls", 5, may.Add(time.Hour))
-	event.PayloadHash = append([]byte{1}, make([]byte, 32)...)
+	event.Canonical = 1
 	at := s.append(event, usage(tenant, "evt", "calls", 7, may))[0]
 	s.append(conflict(tenant, "evt/1", at, "other"), conflict(tenant, "evt", at, "that of another event"))
 

@@ -91,7 +91,7 @@ type app struct {
 }
 
 func main() {
-	uuid.EnableRandPool() // ids, not secrets: a system call for each was a twentieth of ingest
+	uuid.EnableRandPool() // ids, not secrets: without it each is a system call
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal the default is back: a second one ends at once.
 	context.AfterFunc(ctx, stop)

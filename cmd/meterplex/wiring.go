@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -53,8 +52,6 @@ type node struct {
 	folds      map[string]projections.UsageFold
 	newestFold string
 }
-
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // runService runs an instance with all that it needs until ctx ends.
 func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err error) {

@@ -107,11 +107,7 @@ func encodeRow(dst []byte, r *row) []byte {
 	dst = copyInt16(dst, int16(r.topic))
 	dst = copyInt16(dst, int16(r.Subject))
 	dst = copyString(dst, r.DedupeKey)
-	if events.ImpliedHash(r.Pending) {
-		dst = copyNull(dst)
-	} else {
-		dst = copyOptional(dst, r.PayloadHash)
-	}
+	dst = copyOptional(dst, events.KeptHash(r.Pending))
 	dst = copyBody(dst, r.Pending)
 	if r.Replay == "" {
 		return copyNull(dst)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
@@ -20,18 +21,27 @@ type group struct {
 	log        *Log
 	subs       []*submission
 	members    []member
-	pending    []events.Pending // of the members, in the same order
+	pending    []*events.Pending // of the members, in the same order
 	partitions []int16
-	mustProbe  bool             // in-batch conflicts and probes cannot be settled without a look
-	inbox      []events.Pending // keys that are looked up beside those of the members
-	heirs      map[int]int      // who is first of a key where the first member was refused; -1: nobody yet
+	mustProbe  bool              // in-batch conflicts and probes cannot be settled without a look
+	inbox      []*events.Pending // keys that are looked up beside those of the members
+	firsts     map[logKey]int    // index of the first member with a key
+	heirs      map[int]int       // who is first of a key where the first member was refused; -1: nobody yet
 	rows       []row
 	sent       bool // to be committed, with an outcome that may not be known
 }
 
 func newGroup(l *Log, subs []*submission) *group {
-	g := &group{log: l, subs: subs}
-	firsts := map[logKey]int{}
+	g := &group{log: l, firsts: map[logKey]int{}}
+	g.take(subs)
+	return g
+}
+
+// take makes it the group of some submissions, in the memory of the one before.
+func (g *group) take(subs []*submission) {
+	g.forget()
+	n := rowsOf(subs)
+	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)
 	for _, s := range subs {
 		for i := range s.batch {
 			sub := &s.batch[i]
@@ -41,20 +51,29 @@ func newGroup(l *Log, subs []*submission) *group {
 			}
 			if sub.Inbox != "" {
 				g.mustProbe = true
-				g.inbox = append(g.inbox, events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
+				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
-			if first, ok := firsts[keyOf(&sub.Pending)]; ok {
+			key := keyOf(&sub.Pending)
+			if first, ok := g.firsts[key]; ok {
 				m.first = first
-				g.mustProbe = g.mustProbe || !sameHash(g.members[first].submitted.PayloadHash, sub.PayloadHash)
+				g.mustProbe = g.mustProbe || !sameHash(g.members[first].submitted.Hash(), sub.Hash())
 			} else if !sub.ProbeOnly {
-				firsts[keyOf(&sub.Pending)] = m.first
+				g.firsts[key] = m.first
 			}
 			g.members = append(g.members, m)
-			g.pending = append(g.pending, sub.Pending)
+			g.pending = append(g.pending, &sub.Pending)
 		}
 	}
 	g.partitions = partitionsOf(g.pending)
-	return g
+}
+
+// forget lets go of what the group holds, but for the memory of its lists.
+func (g *group) forget() {
+	clear(g.firsts)
+	clear(g.members)
+	clear(g.pending)
+	clear(g.rows)
+	*g = group{log: g.log, members: g.members[:0], pending: g.pending[:0], rows: g.rows[:0], firsts: g.firsts}
 }
 
 func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
@@ -69,7 +88,7 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 			return err
 		}
 	}
-	now := g.log.now()
+	places := &placer{heads: hs, now: g.log.now()}
 	g.rows, g.heirs = g.rows[:0], nil
 	var conflicts []conflict
 	for i := range g.members {
@@ -86,7 +105,7 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 		case first != i:
 			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)
 		case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
-			r := hs.place(m.submitted.Refusal, origin[i], now)
+			r := places.place(m.submitted.Refusal, origin[i])
 			g.rows = append(g.rows, r)
 			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
 			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
@@ -95,12 +114,12 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 			*m.placement = commands.Placement{Status: commands.Absent}
 			g.pass(i)
 		default:
-			r := hs.place(&m.submitted.Pending, origin[i], now)
+			r := places.place(&m.submitted.Pending, origin[i])
 			g.rows = append(g.rows, r)
 			*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
 		}
 	}
-	return g.appendConflicts(ctx, conn, hs, conflicts)
+	return g.appendConflicts(ctx, conn, places, conflicts)
 }
 
 // refusedBefore answers an event whose refusal the log has: of an earlier delivery,
@@ -152,7 +171,7 @@ func (g *group) firstOf(i int) int {
 // inGroup is what a later member with the same key finds.
 func (g *group) inGroup(first int) found {
 	m := &g.members[first]
-	return found{m.placement.Position, m.submitted.EventID, m.submitted.PayloadHash}
+	return found{m.placement.Position, m.submitted.EventID, m.submitted.Hash()}
 }
 
 type conflict struct {
@@ -162,7 +181,7 @@ type conflict struct {
 }
 
 func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict {
-	if sameHash(f.hash, m.submitted.PayloadHash) {
+	if sameHash(f.hash, m.submitted.Hash()) {
 		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.position}
 		return conflicts
 	}
@@ -171,25 +190,25 @@ func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
-func (g *group) appendConflicts(ctx context.Context, conn session, hs heads, conflicts []conflict) error {
+func (g *group) appendConflicts(ctx context.Context, conn session, places *placer, conflicts []conflict) error {
 	if len(conflicts) == 0 {
 		return nil
 	}
-	pending := make([]events.Pending, len(conflicts))
+	pending := make([]*events.Pending, len(conflicts))
 	for i := range conflicts {
-		pending[i] = conflicts[i].pending
+		pending[i] = &conflicts[i].pending
 	}
 	known, err := probe(ctx, conn, pending)
 	if err != nil {
 		return err
 	}
 	for i := range conflicts {
-		key := keyOf(&pending[i])
+		key := keyOf(pending[i])
 		if _, ok := known[key]; ok {
 			continue
 		}
 		pending[i].EventID = g.log.cfg.NewID()
-		r := hs.place(&pending[i], conflicts[i].origin, g.log.now())
+		r := places.place(pending[i], conflicts[i].origin)
 		g.rows = append(g.rows, r)
 		known[key] = found{position: r.position}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
@@ -92,18 +93,29 @@ func lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error
 	return scanHeads(rows)
 }
 
+// placer gives events their places behind the heads. A tenant's events stand together:
+// its partition is worked out once for all of them.
+type placer struct {
+	heads  heads
+	now    time.Time
+	tenant uuid.UUID
+	head   *head // of the tenant; nil at first
+}
+
 // place gives a pending event the next position of its partition.
-func (hs heads) place(p *events.Pending, origin int32, now time.Time) row {
-	h := hs[events.PartitionOf(p.TenantID)]
-	topic := p.Subject.Topic()
+func (pl *placer) place(p *events.Pending, origin int32) row {
+	if pl.head == nil || pl.tenant != p.TenantID {
+		pl.tenant, pl.head = p.TenantID, pl.heads[events.PartitionOf(p.TenantID)]
+	}
+	h, topic := pl.head, p.Subject.Topic()
 	h.position++
 	r := row{
 		Pending: p, position: events.Position{Partition: h.partition, Number: h.position},
 		previous: h.topics[topic-1], epoch: h.epoch, origin: origin, topic: topic,
 	}
 	h.topics[topic-1] = h.position
-	if now.After(h.recorded) {
-		h.recorded = now
+	if pl.now.After(h.recorded) {
+		h.recorded = pl.now
 	}
 	r.recorded = h.recorded
 	h.counts.Accepted += p.Counts.Accepted
@@ -153,7 +165,7 @@ func arrayText(v []int64) string {
 }
 
 // partitionsOf lists the partitions that the tenants of pending events live in, ascending.
-func partitionsOf(pending []events.Pending) []int16 {
+func partitionsOf(pending []*events.Pending) []int16 {
 	var ps []int16
 	for i := range pending {
 		if i > 0 && pending[i].TenantID == pending[i-1].TenantID {

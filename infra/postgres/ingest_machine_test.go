@@ -65,16 +65,16 @@ func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementS
 		key := keyOf(p)
 		was, known := m.stored[key]
 		switch {
-		case known && was.hash == hex.EncodeToString(p.PayloadHash):
+		case known && was.hash == hex.EncodeToString(p.Hash()):
 			want = append(want, commands.Duplicate)
 		case known:
 			want = append(want, commands.Conflict)
-			m.conflicts[key.tenant.String()+p.DedupeKey+hex.EncodeToString(p.PayloadHash)] = true
+			m.conflicts[key.tenant.String()+p.DedupeKey+hex.EncodeToString(p.Hash())] = true
 		case batch[i].ProbeOnly:
 			want = append(want, commands.Absent)
 		default:
 			want = append(want, commands.Appended)
-			m.stored[key] = stored{hash: hex.EncodeToString(p.PayloadHash)}
+			m.stored[key] = stored{hash: hex.EncodeToString(p.Hash())}
 		}
 	}
 	return want

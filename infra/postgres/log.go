@@ -148,27 +148,36 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	origin, err := l.originsOf(ctx, pending)
+	list := pointers(pending)
+	origin, err := l.originsOf(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	hs, err := lockForAppend(ctx, tx, partitionsOf(pending))
+	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
 	if err != nil {
 		return nil, err
 	}
 	before := hs.clone()
-	positions, err := l.tryAppend(ctx, tx, hs, pending, origin, nil)
+	positions, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
 	if sqlState(err) != uniqueViolation {
 		return positions, err
 	}
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
 		return nil, fmt.Errorf("planning anew: %w", err)
 	}
-	known, err := probe(ctx, tx, pending)
+	known, err := probe(ctx, tx, list)
 	if err != nil {
 		return nil, err
 	}
-	return l.tryAppend(ctx, tx, before, pending, origin, known)
+	return l.tryAppend(ctx, tx, before, list, origin, known)
+}
+
+func pointers[T any](list []T) []*T {
+	to := make([]*T, len(list))
+	for i := range list {
+		to[i] = &list[i]
+	}
+	return to
 }
 
 // The savepoint of an append comes after the heads' locks, which it must not give back.
@@ -199,19 +208,19 @@ func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, e
 }
 
 // tryAppend writes what is not known yet under the savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
+func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
 	rows := make([]row, 0, len(pending))
-	now := l.now()
+	places := placer{heads: hs, now: l.now()}
 	for i := range pending {
-		key := keyOf(&pending[i])
+		key := keyOf(pending[i])
 		if f, ok := known[key]; ok {
 			positions[i] = f.position
 		} else if at, ok := seen[key]; ok {
 			positions[i] = at
 		} else {
-			r := hs.place(&pending[i], origin[i], now)
+			r := places.place(pending[i], origin[i])
 			positions[i], seen[key] = r.position, r.position
 			rows = append(rows, r)
 		}
@@ -232,7 +241,7 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []even
 }
 
 // originsOf gives the origin of each event; distinct ones are few.
-func (l *Log) originsOf(ctx context.Context, pending []events.Pending) ([]int32, error) {
+func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
 	ids := make([]int32, len(pending))
 	for i := range pending {
 		if i > 0 && pending[i].Actor == pending[i-1].Actor {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
@@ -46,10 +46,9 @@ func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
 // usage makes a submission; other amounts make other payloads.
 func usage(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
 	payload := fmt.Sprintf(`{"amount":%d,"eventId":%q,"feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`, amount, eventID)
-	hash := sha256.Sum256([]byte(payload))
 	return commands.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
-		PayloadHash: append([]byte{1}, hash[:]...), Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Canonical: domain.CanonicalVersion, Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Payload: []byte(payload), Counts: events.Counts{Accepted: 1},
 	}}
 }

@@ -33,7 +33,7 @@ const probeSQL = `SELECT k.tenant_id, k.dedupe_key, l.partition, l.position, l.e
 
 // probe looks the keys of pending events up in one set. Under the heads' locks
 // its answer stays true until the transaction ends.
-func probe(ctx context.Context, q Queryer, pending []events.Pending) (map[logKey]found, error) {
+func probe(ctx context.Context, q Queryer, pending []*events.Pending) (map[logKey]found, error) {
 	partitions := make([]int16, len(pending))
 	tenants := make([]uuid.UUID, len(pending))
 	keys := make([]string, len(pending))

@@ -72,7 +72,7 @@ func (g *group) leave(hs heads) (left []*submission) {
 			kept = append(kept, s)
 		}
 	}
-	*g = *newGroup(g.log, kept)
+	g.take(kept)
 	return left
 }
 

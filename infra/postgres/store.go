@@ -53,7 +53,7 @@ func (l *Log) changed(tx *changeTx, err error) error {
 		l.histories.forget()
 		l.keys.forget()
 		if len(tx.appended) > 0 {
-			l.cfg.OnAppend(partitionsOf(tx.appended))
+			l.cfg.OnAppend(partitionsOf(pointers(tx.appended)))
 		}
 		return nil
 	}
@@ -94,7 +94,7 @@ func (l *Log) resolveChange(tx *changeTx) error {
 		if _, err := lockHeads(ctx, t, []int16{tx.partition}); err != nil {
 			return err
 		}
-		known, err := probe(ctx, t, tx.appended[:1])
+		known, err := probe(ctx, t, pointers(tx.appended[:1]))
 		if err != nil {
 			return err
 		}

@@ -51,11 +51,12 @@ type writer struct {
 	stuck   []*submission       // belong to writers whose queues are full; see shared.go
 	offered time.Time           // when they were offered last
 	last    int                 // rows of the last group
+	group   *group              // the one under way
 	hot     map[int16]time.Time // until when a partition is probed first
 }
 
 func newWriter(l *Log, shared bool) *writer {
-	return &writer{log: l, shared: shared, queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
+	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
 }
 
 // Submit implements commands.UsageLog.
@@ -156,7 +157,9 @@ func rowsOf(group []*submission) (rows int) {
 // first. That look waits for the head's lock, which the unanswered transaction
 // holds until it is durable or gone.
 func (w *writer) commit(subs []*submission) {
-	g := newGroup(w.log, subs)
+	g := w.group
+	g.take(subs)
+	defer g.forget()
 	w.load.begin()
 	smooth := false
 	defer func() { w.load.end(len(g.members), smooth) }()
