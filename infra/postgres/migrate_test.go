@@ -82,12 +82,13 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 	}
 }
 
-// Every migration gives up soon, whether it says so itself or not.
+// Every migration gives up soon, whether it says so itself or not, and well before
+// the service refuses what waits behind it.
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	t.Parallel()
-	url, _, letGo := before(t, 12, "log_heads")
+	url, db, letGo := before(t, 12, "log_heads")
 	var told strings.Builder
-	next := later("ALTER TABLE log_heads ADD COLUMN next int;")
+	next := later(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
 	bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := migrate(bounded, url, next, slog.New(slog.NewTextHandler(&told, nil)), 1)
@@ -97,6 +98,21 @@ func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	letGo()
 	if n, err := migrate(t.Context(), url, next, slog.New(slog.NewTextHandler(&told, nil)), 1); n != 1 || err != nil {
 		t.Errorf("%d applied, %v", n, err)
+	}
+	var migrations, service int
+	if err := db.QueryRowContext(t.Context(), `SELECT ms FROM limits`).Scan(&migrations); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := Open(t.Context(), Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := pool.QueryRow(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'`).Scan(&service); err != nil {
+		t.Fatal(err)
+	}
+	if migrations == 0 || 3*migrations > service {
+		t.Errorf("a migration waits %d ms for each of its tables, and a request %d ms behind it", migrations, service)
 	}
 }
 

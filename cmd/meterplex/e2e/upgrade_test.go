@@ -67,6 +67,9 @@ func (u *upgrade) serving(all ...*instance) {
 	u.front.set(all...)
 }
 
+// longRead is enough for some tries of a migration behind it.
+const longRead = 3 * time.Second
+
 // migrates: nothing half is left by a death in a transaction, and what is left of an
 // index is made anew. The load goes on meanwhile.
 func (u *upgrade) migrates() {
@@ -79,15 +82,21 @@ func (u *upgrade) migrates() {
 		u.t.Errorf("killed in the middle, the migration left %q of %q", now, before)
 	}
 	u.pauses(0)
-	// One reads the log for long; an index waits for all who may not see it yet.
-	read, snapshot := u.holds(`LOCK TABLE event_log IN ACCESS SHARE MODE`), u.holds(`SELECT count(*) FROM tenants`)
+	// One reads the last of the tables for long, so that the others are locked while
+	// the migration waits for it; an index waits for all who may not see it yet.
+	read, snapshot := u.holds(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holds(`SELECT count(*) FROM tenants`)
 	j := u.migrate()
 	within(u.t, time.Minute, "the migration gives way to who waits behind it", func(ctx context.Context) (bool, string) {
 		var n int
 		err := u.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event_type = 'Lock'`).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err)
 	})
-	u.load.more(200)
+	lost := u.load.lost()
+	time.Sleep(longRead)
+	u.load.more(100)
+	if now := u.load.lost(); now > lost {
+		u.t.Errorf("%d requests were refused behind a migration that waits", now-lost)
+	}
 	read()
 	u.killedWhen(j, "the index is half made", `SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('next_by_time') AND NOT indisvalid`)
 	snapshot()
@@ -102,7 +111,7 @@ func (u *upgrade) mixes() {
 	u.t.Helper()
 	u.front.set(u.a)
 	u.b.stop()
-	u.pauses(3)
+	u.pauses(2)
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for n, i := range []*instance{u.c, u.d} {
