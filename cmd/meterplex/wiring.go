@@ -223,6 +223,7 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	// By a pool that never waits for what a frozen session has locked.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
+	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
 		g.Go(func() error { return n.replayer().Run(ctx) })

@@ -8,7 +8,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"time"
 
@@ -16,10 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
-
-	"github.com/meterplex/meterplex/migrations"
 )
 
 // WorkerRole is the role that the service appends, relays and folds under. It
@@ -69,60 +64,6 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// A migration that does not get a lock soon gives up, since all who come after it
-// wait behind it. It is tried again for some minutes, with pauses for those.
-const (
-	migrationTries = 60
-	migrationPause = time.Second
-)
-
-// Migrate brings the schema up to date as the owner and tells how many
-// migrations it applied. Instances that start together wait for each other.
-func Migrate(ctx context.Context, url string) (int, error) {
-	return MigrateAloud(ctx, url, slog.Default())
-}
-
-// MigrateAloud is Migrate with a logger that is told what it waits for.
-func MigrateAloud(ctx context.Context, url string, logger *slog.Logger) (int, error) {
-	return migrate(ctx, url, logger, migrationTries)
-}
-
-func migrate(ctx context.Context, url string, logger *slog.Logger, tries int) (int, error) {
-	cc, err := pgx.ParseConfig(url)
-	if err != nil {
-		return 0, fmt.Errorf("the database URL cannot be read: %w", err)
-	}
-	db := stdlib.OpenDB(*cc)
-	defer db.Close()
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
-	if err != nil {
-		return 0, fmt.Errorf("preparing the migration lock: %w", err)
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS, goose.WithSessionLocker(locker))
-	if err != nil {
-		return 0, fmt.Errorf("reading the migrations: %w", err)
-	}
-	for applied := 0; ; tries-- {
-		results, err := provider.Up(ctx)
-		applied += len(results)
-		if part := (*goose.PartialError)(nil); errors.As(err, &part) {
-			applied += len(part.Applied)
-		}
-		if err == nil {
-			return applied, nil
-		}
-		if sqlState(err) != lockNotHad || tries <= 1 {
-			return applied, fmt.Errorf("migrating the database: %w", err)
-		}
-		logger.Warn("a migration waits for somebody who uses its tables; it will try again", "tries", tries-1, "err", err)
-		select {
-		case <-ctx.Done():
-			return applied, fmt.Errorf("migrating the database: %w", ctx.Err())
-		case <-time.After(migrationPause):
-		}
-	}
-}
-
 // OwnerDB opens the database as its owner, for what creates tables of its own.
 func OwnerDB(url string) (*sql.DB, error) {
 	cc, err := pgx.ParseConfig(url)
@@ -145,6 +86,7 @@ const (
 	uniqueViolation = "23505"
 	notAllowed      = "42501"
 	lockNotHad      = "55P03"
+	deadlock        = "40P01"
 	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there
 	commitTimeout   = 10 * time.Second
 )

@@ -3,9 +3,13 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,9 +77,184 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 		t.Errorf("a read waited %v behind the migration, which gives up after 2 s", longest)
 	}
 	letGo()
-	if err := <-done; err != nil || applied != 1 {
+	if err := <-done; err != nil || applied == 0 {
 		t.Fatalf("%d migrations were applied: %v", applied, err)
 	}
+}
+
+// Every migration gives up soon, whether it says so itself or not, and well before
+// the service refuses what waits behind it.
+func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
+	t.Parallel()
+	url, db, letGo := before(t, 12, "log_heads")
+	var told strings.Builder
+	next := later(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
+	bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := migrate(bounded, url, next, slog.New(slog.NewTextHandler(&told, nil)), 1)
+	if sqlState(err) != lockNotHad {
+		t.Errorf("behind a lock that it does not get: %v", err)
+	}
+	letGo()
+	if n, err := migrate(t.Context(), url, next, slog.New(slog.NewTextHandler(&told, nil)), 1); n != 1 || err != nil {
+		t.Errorf("%d applied, %v", n, err)
+	}
+	var migrations, service int
+	if err := db.QueryRowContext(t.Context(), `SELECT ms FROM limits`).Scan(&migrations); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := Open(t.Context(), Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := pool.QueryRow(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'`).Scan(&service); err != nil {
+		t.Fatal(err)
+	}
+	if migrations == 0 || 3*migrations > service {
+		t.Errorf("a migration waits %d ms for each of its tables, and a request %d ms behind it", migrations, service)
+	}
+}
+
+// later is a release with one migration more.
+func later(sql string) fs.FS {
+	files := fstest.MapFS{"9001_next.sql": {Data: []byte("-- +goose Up\n" + sql)}}
+	names, _ := fs.Glob(migrations.FS, "*.sql")
+	for _, name := range names {
+		raw, _ := migrations.FS.ReadFile(name)
+		files[name] = &fstest.MapFile{Data: raw}
+	}
+	return files
+}
+
+// A migration and a transaction of the service wait for each other: whichever of them
+// the server ends, the migration is there afterwards.
+func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
+	t.Parallel()
+	url, db, letGo := before(t, 12, "log_heads")
+	letGo()
+	service, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Rollback()
+	lock := func(table string) error {
+		_, err := service.ExecContext(t.Context(), `LOCK TABLE `+table+` IN ROW EXCLUSIVE MODE`)
+		return err
+	}
+	// The server ends whom it sees first to have waited for this long: the migration.
+	if err := lock("log_heads"); err != nil {
+		t.Fatal(err)
+	}
+	var told strings.Builder
+	done := make(chan error, 1)
+	go func() {
+		_, err := migrate(t.Context(), url, later(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
+			slog.New(slog.NewTextHandler(&told, nil)), 30)
+		done <- err
+	}()
+	for waits, end := 0, time.Now().Add(30*time.Second); waits == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+ AND application_name = 'meterplex migrate' AND wait_event_type = 'Lock'`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(lock("event_log"), service.Commit()); err != nil {
+		t.Errorf("the service's transaction: %v", err)
+	}
+	if err := <-done; err != nil || !strings.Contains(told.String(), deadlock) {
+		t.Errorf("the migration: %v, told %q", err, told.String())
+	}
+}
+
+// Who does not know a migration that is required is told so, at its start and while it
+// runs; who does not know one that only adds is let on.
+func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
+	t.Parallel()
+	_, pool, url := openLog(t)
+	var told strings.Builder
+	logger := slog.New(slog.NewTextHandler(&told, nil))
+	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := MigrateAloud(t.Context(), url, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
+		t.Errorf("a migration that only adds: %d applied, %v, told %q", n, err, told.String())
+	}
+	ended := make(chan error, 1)
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { ended <- WatchRequired(watching, pool, 5*time.Millisecond) }()
+	select {
+	case err := <-ended:
+		t.Errorf("it ended beside what only adds: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	owner, err := OwnerDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	if _, err := owner.Exec(`INSERT INTO required_migrations VALUES (9001, 'they drop what is next')`); err != nil {
+		t.Fatal(err)
+	}
+	_, start := MigrateAloud(t.Context(), url, logger)
+	for _, err := range []error{<-ended, start} {
+		var beyond *Beyond
+		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds < 12 || beyond.Because != "they drop what is next" {
+			t.Errorf("where it is required: %v", err)
+		}
+	}
+	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
+		t.Errorf("who knows it: %d applied, %v", n, err)
+	}
+}
+
+// From here on each migration says who may run beside it, to the database or to who
+// reads it, and makes no index in a way that stops who writes.
+func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
+	names, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil || len(names) < 12 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names[12:] {
+		raw, err := migrations.FS.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fault := unsaid(string(raw)); fault != "" {
+			t.Errorf("%s %s", name, fault)
+		}
+	}
+	for sql, fault := range map[string]string{
+		"ALTER TABLE a ADD COLUMN b int;": "says neither",
+		"-- Older instances go on beside it: they name their columns.\nALTER TABLE a ADD COLUMN b int;":             "",
+		"ALTER TABLE a DROP COLUMN b;\nINSERT INTO required_migrations VALUES (13, 'they read b');":                 "",
+		"-- Older instances go on beside it: no column.\nCREATE UNIQUE INDEX a ON b (c);":                           "makes an index",
+		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
+	} {
+		if got := unsaid(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
+			t.Errorf("%s\nis told to be %q", sql, got)
+		}
+	}
+}
+
+// unsaid is what is wrong with a migration, "" for nothing.
+func unsaid(sql string) string {
+	made := regexp.MustCompile(`CREATE (?:UNIQUE )?INDEX (CONCURRENTLY )?(?:IF NOT EXISTS )?(\w+) ON (\w+)`)
+	for _, m := range made.FindAllStringSubmatch(sql, -1) {
+		switch {
+		case strings.Contains(sql, "CREATE TABLE "+m[3]+" "):
+		case m[1] == "":
+			return "makes an index that stops who writes: CONCURRENTLY, with NO TRANSACTION"
+		case !strings.Contains(sql, "DROP INDEX CONCURRENTLY IF EXISTS "+m[2]):
+			return "does not drop first what an end in the middle leaves of its index"
+		}
+	}
+	if strings.Contains(sql, "INSERT INTO required_migrations") || strings.Contains(sql, "\n-- Older instances go on beside it: ") ||
+		strings.HasPrefix(sql, "-- Older instances go on beside it: ") {
+		return ""
+	}
+	return "says neither by a row in required_migrations that it is required, nor why older instances go on beside it"
 }
 
 // A lock that is never had ends a migration's tries.
@@ -83,7 +262,7 @@ func TestMigrationThatNeverGetsItsLockIsToldSo(t *testing.T) {
 	t.Parallel()
 	url, _, _ := before(t, 10, "withheld_records")
 	var told strings.Builder
-	n, err := migrate(t.Context(), url, slog.New(slog.NewTextHandler(&told, nil)), 2)
+	n, err := migrate(t.Context(), url, migrations.FS, slog.New(slog.NewTextHandler(&told, nil)), 2)
 	if sqlState(err) != lockNotHad || n != 0 || strings.Count(told.String(), "level=WARN") != 1 {
 		t.Errorf("%d applied, %v, told %q", n, err, told.String())
 	}

@@ -15,16 +15,21 @@ import (
 // clock that can be wrong and with a way to the broker that a proxy can stand in.
 // It does nothing of that until the environment says so.
 var faulty = sync.OnceValues(func() (string, error) {
+	edits := append(places(), wrongClock()...)
+	return edited("faulty", append(edits, proxiedBroker()...))
+})
+
+// edited builds the service with edits, under a name of its own.
+func edited(name string, edits []overlay.Edit) (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(binaryDir(), "faulty")
+	dir := filepath.Join(binaryDir(), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("build the service with faults: %w", err)
+		return "", fmt.Errorf("build the service, %s: %w", name, err)
 	}
-	edits := append(places(), wrongClock()...)
-	description, err := overlay.Write(dir, root, append(edits, proxiedBroker()...))
+	description, err := overlay.Write(dir, root, edits)
 	if err != nil {
 		return "", err
 	}
@@ -32,10 +37,10 @@ var faulty = sync.OnceValues(func() (string, error) {
 	build := exec.Command("go", "build", "-overlay", description, "-o", path, "./cmd/meterplex")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the service with faults: %w\n%s", err, out)
+		return "", fmt.Errorf("build the service, %s: %w\n%s", name, err, out)
 	}
 	return path, nil
-})
+}
 
 // faultFile is a package of its own, which all others may import.
 const faultFile = `// Package fault is in no build but that of the tests.

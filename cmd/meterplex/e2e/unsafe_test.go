@@ -39,6 +39,9 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 		if err == nil {
 			t.Fatalf("with METERPLEX_ALLOW_UNSAFE=%q it started", allowed)
 		}
+		if !strings.Contains(err.Error(), "exit status 2") {
+			t.Errorf("it ended otherwise than docs/unsafe-settings.md says: %v", err)
+		}
 		for word, said := range map[string]string{
 			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",
 			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete what is recorded",

@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// nextRelease is the service as it stands with what a release that only adds brings:
+// columns on the log, its heads and the figures, an index, a version of a fold.
+var nextRelease = sync.OnceValues(func() (string, error) {
+	const v2 = `"usage_aggregates/v2"`
+	return edited("next", []overlay.Edit{
+		{File: "migrations/9001_next_columns.sql", New: nextColumns},
+		{File: "migrations/9002_next_index.sql", New: nextIndex},
+		{File: "projections/usage_aggregates.go", Old: "UsageFold{UsageAggregatesV1: FoldUsage}", New: "UsageFold{UsageAggregatesV1: FoldUsage, " + v2 + ": FoldUsage}"},
+		{File: "cmd/meterplex/wiring.go", Old: "newestFold: projections.UsageAggregatesV1", New: "newestFold: " + v2},
+	})
+})
+
+// Each waits in its middle for as long as the database says.
+const (
+	nextPause   = `SELECT pg_sleep(coalesce(nullif(current_setting('next.pause', true), ''), '0')::float8);`
+	nextColumns = `-- +goose Up
+-- Older instances go on beside it: they name their columns.
+CREATE TABLE next_notes (note text);
+` + nextPause + `
+ALTER TABLE event_log ADD COLUMN next_note text DEFAULT 'none';
+ALTER TABLE log_heads ADD COLUMN next_count bigint NOT NULL DEFAULT 0;
+ALTER TABLE usage_aggregates ADD COLUMN next_seen bigint NOT NULL DEFAULT 0;
+`
+	nextIndex = `-- +goose NO TRANSACTION
+-- +goose Up
+-- Older instances go on beside it: it makes an index and nothing else.
+SET lock_timeout = 0;
+DROP INDEX CONCURRENTLY IF EXISTS next_by_time;
+CREATE INDEX CONCURRENTLY next_by_time ON usage_aggregates (tenant_id, last_event_at);
+` + nextPause + `
+RESET lock_timeout;
+`
+)
+
+// migrations is the state of the next release's, as the database tells it.
+func (w *world) migrations() (state string) {
+	w.t.Helper()
+	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
+ CASE WHEN to_regclass('next_notes') IS NULL THEN 'no' ELSE 'yes' END,
+ coalesce((SELECT CASE WHEN indisvalid THEN 'yes' ELSE 'half' END FROM pg_index WHERE indexrelid = to_regclass('next_by_time')), 'no'))`).Scan(&state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return state
+}
+
+// pauses sets how long the next release's migrations wait in their middle.
+func (w *world) pauses(seconds int) {
+	w.t.Helper()
+	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// job is meterplex migrate of the next release, as a deployment runs it beforehand.
+type job struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	said  bytes.Buffer
+	ended chan struct{}
+}
+
+func (w *world) migrate() *job {
+	w.t.Helper()
+	path, err := nextRelease()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	j := &job{t: w.t, cmd: exec.Command(path, "migrate"), ended: make(chan struct{})}
+	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe}
+	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.said, &j.said, childAttributes()
+	if err := j.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		defer close(j.ended)
+		_ = j.cmd.Wait()
+	}()
+	w.t.Cleanup(j.kill)
+	return j
+}
+
+// kill ends it as a crash does.
+func (j *job) kill() {
+	_ = j.cmd.Process.Signal(syscall.SIGKILL)
+	<-j.ended
+}
+
+// killedWhen waits for a moment in the migration and kills the job then; the server
+// ends what it had under way within moments, whatever that waits for.
+func (w *world) killedWhen(j *job, moment, sql string) {
+	w.t.Helper()
+	within(w.t, time.Minute, moment, func(ctx context.Context) (bool, string) {
+		var n int
+		err := w.sql.QueryRow(ctx, sql).Scan(&n)
+		return n > 0, fmt.Sprint(n, " ", err)
+	})
+	select {
+	case <-j.ended:
+		w.t.Fatalf("the migration ended before it was killed:\n%s", j.said.String())
+	default:
+	}
+	j.kill()
+	within(w.t, 15*time.Second, "the killed migration is off the server", func(ctx context.Context) (bool, string) {
+		var n int
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'`).Scan(&n)
+		return n == 0, fmt.Sprint(n, " ", err)
+	})
+}
+
+// holds keeps what a statement gave it as a long transaction does, until it is let go.
+func (w *world) holds(statement string) (letGo func()) {
+	w.t.Helper()
+	tx, err := w.sql.BeginTx(w.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err == nil {
+		_, err = tx.Exec(w.t.Context(), statement)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var once sync.Once
+	letGo = func() { once.Do(func() { _ = tx.Rollback(context.Background()) }) }
+	w.t.Cleanup(letGo)
+	return letGo
+}
+
+// front is a balancer: it sends each client to one of those that serve.
+type front struct {
+	mu      sync.Mutex
+	serving []*instance
+}
+
+func (f *front) to(client int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.serving[client%len(f.serving)].url()
+}
+
+func (f *front) set(serving ...*instance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.serving = serving
+}
+
+// done is what an instance has done since it started: taken events, published some of
+// them, decided on some, added some up.
+func (w *world) done(i *instance) (done [4]float64) {
+	w.t.Helper()
+	for n, series := range []string{
+		`meterplex_events_ingested_total{verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
+		`meterplex_events_consumed_total{consumer="meterplex-usage-validator",result="ok",topic="usage.raw"}`,
+		`meterplex_events_consumed_total{consumer="meterplex-usage-aggregator",result="ok",topic="usage.validated"}`,
+	} {
+		done[n] = w.metric(i, series)
+	}
+	return done
+}
+
+// share waits until each of them, and nobody else, has done its part from now on.
+func (w *world) share(all ...*instance) {
+	w.t.Helper()
+	var before [][4]float64
+	for _, i := range all {
+		before = append(before, w.done(i))
+	}
+	within(w.t, time.Minute, "each instance takes, relays and consumes", func(context.Context) (bool, string) {
+		whole, state := true, ""
+		for n, i := range all {
+			now := w.done(i)
+			for part := range now {
+				now[part] -= before[n][part]
+				whole = whole && now[part] > 0
+			}
+			state += fmt.Sprintf("%s: %v ", i.name, now)
+		}
+		return whole, state
+	})
+	for _, i := range all {
+		if n := w.count(`SELECT count(*) FROM relay_cursors WHERE owner LIKE '%-' || $1 || '-%' AND lease_until > now()`, fmt.Sprint(i.pid())); n == 0 {
+			w.t.Errorf("%s holds no lease", i.name)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/meterplex/meterplex/migrations"
+)
+
+// A migration that does not get a lock soon gives up, since all who come after it
+// wait behind it, and the service refuses what waited for 2 s. It is tried again for
+// some minutes, with pauses for those. So is one that the server ended in a deadlock
+// with them.
+const (
+	migrationTries = 120
+	migrationPause = time.Second
+	migrationLock  = "500ms"
+	// migrationTurn is how often an instance looks whether another has migrated.
+	migrationTurn = 250 * time.Millisecond
+)
+
+// Migrate brings the schema up to date as the owner and tells how many
+// migrations it applied. Instances that start together wait for each other.
+func Migrate(ctx context.Context, url string) (int, error) {
+	return MigrateAloud(ctx, url, slog.Default())
+}
+
+// MigrateAloud is Migrate with a logger that is told what it waits for.
+func MigrateAloud(ctx context.Context, url string, logger *slog.Logger) (int, error) {
+	return migrate(ctx, url, migrations.FS, logger, migrationTries)
+}
+
+func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, tries int) (int, error) {
+	db, err := migrationDB(url)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(turn{logger}))
+	if err != nil {
+		return 0, fmt.Errorf("reading the migrations: %w", err)
+	}
+	for applied := 0; ; tries-- {
+		results, err := provider.Up(ctx)
+		applied += len(results)
+		if part := (*goose.PartialError)(nil); errors.As(err, &part) {
+			applied += len(part.Applied)
+		}
+		if err == nil {
+			return applied, runsOn(ctx, db, provider, logger)
+		}
+		if !slices.Contains([]string{lockNotHad, deadlock}, sqlState(err)) || tries <= 1 {
+			return applied, fmt.Errorf("migrating the database: %w", err)
+		}
+		logger.Warn("a migration waits for somebody who uses its tables; it will try again", "tries", tries-1, "err", err)
+		select {
+		case <-ctx.Done():
+			return applied, fmt.Errorf("migrating the database: %w", ctx.Err())
+		case <-time.After(migrationPause):
+		}
+	}
+}
+
+// migrationDB opens the database as its owner, in sessions that keep nobody waiting
+// for long: not behind a lock that they wait for, and not when their process stands
+// still or is gone. What the URL says itself holds.
+func migrationDB(url string) (*sql.DB, error) {
+	cc, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("the database URL cannot be read: %w", err)
+	}
+	for name, value := range map[string]string{
+		"application_name": "meterplex migrate", "lock_timeout": migrationLock, "idle_in_transaction_session_timeout": "10s",
+	} {
+		if _, given := cc.RuntimeParams[name]; !given {
+			cc.RuntimeParams[name] = value
+		}
+	}
+	// A server whose client is gone otherwise ends its statement first: an index that
+	// takes an hour, with the lock that the next start waits for. Not every system
+	// that PostgreSQL runs on can tell.
+	return stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET client_connection_check_interval = '1s'`)
+		if sqlState(err) != "" {
+			return nil
+		}
+		return err
+	})), nil
+}
+
+// turn lets one instance migrate at a time, by goose's own lock: older releases take
+// the same. Who waits says so, and waits for as long as its context does.
+type turn struct{ logger *slog.Logger }
+
+func (t turn) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	for waits := false; ; waits = true {
+		var had bool
+		if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock($1)`, lock.DefaultLockID).Scan(&had); err != nil {
+			return fmt.Errorf("asking for the turn to migrate: %w", err)
+		}
+		if had {
+			return nil
+		}
+		if !waits {
+			t.logger.Info("another instance migrates the database; this one waits for it")
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another instance still migrates the database: %w", ctx.Err())
+		case <-time.After(migrationTurn):
+		}
+	}
+}
+
+func (turn) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, lock.DefaultLockID)
+	return err
+}
+
+// Beyond is the error of a binary that is older than the database can bear.
+type Beyond struct {
+	Holds   int64  // the newest migration that the binary knows
+	Needs   int64  // the one that it would have to know
+	Because string // what the older binary would do wrong
+}
+
+func (b *Beyond) Error() string {
+	return fmt.Sprintf("this release is too old for the database: it knows migrations up to %d, and migration %d is not for those that do not know it (%s). "+
+		"Start the release that migrated the database, or a later one; what to restore where that cannot be: docs/upgrades.md", b.Holds, b.Needs, b.Because)
+}
+
+// requiredSQL asks for the newest migration that a binary has to know.
+const requiredSQL = `SELECT migration, because FROM required_migrations WHERE migration > $1 ORDER BY migration DESC LIMIT 1`
+
+// DefaultRequiredEvery is how often WatchRequired looks.
+const DefaultRequiredEvery = 5 * time.Second
+
+// WatchRequired ends with a *Beyond when a later release takes the database beyond
+// this binary while it runs: to go on would be wrong. Else it ends with ctx. Where the
+// database does not answer it looks again.
+func WatchRequired(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error {
+	names, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		return fmt.Errorf("reading the migrations: %w", err)
+	}
+	beyond := &Beyond{}
+	if beyond.Holds, err = goose.NumericComponent(slices.Max(names)); err != nil {
+		return fmt.Errorf("reading the migrations: %w", err)
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := pool.QueryRow(ctx, requiredSQL, beyond.Holds).Scan(&beyond.Needs, &beyond.Because); err == nil {
+			return beyond
+		}
+	}
+}
+
+// runsOn tells whether the binary may work on a database that another one may have
+// migrated further.
+func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, logger *slog.Logger) error {
+	sources := provider.ListSources()
+	beyond := &Beyond{Holds: sources[len(sources)-1].Version}
+	now, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("asking which migrations the database has: %w", err)
+	}
+	if now <= beyond.Holds {
+		return nil
+	}
+	switch err := db.QueryRowContext(ctx, requiredSQL, beyond.Holds).Scan(&beyond.Needs, &beyond.Because); {
+	case err == nil:
+		return beyond
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("asking who may work on the database: %w", err)
+	}
+	logger.Warn("the database was migrated by a later release, beside which this one may work: docs/upgrades.md",
+		"database", now, "binary", beyond.Holds)
+	return nil
+}
