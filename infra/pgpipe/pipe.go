@@ -68,6 +68,20 @@ func (c *Config) offsetsTable(topic string) string {
 	return `"pipe_offsets_` + plain(c.TopicPrefix+topic) + `"`
 }
 
+// Tables names the tables of the registry's topics, as the catalogue does.
+func (c *Config) Tables() (names []string) {
+	for _, topic := range registered() {
+		for _, quoted := range []string{c.messagesTable(topic), c.offsetsTable(topic)} {
+			name := strings.Trim(quoted, `"`)
+			names = append(names, name[:min(len(name), maxName)])
+		}
+	}
+	return names
+}
+
+// maxName is where PostgreSQL cuts a name off.
+const maxName = 63
+
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
