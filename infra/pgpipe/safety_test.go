@@ -2,12 +2,29 @@ package pgpipe_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
+
+// PostgreSQL cuts long names off: topics with a long prefix have tables of their own
+// all the same.
+func TestEachTopicHasItsTables(t *testing.T) {
+	for _, length := range []int{0, 40, 100} {
+		owner, _ := database(t)
+		cfg := pgpipe.Config{DB: owner, TopicPrefix: strings.Repeat("p", length)}
+		if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if made := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(made) != 2*len(events.Topics()) {
+			t.Errorf("with a prefix of %d letters %d topics have %d tables", length, len(events.Topics()), made)
+		}
+	}
+}
 
 // What comes by the pipe alone (usage.commands) is gone after a crash where its table
 // is unlogged: each of the pipe's tables is looked at.
@@ -21,7 +38,7 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close()
-	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe."}
+	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe." + strings.Repeat("and.long", 8)}
 	words := func() (found []string) {
 		t.Helper()
 		dangers, err := postgres.FindDangers(t.Context(), url, cfg.Tables()...)
