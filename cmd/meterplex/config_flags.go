@@ -24,15 +24,8 @@ type ServiceFlags struct {
 	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
 	DatabaseReadURL    *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
 
-	KafkaBrokers       *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started where Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
-	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
-	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
-	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
-	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`
-	KafkaTLSServerName *string `name:"kafka-tls-server-name" placeholder:"NAME" setting:"KAFKA_TLS_SERVER_NAME" help:"Name expected in the brokers' certificates."`
-	KafkaSASLMechanism *string `name:"kafka-sasl-mechanism" placeholder:"NAME" setting:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."`
-	KafkaSASLUsername  *string `name:"kafka-sasl-username" placeholder:"NAME" setting:"KAFKA_SASL_USERNAME" help:"User at the brokers."`
-	KafkaSASLPassword  *string `name:"kafka-sasl-password" placeholder:"SECRET" setting:"KAFKA_SASL_PASSWORD" help:"Password at the brokers; prefer the variable."`
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started where Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
+	KafkaAccess
 
 	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: kafka or postgres. Not given: kafka where there is one."`
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
@@ -49,6 +42,18 @@ type ServiceFlags struct {
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
 }
 
+// KafkaAccess is how brokers are talked to, whoever talks to them.
+type KafkaAccess struct {
+	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
+	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
+	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
+	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`
+	KafkaTLSServerName *string `name:"kafka-tls-server-name" placeholder:"NAME" setting:"KAFKA_TLS_SERVER_NAME" help:"Name expected in the brokers' certificates."`
+	KafkaSASLMechanism *string `name:"kafka-sasl-mechanism" placeholder:"NAME" setting:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."`
+	KafkaSASLUsername  *string `name:"kafka-sasl-username" placeholder:"NAME" setting:"KAFKA_SASL_USERNAME" help:"User at the brokers."`
+	KafkaSASLPassword  *string `name:"kafka-sasl-password" placeholder:"SECRET" setting:"KAFKA_SASL_PASSWORD" help:"Password at the brokers; prefer the variable."`
+}
+
 // DataDirFlag is the data directory for commands that need no other setting of
 // the service.
 type DataDirFlag struct {
@@ -60,10 +65,9 @@ func givenFlags(groups ...any) map[string]given {
 	flags := map[string]given{}
 	for _, group := range groups {
 		v := reflect.ValueOf(group)
-		for i := range v.NumField() {
-			tag := v.Type().Field(i).Tag
-			if p, ok := v.Field(i).Interface().(*string); ok && p != nil {
-				flags[tag.Get("setting")] = given{*p, "flag --" + tag.Get("name")}
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if p, ok := v.FieldByIndex(f.Index).Interface().(*string); ok && p != nil {
+				flags[f.Tag.Get("setting")] = given{*p, "flag --" + f.Tag.Get("name")}
 			}
 		}
 	}

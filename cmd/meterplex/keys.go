@@ -55,11 +55,7 @@ func (c *KeysCreate) Run(a *app) error {
 
 // createKey prints a new key, and says where its secret stands.
 func (a *app) createKey(path, once string, body any) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.post(a.ctx, path, once, body)
+	raw, err := a.posted(path, once, body)
 	if err != nil {
 		return err
 	}

@@ -176,15 +176,19 @@ func (a *app) change(method, path string, body any) error {
 
 // create posts a body once, whatever is retried, and prints the answer.
 func (a *app) create(path, once string, body any) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.post(a.ctx, path, once, body)
+	raw, err := a.posted(path, once, body)
 	if err != nil {
 		return err
 	}
 	return a.object(raw)
+}
+
+func (a *app) posted(path, once string, body any) (json.RawMessage, error) {
+	c, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	return c.post(a.ctx, path, once, body)
 }
 
 type member struct {

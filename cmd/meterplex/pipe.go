@@ -108,16 +108,23 @@ const keepTopicsEvery = 5 * time.Second
 // keepTopics makes topics that are missing: because no broker answered when the
 // service started, or because one lost all that it held.
 func keepTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
-	tick := time.NewTicker(keepTopicsEvery)
+	return every(ctx, keepTopicsEvery, func() {
+		if err := admin.Ensure(ctx); err != nil {
+			logger.DebugContext(ctx, "topics could not be looked at", "error", err)
+		}
+	})
+}
+
+// every does something from time to time until ctx ends.
+func every(ctx context.Context, pause time.Duration, do func()) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := admin.Ensure(ctx); err != nil {
-				logger.DebugContext(ctx, "topics could not be looked at", "error", err)
-			}
+			do()
 		}
 	}
 }
@@ -176,16 +183,9 @@ func closeAll(publisher func() error, db *sql.DB) error { return errors.Join(pub
 const trimEvery = 5 * time.Minute
 
 func trim(ctx context.Context, pc pgpipe.Config, logger *slog.Logger) error {
-	tick := time.NewTicker(trimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if _, err := pgpipe.Trim(ctx, pc); err != nil && ctx.Err() == nil {
-				logger.Warn("read frames were not trimmed", "error", err)
-			}
+	return every(ctx, trimEvery, func() {
+		if _, err := pgpipe.Trim(ctx, pc); err != nil && ctx.Err() == nil {
+			logger.Warn("read frames were not trimmed", "error", err)
 		}
-	}
+	})
 }

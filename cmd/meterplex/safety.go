@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -54,7 +55,11 @@ func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
 // refuseUnsafe is an error where the database is unsafe in what was not allowed. What
 // was allowed is said where there is a logger.
 func refuseUnsafe(ctx context.Context, cfg Config, logger *slog.Logger) error {
-	found, err := postgres.FindDangers(ctx, cfg.DatabaseURL)
+	var further []string
+	if cfg.Pipe == pipePostgres {
+		further = (&pgpipe.Config{TopicPrefix: cfg.TopicPrefix}).Tables()
+	}
+	found, err := postgres.FindDangers(ctx, cfg.DatabaseURL, further...)
 	if err != nil {
 		return err
 	}

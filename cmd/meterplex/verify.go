@@ -28,20 +28,14 @@ type VerifyCmd struct {
 }
 
 // VerifyFlags are the service's own settings that say where its database and its
-// topics are.
+// topics are. Without one of them nothing is started here: what their help says is
+// another thing than for who runs the service.
 type VerifyFlags struct {
-	DatabaseURL        *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
-	KafkaBrokers       *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
-	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
-	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
-	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
-	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`
-	KafkaTLSServerName *string `name:"kafka-tls-server-name" placeholder:"NAME" setting:"KAFKA_TLS_SERVER_NAME" help:"Name expected in the brokers' certificates."`
-	KafkaSASLMechanism *string `name:"kafka-sasl-mechanism" placeholder:"NAME" setting:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."`
-	KafkaSASLUsername  *string `name:"kafka-sasl-username" placeholder:"NAME" setting:"KAFKA_SASL_USERNAME" help:"User at the brokers."`
-	KafkaSASLPassword  *string `name:"kafka-sasl-password" placeholder:"SECRET" setting:"KAFKA_SASL_PASSWORD" help:"Password at the brokers; prefer the variable."`
-	Pipe               *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: with postgres there are no topics to look at."`
-	TopicPrefix        *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
+	DatabaseURL  *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
+	KafkaAccess
+	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: with postgres there are no topics to look at."`
+	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
 }
 
 // Help is the long form.

@@ -36,17 +36,23 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 	}
 }
 
-// TestBrokerRefusesOneRecord lets the broker refuse what the client would send:
-// one record in the middle of a partition, told apart from its neighbours.
-func TestBrokerRefusesOneRecord(t *testing.T) {
-	cfg := config(t)
-	limit := "2000"
+// toNarrowTopic publishes to a topic that takes small batches alone.
+func toNarrowTopic(t testing.TB) *kafka.Publisher {
+	t.Helper()
+	cfg, limit := config(t), "2000"
 	if _, err := client(t).CreateTopic(t.Context(), events.Partitions, 1,
 		map[string]*string{"max.message.bytes": &limit}, cfg.TopicPrefix+"usage.raw"); err != nil {
 		t.Fatal(err)
 	}
 	pub := newPublisher(t, cfg)
-	defer pub.Close()
+	t.Cleanup(func() { pub.Close() })
+	return pub
+}
+
+// TestBrokerRefusesOneRecord lets the broker refuse what the client would send:
+// one record in the middle of a partition, told apart from its neighbours.
+func TestBrokerRefusesOneRecord(t *testing.T) {
+	pub := toNarrowTopic(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "records")
 		bad := map[int]bool{rapid.IntRange(0, n-1).Draw(rt, "bad"): true}

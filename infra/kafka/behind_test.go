@@ -17,14 +17,7 @@ import (
 // TestP10_NothingIsWrittenBehindARefusedRecord has one partition, whose fourth record
 // is refused: of its neighbours those before it are stored, those behind it are not.
 func TestP10_NothingIsWrittenBehindARefusedRecord(t *testing.T) {
-	cfg := config(t)
-	limit := "2000"
-	if _, err := client(t).CreateTopic(t.Context(), events.Partitions, 1,
-		map[string]*string{"max.message.bytes": &limit}, cfg.TopicPrefix+"usage.raw"); err != nil {
-		t.Fatal(err)
-	}
-	pub := newPublisher(t, cfg)
-	defer pub.Close()
+	pub := toNarrowTopic(t)
 	records := pipetest.Make(events.TopicUsageRaw, 0, 12)
 	for i := range records {
 		records[i].Partition = 3

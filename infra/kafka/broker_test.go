@@ -194,9 +194,9 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	publishAll(t, pub, 10, 20, 10, func(int) {})
 }
 
-// TestWipedBrokerIsUsedAgain takes all data of the broker away, so that every
-// topic comes back under another identity.
-func TestWipedBrokerIsUsedAgain(t *testing.T) {
+// flowing publishes and consumes a hundred records, lets something happen to the
+// topics, and expects the next hundred as if nothing had happened.
+func flowing(t *testing.T, happen func(admin *kafka.Admin)) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
 	admin := ensure(t, cfg)
@@ -211,20 +211,7 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 	go func() { seen.consume(t, messages); close(consumed) }()
 	publishAll(t, pub, 0, 100, 50, func(int) {})
 	seen.await(t, 100)
-
-	broker := localtest.Kafka(t)
-	if err := broker.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(broker.Dir()); err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.Ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	happen(admin)
 	publishAll(t, pub, 100, 200, 50, func(int) {})
 	seen.await(t, 200)
 	if err := sub.Close(); err != nil {
@@ -233,40 +220,42 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 	<-consumed
 }
 
-// TestTopicMadeAnewIsUsedAgain deletes the topics below both clients.
-func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
-	cfg := config(t)
-	cfg.DeliveryTimeout = 2 * time.Second
-	admin := ensure(t, cfg)
-	pub := newPublisher(t, cfg)
-	defer pub.Close()
-	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"})
-	messages, err := sub.Subscribe(t.Context(), "usage.raw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen, consumed := newLedger(), make(chan struct{})
-	go func() { seen.consume(t, messages); close(consumed) }()
-	publishAll(t, pub, 0, 100, 50, func(int) {})
-	seen.await(t, 100)
-	if err := admin.DeleteTopics(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		err := admin.Ensure(t.Context())
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
+// TestWipedBrokerIsUsedAgain takes all data of the broker away, so that every
+// topic comes back under another identity.
+func TestWipedBrokerIsUsedAgain(t *testing.T) {
+	flowing(t, func(admin *kafka.Admin) {
+		broker := localtest.Kafka(t)
+		if err := broker.Kill(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	publishAll(t, pub, 100, 200, 50, func(int) {})
-	seen.await(t, 200)
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
-	<-consumed
+		if err := os.RemoveAll(broker.Dir()); err != nil {
+			t.Fatal(err)
+		}
+		if err := broker.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestTopicMadeAnewIsUsedAgain deletes the topics below both clients.
+func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
+	flowing(t, func(admin *kafka.Admin) {
+		if err := admin.DeleteTopics(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+			err := admin.Ensure(t.Context())
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 // Topics of before keep the time of who publishes until they are ensured: a record

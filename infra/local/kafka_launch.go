@@ -19,21 +19,13 @@ import (
 // launch starts the broker and returns when it answers. Ports that are 0 are
 // chosen, and chosen again if somebody takes them meanwhile.
 func (k *Kafka) launch(ctx context.Context, given kafkaPorts) error {
-	for {
+	return untilItPasses(ctx, func() error {
 		ports, err := k.choosePorts(given)
 		if err != nil {
 			return err
 		}
-		err = k.launchOnce(ctx, ports)
-		if !errors.Is(err, errTryAgain) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+		return k.launchOnce(ctx, ports)
+	})
 }
 
 func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {

@@ -16,15 +16,10 @@ import (
 // errTryAgain wraps a failed launch that another attempt may cure.
 var errTryAgain = errors.New("try again")
 
-// launch starts the postmaster and returns when it takes connections. With
-// port 0 a free one is chosen, and another if somebody takes it meanwhile.
-func (p *Postgres) launch(ctx context.Context, port int) error {
+// untilItPasses launches again as long as another attempt may cure what failed.
+func untilItPasses(ctx context.Context, launch func() error) error {
 	for {
-		chosen, err := p.choosePort(port)
-		if err != nil {
-			return err
-		}
-		err = p.launchOnce(ctx, chosen)
+		err := launch()
 		if !errors.Is(err, errTryAgain) {
 			return err
 		}
@@ -34,6 +29,18 @@ func (p *Postgres) launch(ctx context.Context, port int) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// launch starts the postmaster and returns when it takes connections. With
+// port 0 a free one is chosen, and another if somebody takes it meanwhile.
+func (p *Postgres) launch(ctx context.Context, port int) error {
+	return untilItPasses(ctx, func() error {
+		chosen, err := p.choosePort(port)
+		if err != nil {
+			return err
+		}
+		return p.launchOnce(ctx, chosen)
+	})
 }
 
 func (p *Postgres) portFile() string { return filepath.Join(p.dir, "port") }

@@ -14,8 +14,10 @@
 package pgpipe
 
 import (
+	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,11 +63,33 @@ func (c *Config) known(topic string) (events.Topic, error) {
 
 // messagesTable and offsetsTable name a topic's tables, quoted.
 func (c *Config) messagesTable(topic string) string {
-	return `"pipe_` + plain(c.TopicPrefix+topic) + `"`
+	return `"` + named("pipe_", c.TopicPrefix+topic) + `"`
 }
 
 func (c *Config) offsetsTable(topic string) string {
-	return `"pipe_offsets_` + plain(c.TopicPrefix+topic) + `"`
+	return `"` + named("pipe_offsets_", c.TopicPrefix+topic) + `"`
+}
+
+// Tables names the tables of the registry's topics, as the catalogue does.
+func (c *Config) Tables() (names []string) {
+	for _, topic := range registered() {
+		names = append(names, strings.Trim(c.messagesTable(topic), `"`), strings.Trim(c.offsetsTable(topic), `"`))
+	}
+	return names
+}
+
+// maxName is where PostgreSQL cuts a name off.
+const maxName = 63
+
+// named is a table's name; one that is too long ends with what tells it from others
+// that begin as it does.
+func named(kind, topic string) string {
+	name := kind + plain(topic)
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(topic))
+	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
 }
 
 func plain(name string) string {

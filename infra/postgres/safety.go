@@ -84,16 +84,18 @@ func ourTables() ([]string, error) {
 }
 
 // FindDangers looks at the database as the service's login, with the settings that its
-// sessions have. It needs no schema, and what is missing is no danger.
-func FindDangers(ctx context.Context, url string) ([]Danger, error) {
-	return findDangers(ctx, url, WorkerRole, TenantRole)
+// sessions have, at the tables of the migrations and at further ones that are ours. It
+// needs no schema, and what is missing is no danger.
+func FindDangers(ctx context.Context, url string, further ...string) ([]Danger, error) {
+	return findDangers(ctx, url, WorkerRole, TenantRole, further...)
 }
 
-func findDangers(ctx context.Context, url, worker, tenant string) (found []Danger, err error) {
+func findDangers(ctx context.Context, url, worker, tenant string, further ...string) (found []Danger, err error) {
 	tables, err := ourTables()
 	if err != nil {
 		return nil, err
 	}
+	tables = append(tables, further...)
 	cc, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, errors.New("the database URL cannot be read")

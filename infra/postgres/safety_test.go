@@ -31,21 +31,6 @@ func words(t *testing.T, database string) (found []string) {
 	return slices.Compact(found)
 }
 
-// superuserURL is the superuser's address of a test's database.
-func superuserURL(t *testing.T, database string) string {
-	t.Helper()
-	name, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := url.Parse(localtest.Postgres(t).AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.Path = name.Path
-	return admin.String()
-}
-
 // Everything that can be made unsafe for one database is, and is found.
 func TestUnsafeDatabasesAreFound(t *testing.T) {
 	database := localtest.Database(t)
@@ -58,7 +43,7 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 	if found := words(t, database); len(found) != 0 {
 		t.Errorf("a fresh database: %v", found)
 	}
-	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +119,7 @@ func TestWhatARoleMayBecomeIsFound(t *testing.T) {
 	if _, err := Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +162,7 @@ func TestWhatARoleMayBecomeIsFound(t *testing.T) {
 }
 
 func TestASuperusersLoginIsFound(t *testing.T) {
-	database := superuserURL(t, localtest.Database(t))
+	database := localtest.SuperuserURL(t, localtest.Database(t))
 	if found := words(t, database); !slices.Equal(found, []string{"superuser"}) {
 		t.Errorf("%v", found)
 	}
@@ -194,7 +179,7 @@ func TestASuperusersLoginIsFound(t *testing.T) {
 // stands before the catalogue's and says what an unsafe server would.
 func TestUnsafeServersAreFound(t *testing.T) {
 	database := localtest.Database(t)
-	root, err := pgx.Connect(t.Context(), superuserURL(t, database))
+	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
 	if err != nil {
 		t.Fatal(err)
 	}

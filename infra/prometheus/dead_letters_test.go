@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
@@ -39,7 +40,9 @@ func series(t *testing.T, registry *prom.Registry, name string) map[string]float
 	return values
 }
 
-func TestOpenDeadLettersAreCounted(t *testing.T) {
+// migrated is a database with the schema and nothing in it.
+func migrated(t *testing.T) *pgxpool.Pool {
+	t.Helper()
 	url := localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -49,6 +52,11 @@ func TestOpenDeadLettersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestOpenDeadLettersAreCounted(t *testing.T) {
+	pool := migrated(t)
 	for i, status := range []string{"FAILED", "FAILED", "RETRYING", "RESOLVED", "DISCARDED"} {
 		if _, err := pool.Exec(t.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
 			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)

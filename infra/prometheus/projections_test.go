@@ -5,21 +5,10 @@ import (
 
 	"github.com/google/uuid"
 	prom "github.com/prometheus/client_golang/prometheus"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := migrated(t)
 	open, verified := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, sql := range []string{
 		// Partition 3 holds 10 events; the last verdict is the sixth, a minute old.

@@ -9,6 +9,10 @@ import (
 
 // Steps are what Run does in its loops, one at a time, for who decides their order:
 // the simulation of infra/postgres does. They are not to be called side by side.
+//
+// Run itself is not for it: where several of its channels are ready its loop takes one
+// at random, so that a seed would not be the same run twice, and it looks at the heads
+// every 50 ms for ever. What stands here calls what that loop calls.
 type Steps struct{ s *Subscriber }
 
 // Steps makes a relay that does nothing by itself.

@@ -40,14 +40,11 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 		{"B2", "single events", singleClients, 1},
 		{"B1", "batches of 1,000", batchClients, batchSize},
 	} {
-		l, err := s.newIngestLoad(ctx, kind.clients, kind.size, r.cfg.Now())
+		l, err := r.warmLoad(ctx, s, kind.clients, kind.size)
 		if err != nil {
 			return err
 		}
 		defer l.close()
-		if err := r.warm(ctx, l); err != nil {
-			return err
-		}
 		if r.most[kind.figure] == 0 {
 			did, err := closed(ctx, kind.clients, r.times.round, l.send)
 			if err != nil {
@@ -109,14 +106,11 @@ func (r *run) freshCurves(ctx context.Context, s *subject) error {
 		{"single events", 1, []float64{100, 250, 500, 1000}},
 		{"requests of 100", streamSize, []float64{1000, 2500, 5000, 10_000, 15_000}},
 	} {
-		l, err := s.newIngestLoad(ctx, steadyClients, kind.size, r.cfg.Now())
+		l, err := r.warmLoad(ctx, s, steadyClients, kind.size)
 		if err != nil {
 			return err
 		}
 		defer l.close()
-		if err := r.warm(ctx, l); err != nil {
-			return err
-		}
 		c := Curve{Panel: freshPanel, Name: kind.name}
 		for _, rate := range kind.rates {
 			if err := s.settled(ctx); err != nil {

@@ -29,14 +29,11 @@ type sighting struct {
 // freshness is B5: from the 202 until the aggregate that holds the event can be
 // read, as a client would find out.
 func (r *run) freshness(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, steadyClients, 1, r.cfg.Now())
+	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := r.warm(ctx, l); err != nil {
-		return err
-	}
 	if err := s.settled(ctx); err != nil {
 		return err
 	}

@@ -81,14 +81,11 @@ func median(list []float64) float64 {
 
 // batches is B1.
 func (r *run) batches(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, batchClients, batchSize, r.cfg.Now())
+	l, err := r.warmLoad(ctx, s, batchClients, batchSize)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := r.warm(ctx, l); err != nil {
-		return err
-	}
 	c, err := s.newCopiers(ctx, batchClients, batchSize)
 	if err != nil {
 		return err
@@ -109,6 +106,19 @@ func (r *run) batches(ctx context.Context, s *subject) error {
 	return nil
 }
 
+// warmLoad is a load of clients, each with so many events in a request, that is warm.
+func (r *run) warmLoad(ctx context.Context, s *subject, clients, size int) (*load, error) {
+	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.warm(ctx, l); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
 // warm fills caches and connections before anything is measured.
 func (r *run) warm(ctx context.Context, l *load) error {
 	_, err := closed(ctx, len(l.wires), time.Second, l.send)
@@ -126,14 +136,11 @@ func (r *run) paced(ctx context.Context, f *Figure, l *load, size int) error {
 
 // singles is B2.
 func (r *run) singles(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, singleClients, 1, r.cfg.Now())
+	l, err := r.warmLoad(ctx, s, singleClients, 1)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := r.warm(ctx, l); err != nil {
-		return err
-	}
 	scratch, err := os.MkdirTemp("", "meterplex-bench-")
 	if err != nil {
 		return fmt.Errorf("make a folder for pgbench's script: %w", err)
@@ -166,14 +173,11 @@ const (
 
 // ingestLatency is B3, with everything running.
 func (r *run) ingestLatency(ctx context.Context, s *subject) error {
-	l, err := s.newIngestLoad(ctx, steadyClients, 1, r.cfg.Now())
+	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	if err := r.warm(ctx, l); err != nil {
-		return err
-	}
 	if err := s.settled(ctx); err != nil {
 		return err
 	}

@@ -87,13 +87,18 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 	return t, t.seed(ctx, with)
 }
 
-// Ingest sends usage.
-func (m *Remote) Ingest(ctx context.Context) (*Outcome, error) {
+func (m *Remote) ingestLoad(ctx context.Context) (*target, *load, error) {
 	t, err := m.target(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l, err := t.newIngestLoad(ctx, m.Clients, m.Batch, m.Now())
+	return t, l, err
+}
+
+// Ingest sends usage.
+func (m *Remote) Ingest(ctx context.Context) (*Outcome, error) {
+	_, l, err := m.ingestLoad(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -189,11 +194,7 @@ func (e *ends) note(s sighting) {
 // Flow sends usage and measures until it can be read in the aggregates: at a
 // pace how fresh they are, and always what they keep up with.
 func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
-	t, err := m.target(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l, err := t.newIngestLoad(ctx, m.Clients, m.Batch, m.Now())
+	t, l, err := m.ingestLoad(ctx)
 	if err != nil {
 		return nil, err
 	}

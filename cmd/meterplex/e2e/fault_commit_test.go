@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"sync"
 	"testing"
 	"time"
 )
 
-// The kinds of commit that a commitProxy tells apart, by what was asked for last.
+// The kinds of commit that are told apart, by what was asked for last.
 const (
 	ofIngest   = "ingest"
 	ofRelay    = "relay"
@@ -23,128 +20,74 @@ const (
 	ofOthers   = "change"
 )
 
-// commitProxy stands before the database and cuts connections at COMMIT: of each
+// lostCommits chooses the commits that a proxy before the database loses: of each
 // kind every so many are lost on their way there, and as many on their way back.
-type commitProxy struct {
-	listener net.Listener
-	server   string
+type lostCommits struct {
 	prepared *regexp.Regexp
-	wait     sync.WaitGroup
-
-	mu    sync.Mutex
-	over  bool // nothing is cut any more
-	seen  map[string]int
-	cuts  map[string]int // by kind and way
-	conns []net.Conn
-}
-
-// cutEach is after how many commits of a kind one is lost.
-const cutEach = 5
-
-func newCommitProxy(w *world) (*commitProxy, string) {
-	w.t.Helper()
-	at, err := url.Parse(w.db)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	p := &commitProxy{server: at.Host, seen: map[string]int{}, cuts: map[string]int{},
-		// A statement's name, and how it begins where it is one of those that are looked for.
-		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(WITH moved AS \()|(SELECT partition, position, epoch))`)}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		w.t.Fatal(err)
-	}
-	p.wait.Go(p.accept)
-	w.t.Cleanup(p.close)
-	at.Host = p.listener.Addr().String()
-	return p, at.String()
-}
-
-func (p *commitProxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-	p.mu.Unlock()
-	p.wait.Wait()
-}
-
-func (p *commitProxy) accept() {
-	for {
-		in, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", p.server)
-		if err != nil {
-			_ = in.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, in, out)
-		p.mu.Unlock()
-		c := &commitConn{p: p, in: in, out: out, names: map[string]string{}}
-		p.wait.Go(c.there)
-		p.wait.Go(c.back)
-	}
-}
-
-// fate says what becomes of a commit: "there" and "back" are where it is lost.
-func (p *commitProxy) fate(kind string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen[kind]++
-	way := ""
-	switch p.seen[kind] % (2 * cutEach) {
-	case cutEach:
-		way = "there"
-	case 0:
-		way = "back"
-	}
-	if way == "" || p.over || p.cuts[kind+" "+way] >= 4 {
-		return ""
-	}
-	p.cuts[kind+" "+way]++
-	return way
-}
-
-// commitConn is one connection of the service.
-type commitConn struct {
-	p       *commitProxy
-	in, out net.Conn
-	names   map[string]string // kinds of the statements that were prepared
-	last    string            // kind of the statement before
 
 	mu   sync.Mutex
-	mute bool // nothing comes back any more
+	over bool // nothing is lost any more
+	seen map[string]int
+	lost map[string]int // by kind and way
 }
 
-func (c *commitConn) there() {
-	defer c.in.Close()
-	defer c.out.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := c.in.Read(buffer)
-		if kind := c.commits(buffer[:n]); kind != "" {
-			switch c.p.fate(kind) {
-			case "there":
-				return
-			case "back":
-				c.mu.Lock()
-				c.mute = true
-				c.mu.Unlock()
+// loseEach is after how many commits of a kind one is lost.
+const loseEach = 5
+
+func newLostCommits(w *world) (x *lostCommits, database string) {
+	w.t.Helper()
+	x = &lostCommits{seen: map[string]int{}, lost: map[string]int{},
+		// A statement's name, and how it begins where it is one of those that are looked for.
+		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(WITH moved AS \()|(SELECT partition, position, epoch))`)}
+	p := newProxy(w.t, func() string { return hostOf(w.db) })
+	p.commits = x.of
+	p.start()
+	return x, atHost(w.db, p.addr())
+}
+
+// of watches one connection of the service.
+func (x *lostCommits) of() loser {
+	c := &commitConn{prepared: x.prepared, names: map[string]string{}}
+	return func(piece []byte, _ manner) (at int, how manner) {
+		if kind := c.commits(piece); kind != "" {
+			if how := x.fate(kind); how != passes {
+				return 0, how
 			}
 		}
-		if _, werr := c.out.Write(buffer[:n]); werr != nil || err != nil {
-			return
-		}
+		return -1, passes
 	}
+}
+
+// fate says what becomes of a commit.
+func (x *lostCommits) fate(kind string) manner {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.seen[kind]++
+	way, how := "", passes
+	switch x.seen[kind] % (2 * loseEach) {
+	case loseEach:
+		way, how = kind+" there", losesCommits
+	case 0:
+		way, how = kind+" back", losesCommitAnswers
+	}
+	if way == "" || x.over || x.lost[way] >= 4 {
+		return passes
+	}
+	x.lost[way]++
+	return how
+}
+
+// commitConn knows what was prepared on one connection.
+type commitConn struct {
+	prepared *regexp.Regexp
+	names    map[string]string // kinds of the statements that were prepared
+	last     string            // kind of the statement before
 }
 
 // commits gives the kind of the commit in a chunk, "" where there is none. Nothing
 // is cut in a chunk that prepares the statement: it is the connection's first.
 func (c *commitConn) commits(chunk []byte) string {
-	for _, found := range c.p.prepared.FindAllSubmatch(chunk, -1) {
+	for _, found := range c.prepared.FindAllSubmatch(chunk, -1) {
 		for n, kind := range []string{ofIngest, ofRelay, ofConsumer, ofRebuild, ofOthers} {
 			if found[n+2] != nil {
 				c.names[string(found[1])] = kind
@@ -170,24 +113,6 @@ func (c *commitConn) commits(chunk []byte) string {
 	return committed
 }
 
-func (c *commitConn) back() {
-	defer c.in.Close()
-	defer c.out.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := c.out.Read(buffer)
-		c.mu.Lock()
-		mute := c.mute
-		c.mu.Unlock()
-		if mute {
-			return // what is answered is done; nobody hears of it
-		}
-		if _, werr := c.in.Write(buffer[:n]); werr != nil || err != nil {
-			return
-		}
-	}
-}
-
 // P1, P2: commits of each kind are lost on their way to the database, and on their
 // way back, where nobody can know which of the two it was.
 func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
@@ -195,7 +120,7 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	w := newWorld(t)
 	owner := w.serve("api")
 	w.catalogue(owner)
-	p, database := newCommitProxy(w)
+	lost, database := newLostCommits(w)
 	i := w.serve("", "DATABASE_URL="+database, "METERPLEX_REBUILD_CHUNK=20")
 	tenants := w.join(owner, 2)
 	w.known(i, tenants)
@@ -207,14 +132,14 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	}
 	w.ready(owner, r.ID)
 	within(t, time.Minute, "commits of each kind are lost, both ways", func(context.Context) (bool, string) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.cuts) == 10, fmt.Sprint(p.cuts, " of ", p.seen)
+		lost.mu.Lock()
+		defer lost.mu.Unlock()
+		return len(lost.lost) == 10, fmt.Sprint(lost.lost, " of ", lost.seen)
 	})
-	p.mu.Lock()
-	p.over = true
-	t.Logf("lost commits: %v of %v", maps.Clone(p.cuts), maps.Clone(p.seen))
-	p.mu.Unlock()
+	lost.mu.Lock()
+	lost.over = true
+	t.Logf("lost commits: %v of %v", lost.lost, lost.seen)
+	lost.mu.Unlock()
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()

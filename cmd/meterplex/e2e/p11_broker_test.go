@@ -127,24 +127,10 @@ func TestP11_TopicsWiped(t *testing.T) {
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	l.more(150)
-	old, err := w.topicIDs(t.Context())
-	if err != nil || len(old) != len(topics()) {
-		t.Fatalf("%d topics, %v", len(old), err)
-	}
-	w.losing()
-	k := localtest.Kafka(t)
-	if err := k.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(k.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	comeBack := w.wipeBroker()
 	w.brokerLost()
 	l.more(150)
-	if err := k.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.madeAnew(old)
+	comeBack()
 	l.more(150)
 	l.stop()
 	w.noneWithheld()
@@ -160,10 +146,7 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	l.more(150)
-	old, err := w.topicIDs(t.Context())
-	if err != nil || len(old) != len(topics()) {
-		t.Fatalf("%d topics, %v", len(old), err)
-	}
+	old := w.allTopics()
 	c := w.kafka()
 	defer c.Close()
 	w.losing()
@@ -177,6 +160,36 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 	l.stop()
 	w.noneWithheld()
 	w.finish()
+}
+
+// wipeBroker kills the broker with all that it holds, until it is told to come back.
+func (w *world) wipeBroker() (comeBack func()) {
+	w.t.Helper()
+	old, k := w.allTopics(), localtest.Kafka(w.t)
+	w.losing()
+	if err := k.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.RemoveAll(k.Dir()); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() {
+		w.t.Helper()
+		if err := k.Restart(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+		w.madeAnew(old)
+	}
+}
+
+// allTopics are the identities of all the registry's topics.
+func (w *world) allTopics() map[string]kadm.TopicID {
+	w.t.Helper()
+	all, err := w.topicIDs(w.t.Context())
+	if err != nil || len(all) != len(topics()) {
+		w.t.Fatalf("%d topics, %v", len(all), err)
+	}
+	return all
 }
 
 // topicIDs are the identities of the registry's topics that are there whole.

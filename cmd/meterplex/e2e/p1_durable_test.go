@@ -44,8 +44,9 @@ func TestP1_AnswerLostOnTheWire(t *testing.T) {
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.join(i, 1)[0]
-	p := newProxy(t, i.url)
-	p.swallowAnswers()
+	p := newProxy(t, func() string { return hostOf(i.url()) })
+	p.set(answersVanish)
+	p.start()
 	ctx, cancel := context.WithCancel(t.Context())
 	const requests, each = 8, 25
 	ended := make(chan bool, requests)
@@ -56,7 +57,8 @@ func TestP1_AnswerLostOnTheWire(t *testing.T) {
 		}()
 	}
 	within(t, time.Minute, "every answer is on its way", func(context.Context) (bool, string) {
-		return p.swallowed() == requests, fmt.Sprint(p.swallowed())
+		n := p.lost()
+		return n == requests, fmt.Sprint(n)
 	})
 	i.kill()
 	cancel()

@@ -1,61 +1,130 @@
 package e2e
 
 import (
+	"bytes"
 	"io"
 	"net"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
-// proxy stands between clients and the service and can keep answers back.
+// manner is what a proxy does with what passes.
+type manner int
+
+const (
+	passes             manner = iota
+	cuts                      // connections end, new ones too
+	stalls                    // nothing moves, nothing is lost
+	halfOpen                  // bytes vanish both ways, and nobody is told
+	answersVanish             // requests arrive, answers vanish
+	dribbles                  // one byte at a time
+	losesCommits              // COMMIT never arrives, and the connection ends
+	losesCommitAnswers        // COMMIT arrives, its answer does not, and the connection ends
+)
+
+// proxy stands between two processes and spoils what passes, as it is told.
+// Its codec and what it takes for commits may be set before it starts.
 type proxy struct {
-	t        testing.TB
 	listener net.Listener
-	target   func() string
+	target   func() string // host:port, "" for nowhere
+	codec    func() (forth, back reader)
+	commits  func() loser
 
 	mu      sync.Mutex
-	conns   []net.Conn
-	swallow bool
-	count   int // connections on which an answer was swallowed
+	manner  manner
+	changed chan struct{} // closed when the manner changes
+	links   map[*link]struct{}
 	wait    sync.WaitGroup
+	hits    atomic.Int64 // what was spoilt since it was told to
+}
+
+// reader gives the next piece of a stream.
+type reader func(from io.Reader) ([]byte, error)
+
+// loser says where in what goes forth on a connection a COMMIT begins that is to be
+// lost, and how; -1 for none.
+type loser func(piece []byte, m manner) (at int, how manner)
+
+// link is one connection through the proxy.
+type link struct {
+	in, out net.Conn
+	commits loser
+	done    chan struct{}
+	once    sync.Once
+	lost    atomic.Bool // bytes of it are gone: it can never be whole again
+	doomed  atomic.Bool // its COMMIT was let through: nothing comes back
+}
+
+func (l *link) end() {
+	l.once.Do(func() {
+		close(l.done)
+		_ = l.in.Close()
+		_ = l.out.Close()
+	})
 }
 
 func newProxy(t testing.TB, target func() string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, listener: l, target: target}
-	p.wait.Go(p.accept)
+	p := &proxy{listener: listener, target: target, codec: rawPieces, commits: allCommits, changed: make(chan struct{}), links: map[*link]struct{}{}}
 	t.Cleanup(p.close)
 	return p
 }
 
-func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
+func (p *proxy) start() { p.wait.Go(p.accept) }
 
-// swallowAnswers lets requests through, and not one byte back.
-func (p *proxy) swallowAnswers() {
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) url() string { return "http://" + p.addr() }
+
+// set changes the manner. A connection that has lost bytes ends when all passes
+// again, as its peer would end it.
+func (p *proxy) set(m manner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallow = true
+	p.manner = m
+	if m != passes {
+		p.hits.Store(0)
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+	for l := range p.links {
+		if m == cuts {
+			p.hits.Add(1)
+			l.end()
+		}
+		if m == passes && l.lost.Load() {
+			l.end()
+		}
+	}
 }
 
-func (p *proxy) swallowed() int {
+// lost counts the connections that stand and have lost bytes.
+func (p *proxy) lost() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.count
+	for l := range p.links {
+		if l.lost.Load() {
+			n++
+		}
+	}
+	return n
 }
 
-// close cuts everything.
+func (p *proxy) state() (manner, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.manner, p.changed
+}
+
 func (p *proxy) close() {
 	_ = p.listener.Close()
-	p.mu.Lock()
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-	p.mu.Unlock()
+	p.set(cuts)
 	p.wait.Wait()
 }
 
@@ -65,38 +134,139 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", strings.TrimPrefix(p.target(), "http://"))
-		if err != nil {
-			_ = in.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, in, out)
-		p.mu.Unlock()
-		p.wait.Go(func() { _, _ = io.Copy(out, in) })
-		p.wait.Go(func() { p.back(in, out) })
+		p.wait.Go(func() { p.join(in) })
 	}
 }
 
-// back carries the answers.
-func (p *proxy) back(in, out net.Conn) {
-	buffer, first := make([]byte, 64<<10), true
+func (p *proxy) join(in net.Conn) {
+	to := p.target()
+	if m, _ := p.state(); m == cuts || to == "" {
+		p.hits.Add(1)
+		_ = in.Close()
+		return
+	}
+	out, err := net.DialTimeout("tcp", to, 5*time.Second)
+	if err != nil {
+		_ = in.Close()
+		return
+	}
+	l := &link{in: in, out: out, commits: p.commits(), done: make(chan struct{})}
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	cut := p.manner == cuts
+	p.mu.Unlock()
+	if cut {
+		l.end()
+	}
+	forth, back := p.codec()
+	p.wait.Go(func() { p.pump(l, in, out, forth, true) })
+	p.pump(l, out, in, back, false)
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+func (p *proxy) pump(l *link, from, to net.Conn, next reader, forth bool) {
+	defer l.end()
 	for {
-		n, err := out.Read(buffer)
-		if err != nil {
-			_ = in.Close()
+		piece, err := next(from)
+		if len(piece) > 0 && !p.carry(l, to, piece, forth) || err != nil {
 			return
 		}
-		p.mu.Lock()
-		swallow := p.swallow
-		if swallow && first {
-			p.count, first = p.count+1, false
+	}
+}
+
+// carry writes a piece in the manner of the moment; false where the link is over.
+func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
+	for len(piece) > 0 {
+		m, changed := p.state()
+		switch {
+		case l.doomed.Load() && !forth:
+			return true
+		case m == cuts:
+			return false
+		case m == stalls:
+			p.hits.Add(1)
+			select {
+			case <-changed:
+			case <-l.done:
+				return false
+			}
+			continue
+		case m == halfOpen || m == answersVanish && !forth:
+			p.hits.Add(1)
+			l.lost.Store(true)
+			return true
+		case m == dribbles:
+			p.hits.Add(1)
+			if _, err := to.Write(piece[:1]); err != nil {
+				return false
+			}
+			piece = piece[1:]
+			select {
+			case <-changed:
+			case <-l.done:
+				return false
+			case <-time.After(2 * time.Millisecond):
+			}
+			continue
 		}
-		p.mu.Unlock()
-		if !swallow {
-			if _, err := in.Write(buffer[:n]); err != nil {
-				return
+		if forth {
+			if at, how := l.commits(piece, m); at >= 0 {
+				p.loseCommit(l, to, piece, at, how)
+				return false
 			}
 		}
+		_, err := to.Write(piece)
+		return err == nil
+	}
+	return true
+}
+
+// answerTime is enough for a COMMIT to be durable before its connection ends.
+const answerTime = 200 * time.Millisecond
+
+func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner) {
+	p.hits.Add(1)
+	if m == losesCommits {
+		_, _ = to.Write(piece[:at])
+		return
+	}
+	l.doomed.Store(true)
+	if _, err := to.Write(piece); err == nil {
+		time.Sleep(answerTime)
+	}
+}
+
+// allCommits loses each that there is, where that is the proxy's manner.
+func allCommits() loser {
+	return func(piece []byte, m manner) (at int, how manner) {
+		if m != losesCommits && m != losesCommitAnswers {
+			return -1, m
+		}
+		return commitAt(piece), m
+	}
+}
+
+// commitAt finds where a message to PostgreSQL begins that commits: the simple
+// query, or the execution of the prepared statement that the log's writers use.
+func commitAt(piece []byte) int {
+	if at := bytes.Index(piece, []byte("Q\x00\x00\x00\x0bcommit\x00")); at >= 0 {
+		return at
+	}
+	at := bytes.Index(piece, []byte("\x00end_append\x00"))
+	if at < 5 || piece[at-5] != 'B' {
+		return -1
+	}
+	return at - 5
+}
+
+func rawPieces() (forth, back reader) { return newRaw(), newRaw() }
+
+func newRaw() reader {
+	buffer := make([]byte, 64<<10)
+	return func(from io.Reader) ([]byte, error) {
+		n, err := from.Read(buffer)
+		return buffer[:n], err
 	}
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 	"time"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // replayed is a replay as it is printed.
@@ -48,23 +45,9 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	w.drain() // Kafka holds all of it, and nobody of ours needs it any more
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	l.more(100)
-	old, err := w.topicIDs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.losing()
-	k := localtest.Kafka(t)
-	if err := k.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(k.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	comeBack := w.wipeBroker()
 	l.more(100)
-	if err := k.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.madeAnew(old)
+	comeBack()
 	w.brokerLost()
 	done := w.cli(i, w.operator).replay("rewind", "--since", "168h")
 	if len(done.Partitions) == 0 {

@@ -17,7 +17,7 @@ import (
 // member is an instance with the proxies around it.
 type member struct {
 	*instance
-	database, pipe, clients *tortureProxy
+	database, pipe, clients *proxy
 }
 
 // hit are the members that a fault is for.
@@ -30,24 +30,24 @@ func (x *torture) hit(d drawn) []*member {
 
 func onDatabase(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *tortureProxy { return m.database })
+		return x.spoil(d, m, func(m *member) *proxy { return m.database })
 	}
 }
 
 func onPipe(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *tortureProxy { return m.pipe })
+		return x.spoil(d, m, func(m *member) *proxy { return m.pipe })
 	}
 }
 
 func onClients(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *tortureProxy { return m.clients })
+		return x.spoil(d, m, func(m *member) *proxy { return m.clients })
 	}
 }
 
 // spoil sets proxies to a manner for a while, and until something has passed.
-func (x *torture) spoil(d drawn, m manner, which func(*member) *tortureProxy) string {
+func (x *torture) spoil(d drawn, m manner, which func(*member) *proxy) string {
 	for _, at := range x.hit(d) {
 		which(at).set(m)
 	}
@@ -225,8 +225,6 @@ func clientsGoAway(x *torture, d drawn) string {
 	}
 	return ""
 }
-
-func (p *tortureProxy) url() string { return "http://" + p.addr() }
 
 // Offsets are the groups' only memory in Kafka; the log does not need them.
 func offsetsToStart(x *torture, _ drawn) string {

@@ -15,10 +15,10 @@ import (
 
 // newPipeProxy stands between an instance and the broker. A broker tells its
 // clients where it is; the proxy puts itself in that place.
-func newPipeProxy(t testing.TB) *tortureProxy {
+func newPipeProxy(t testing.TB) *proxy {
 	t.Helper()
 	kafka := localtest.Kafka(t)
-	p := newTortureProxy(t, func() string { return kafka.Brokers()[0] })
+	p := newProxy(t, func() string { return kafka.Brokers()[0] })
 	host, text, _ := net.SplitHostPort(p.addr())
 	port, err := strconv.Atoi(text)
 	if err != nil {

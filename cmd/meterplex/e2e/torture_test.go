@@ -145,9 +145,9 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 func (x *torture) addMember() {
 	server := localtest.Postgres(x.t)
 	m := &member{pipe: newPipeProxy(x.t)}
-	m.database = newTortureProxy(x.t, func() string { return hostOf(server.URL()) })
+	m.database = newProxy(x.t, func() string { return hostOf(server.URL()) })
 	m.database.start()
-	m.clients = newTortureProxy(x.t, func() string {
+	m.clients = newProxy(x.t, func() string {
 		if url := m.url(); url != "" {
 			return hostOf(url)
 		}

@@ -27,12 +27,11 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 			t.Fatal(statement, err)
 		}
 	}
-	root, err := url.Parse(localtest.Postgres(t).AdminURL())
+	w.db = localtest.SuperuserURL(t, w.db)
+	root, err := url.Parse(w.db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root.Path = "/" + w.sql.Config().ConnConfig.Database
-	w.db = root.String()
 	for _, allowed := range []string{"", "superuser", "fsync"} {
 		at := w.prepare("", "METERPLEX_ALLOW_UNSAFE="+allowed)
 		err := at.tryStart()
@@ -63,4 +62,27 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	if !at.said("unsafe, and allowed") {
 		t.Error("that it is unsafe is not in the log")
 	}
+}
+
+// What comes by PostgreSQL as the pipe lies in tables that have to last, too.
+func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pipe = "postgres"
+	at := w.serve("")
+	at.stop()
+	var table string
+	if err := w.sql.QueryRow(t.Context(), `SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe%usage_commands' AND relname NOT LIKE 'pipe_offsets%'`).Scan(&table); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.sql.Exec(t.Context(), `ALTER TABLE `+table+` SET UNLOGGED`); err != nil {
+		t.Fatal(err)
+	}
+	if err := at.tryStart(); err == nil || !strings.Contains(err.Error(), "unlogged: the table "+table+" is unlogged") {
+		t.Fatalf("it started, or said %v", err)
+	}
+	if _, err := w.sql.Exec(t.Context(), `ALTER TABLE `+table+` SET LOGGED`); err != nil {
+		t.Fatal(err)
+	}
+	at.start()
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -69,16 +68,7 @@ func seedOf(t testing.TB) uint64 {
 // superuser sees what row level security hides from the owner.
 func superuser(t testing.TB, database string) *pgxpool.Pool {
 	t.Helper()
-	name, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := url.Parse(localtest.Postgres(t).AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.Path = name.Path
-	pool, err := pgxpool.New(t.Context(), admin.String())
+	pool, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, database))
 	if err != nil {
 		t.Fatal(err)
 	}

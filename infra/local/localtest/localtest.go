@@ -161,6 +161,21 @@ func Database(t testing.TB) string {
 	return u.String()
 }
 
+// SuperuserURL is the superuser's address of a test's database.
+func SuperuserURL(t testing.TB, database string) string {
+	t.Helper()
+	name, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := url.Parse(Postgres(t).AdminURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Path = name.Path
+	return admin.String()
+}
+
 // leaving is how long a session may take to end once its client is gone, on a
 // machine that does much else.
 const leaving = 20 * time.Second
