@@ -13,7 +13,8 @@ import (
 
 // faulty builds the service with places at which it can be told to die, with a
 // clock that can be wrong and with a way to the broker that a proxy can stand in.
-// It does nothing of that until the environment says so.
+// It does nothing of that until the environment says so. The overlay of a planted bug
+// lies beneath: what is planted is in this binary, too.
 var faulty = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -24,7 +25,7 @@ var faulty = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("build the service with faults: %w", err)
 	}
 	edits := append(places(), wrongClock()...)
-	description, err := overlay.Write(dir, root, append(edits, proxiedBroker()...))
+	description, err := overlay.WriteOver(dir, root, os.Getenv("METERPLEX_TEST_OVERLAY"), append(edits, proxiedBroker()...))
 	if err != nil {
 		return "", err
 	}
