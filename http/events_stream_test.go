@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // listener reads a stream of server-sent events.
@@ -220,9 +223,28 @@ func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
 		}
 	}
 	w.ingest(a, batch(event("still there", nil)))
-	var busy int
-	for busy = 1; busy > 0; time.Sleep(10 * time.Millisecond) {
-		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`).Scan(&busy))
+	for open, look := 1, w.sessions(); open > 0; time.Sleep(10 * time.Millisecond) {
+		open, _ = look()
+	}
+}
+
+// sessions gives a look at what the service's sessions do, by one that is shown that,
+// as the service's own role is not: how many work or are in a transaction, and how many
+// seconds one has been idle in it.
+func (w *world) sessions() (look func() (open int, idle float64)) {
+	w.Helper()
+	admin, err := pgx.Connect(w.Context(), localtest.Postgres(w).AdminURL())
+	w.must(err)
+	w.Cleanup(func() { _ = admin.Close(context.Background()) })
+	return func() (open int, idle float64) {
+		var seen int
+		w.must(admin.QueryRow(w.Context(), `SELECT count(state), count(*) FILTER (WHERE state LIKE 'idle in transaction%' OR state = 'active'),
+			coalesce(max(extract(epoch FROM now() - state_change)) FILTER (WHERE state LIKE 'idle in transaction%'), 0)::float8
+			FROM pg_stat_activity WHERE datname = $1 AND application_name = 'test'`, w.pool.Config().ConnConfig.Database).Scan(&seen, &open, &idle))
+		if seen == 0 {
+			w.Fatal("no session is shown: nothing can be said of them")
+		}
+		return open, idle
 	}
 }
 
@@ -248,12 +270,13 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 	if string(head[:]) != "HTTP/1.1 200 OK" {
 		t.Fatalf("%s", head)
 	}
-	quiet := 0
+	quiet, look := 0, w.sessions()
 	for quiet < 20 { // nothing is done for it once its connection is full
 		time.Sleep(10 * time.Millisecond)
-		var open int
-		w.must(w.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-			AND application_name = 'test' AND (state LIKE 'idle in transaction%' OR state = 'active')`).Scan(&open))
+		open, idle := look()
+		if idle > 2 { // the server itself would end it later
+			t.Fatalf("for a client that takes nothing a session is idle in its transaction, for %.1f s", idle)
+		}
 		if quiet++; open > 0 {
 			quiet = 0
 		}

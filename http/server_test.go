@@ -46,7 +46,8 @@ func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	w.must(err)
 	server := http.NewServer("", handler)
 	if server.ReadTimeout <= 0 || server.ReadHeaderTimeout <= 0 || server.WriteTimeout <= 0 || server.IdleTimeout <= 0 || server.MaxHeaderBytes <= 0 {
-		t.Errorf("a connection may take for ever: %+v", server)
+		t.Errorf("a connection may take for ever: to send %s, its headers %s, to be answered %s, idle %s; %d bytes of headers",
+			server.ReadTimeout, server.ReadHeaderTimeout, server.WriteTimeout, server.IdleTimeout, server.MaxHeaderBytes)
 	}
 	server.ReadTimeout = 300 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -66,12 +66,27 @@ func (s *scene) drain(runners ...*projections.Runner) {
 		done := make(chan error, 1)
 		r.Poll = time.Millisecond
 		go func() { done <- r.Follow(ctx, nil) }()
+		until := time.Now().Add(time.Minute)
 		for behind := 1; behind > 0; time.Sleep(time.Millisecond) {
 			s.must(s.pool.QueryRow(ctx, consumerLag, r.Consumer.Name, int(r.Consumer.Topic)).Scan(&behind))
+			if time.Now().After(until) {
+				s.stuck(r.Consumer.Name, behind)
+				break
+			}
 		}
 		stop()
 		s.must(<-done)
 	}
+}
+
+// stuck tells of a consumer that does not reach the end, and what keeps it there where
+// that can be seen: generations of a partition move together or not at all.
+func (s *scene) stuck(consumer string, behind int) {
+	s.Helper()
+	var apart string
+	s.must(s.pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(format('%s-%s to %s', partition, low, high), ', '), '') FROM (
+		SELECT partition, min(position) low, max(position) high FROM consumer_checkpoints WHERE consumer = $1 AND joined GROUP BY 1) c WHERE low < high`, consumer).Scan(&apart))
+	s.Errorf("%s does not reach the end in %d partitions; generations stand apart in %q", consumer, behind, apart)
 }
 
 // settle lets every consumer reach the end, those first that others follow.

@@ -148,12 +148,17 @@ func (w *world) sums(sql string, args ...any) map[string]total {
 // rule is a statement that finds what breaks it: one text for each.
 type rule struct{ name, sql string }
 
-func rules() []rule {
-	return []rule{
-		{"positions are dense", `
+// dense holds at every moment.
+func dense() rule {
+	return rule{"positions are dense", `
 SELECT format('partition %s: %s rows from %s to %s, head %s', h.partition, l.n, l.low, l.high, h.position)
 FROM log_heads h LEFT JOIN (SELECT partition, count(*) n, min(position) low, max(position) high FROM event_log_rows GROUP BY 1) l USING (partition)
-WHERE h.position <> coalesce(l.n, 0) OR coalesce(l.low, 1) <> 1 OR coalesce(l.high, 0) <> h.position`},
+WHERE h.position <> coalesce(l.n, 0) OR coalesce(l.low, 1) <> 1 OR coalesce(l.high, 0) <> h.position`}
+}
+
+func rules() []rule {
+	return []rule{
+		dense(),
 		{"each event names the one before it on its topic", `
 SELECT format('%s-%s says %s, it is %s', partition, position, previous_position, before)
 FROM (SELECT *, lag(position, 1, 0::bigint) OVER (PARTITION BY partition, topic ORDER BY position) before FROM event_log_rows) l
@@ -197,7 +202,7 @@ WHERE h.accepted <> h.validated + h.rejected + h.parked OR (h.accepted, h.valida
 	}
 }
 
-func (w *world) checkRule(r rule) {
+func (w *world) checkRule(r rule) (faults int) {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), r.sql)
 	if err != nil {
@@ -210,4 +215,5 @@ func (w *world) checkRule(r rule) {
 	for _, what := range broken {
 		w.t.Errorf("%s: %s", r.name, what)
 	}
+	return len(broken)
 }

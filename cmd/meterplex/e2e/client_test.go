@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,9 @@ func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdic
 	c.tenant.ledger.sending(batch)
 	start := time.Now()
 	status, body, err := c.w.call(ctx, c.tenant.key, http.MethodPost, base+"/api/v1/usage/events", map[string]any{"events": batch})
+	if bytes.Contains(body, []byte("SQLSTATE")) {
+		c.w.t.Errorf("what the database said is told to a client: %d %s", status, body)
+	}
 	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		c.note(func() { c.lost++ })
 		return nil, false

@@ -38,9 +38,13 @@ func (w *world) drain() time.Duration {
 	return time.Since(start)
 }
 
-// finish drains, stops what runs, and checks everything from outside.
+// finish drains, stops what runs, and checks everything from outside. What waits
+// behind a hole would be waited for in vain.
 func (w *world) finish() {
 	w.t.Helper()
+	if w.checkRule(dense()) > 0 {
+		w.t.FailNow()
+	}
 	took := w.drain()
 	start := time.Now()
 	// A connection that was dialled in vain holds an orderly stop for 5 s.

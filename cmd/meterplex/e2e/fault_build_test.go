@@ -13,7 +13,8 @@ import (
 
 // faulty builds the service with places at which it can be told to die, with a
 // clock that can be wrong and with a way to the broker that a proxy can stand in.
-// It does nothing of that until the environment says so.
+// It does nothing of that until the environment says so. The overlay of a planted bug
+// lies beneath: what is planted is in this binary, too.
 var faulty = sync.OnceValues(func() (string, error) {
 	edits := append(places(), wrongClock()...)
 	return edited("faulty", append(edits, proxiedBroker()...))
@@ -29,7 +30,7 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build the service, %s: %w", name, err)
 	}
-	description, err := overlay.Write(dir, root, edits)
+	description, err := overlay.WriteOver(dir, root, os.Getenv("METERPLEX_TEST_OVERLAY"), edits)
 	if err != nil {
 		return "", err
 	}

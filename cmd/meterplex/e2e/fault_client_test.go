@@ -97,8 +97,8 @@ func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
 	w.finish()
 }
 
-// P2: one batch with 300 duplicates, 100 conflicts and 100 rejections in it, from
-// sixteen clients at once, half of them backwards: each id counts once.
+// P2: one batch with 300 duplicates, 100 conflicts and 100 rejections in it, and 100 new
+// ones twice, from sixteen clients at once, half of them backwards: each id counts once.
 func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,7 +113,8 @@ func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 		batch[n].Amount += 1000
 	}
 	batch = append(batch, events("refused", 100, "not.in.the.plan")...)
-	batch = append(batch, events("new", 400, "api_calls")...)
+	fresh := events("new", 400, "api_calls")
+	batch = append(append(batch, fresh...), fresh[:100]...)
 	rng := rand.New(rand.NewPCG(w.seed, 5))
 	rng.Shuffle(len(batch), func(a, b int) { batch[a], batch[b] = batch[b], batch[a] })
 	var mu sync.Mutex
@@ -132,13 +133,13 @@ func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 			for status, n := range counts {
 				total[status] += n
 			}
-			if counts["conflict"] != 100 || counts["rejected"] != 100 || counts["accepted"]+counts["duplicate"] != 700 {
+			if counts["conflict"] != 100 || counts["rejected"] != 100 || counts["accepted"]+counts["duplicate"] != 800 {
 				t.Errorf("client %d was told %v", n, counts)
 			}
 		})
 	}
 	wait.Wait()
-	if total["accepted"] != 400 || total["duplicate"] != 16*700-400 {
+	if total["accepted"] != 400 || total["duplicate"] != 16*800-400 {
 		t.Errorf("all clients together were told %v", total)
 	}
 	w.finish()

@@ -196,7 +196,7 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	failing.Wait()
 	for _, i := range []*instance{front, back} {
 		if !i.alive() {
-			t.Errorf("%s ended with its network:\n%s", i.name, i.lastLines(30))
+			t.Fatalf("%s ended with its network:\n%s", i.name, i.lastLines(30))
 		}
 	}
 	l.more(100)

@@ -99,7 +99,7 @@ func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
 		t.Error("nothing was accepted without a broker")
 	}
 	if l.lost() > 0 {
-		t.Errorf("%d requests were not answered", l.lost())
+		t.Errorf("clients had no answer to %d requests", l.lost())
 	}
 	t.Logf("%s without a broker: %d events accepted; drained %s after it was back", back.Sub(down).Round(time.Millisecond), during, drained.Round(time.Millisecond))
 	for _, part := range []struct {

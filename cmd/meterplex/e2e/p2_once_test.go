@@ -199,8 +199,8 @@ func TestP2_TwoInstances(t *testing.T) {
 	w.finish()
 }
 
-// An instance is frozen for longer than its session and its leases last, and goes
-// on as if nothing had happened: others have its partitions by then.
+// An instance is frozen, with heads locked, for longer than its session and its leases
+// last, and goes on as if nothing had happened: others have its partitions by then.
 func TestP2_ZombieInstance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -218,7 +218,7 @@ func TestP2_ZombieInstance(t *testing.T) {
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
 	}
-	b.signal(syscall.SIGSTOP)
+	w.freezeWithHeads(b, tenants)
 	within(t, time.Minute, "the other has all partitions", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == len(groups()), fmt.Sprint(n)
@@ -234,6 +234,33 @@ func TestP2_ZombieInstance(t *testing.T) {
 	l.stop()
 	z.stop()
 	w.finish()
+}
+
+// freezeWithHeads stops an instance that waits for the tenants' heads, and lets it have
+// them then: its sessions are in the middle of a transaction that nobody goes on with.
+func (w *world) freezeWithHeads(i *instance, tenants []*tenant) {
+	w.t.Helper()
+	tx, err := w.sql.Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	var partitions []int
+	for _, x := range tenants {
+		partitions = append(partitions, partitionOf(x.id))
+	}
+	if _, err := tx.Exec(w.t.Context(), `SELECT FROM log_heads WHERE partition = ANY ($1) ORDER BY partition FOR UPDATE`, partitions); err != nil {
+		w.t.Fatal(err)
+	}
+	time.Sleep(time.Second) // by then all that both instances have to do waits
+	i.signal(syscall.SIGSTOP)
+	if err := tx.Rollback(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	within(w.t, 4*time.Second, "the frozen one has heads locked", func(context.Context) (bool, string) {
+		n := w.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' AND state_change < now() - interval '1 second'`)
+		return n > 0, fmt.Sprint(n)
+	})
 }
 
 // transactions tells of the sessions that are in the middle of one.

@@ -23,7 +23,16 @@ type Edit struct {
 // the description's path, for go build -overlay. It fails where an edit does not
 // fit: its file has moved on, and the edit must follow.
 func Write(dir, root string, edits []Edit) (path string, err error) {
-	texts := map[string]string{}
+	return WriteOver(dir, root, "", edits)
+}
+
+// WriteOver is Write on top of another overlay, given by its description's path; ""
+// is none. The edits change what that one puts in the place of the files.
+func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
+	texts, err := textsOf(under, root)
+	if err != nil {
+		return "", err
+	}
 	for _, e := range edits {
 		if texts[e.File], err = e.apply(root, texts[e.File]); err != nil {
 			return "", err
@@ -47,6 +56,33 @@ func Write(dir, root string, edits []Edit) (path string, err error) {
 		return "", fmt.Errorf("write the overlay: %w", err)
 	}
 	return path, nil
+}
+
+// textsOf reads what an overlay puts in the place of which file.
+func textsOf(description, root string) (map[string]string, error) {
+	texts := map[string]string{}
+	if description == "" {
+		return texts, nil
+	}
+	raw, err := os.ReadFile(description)
+	if err != nil {
+		return nil, fmt.Errorf("read the overlay beneath: %w", err)
+	}
+	var beneath struct{ Replace map[string]string }
+	if err := json.Unmarshal(raw, &beneath); err != nil {
+		return nil, fmt.Errorf("read the overlay beneath: %w", err)
+	}
+	for file, changed := range beneath.Replace {
+		text, err := os.ReadFile(changed)
+		if err != nil {
+			return nil, fmt.Errorf("read the overlay beneath: %w", err)
+		}
+		if file, err = filepath.Rel(root, file); err != nil {
+			return nil, fmt.Errorf("read the overlay beneath: %w", err)
+		}
+		texts[filepath.ToSlash(file)] = string(text)
+	}
+	return texts, nil
 }
 
 // apply changes text, which an edit before may have left, else the file's own.

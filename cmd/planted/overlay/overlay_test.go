@@ -31,6 +31,30 @@ func TestEditsChangeWhatIsBuiltAndNothingElse(t *testing.T) {
 	}
 }
 
+// Who builds with edits of his own builds with those beneath them, too.
+func TestEditsLieOverThoseOfAnother(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
+	write(t, root, "main.go", "package main\n\nfunc main() { println(word, other) }\n\nconst word = 1\n")
+	write(t, root, "other.go", "package main\n\nconst other = 2\n")
+	beneath, err := Write(t.TempDir(), root, []Edit{{File: "main.go", Old: "word = 1", New: "word = 3"}, {File: "other.go", Old: "2", New: "4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := WriteOver(t.TempDir(), root, beneath, []Edit{{File: "main.go", Old: "word, other", New: "word, other, word"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("go", "run", "-overlay", path, ".")
+	run.Dir = root
+	if out, err := run.CombinedOutput(); err != nil || string(out) != "3 4 3\n" {
+		t.Errorf("it printed %q, %v", out, err)
+	}
+	if _, err := WriteOver(t.TempDir(), root, filepath.Join(root, "none"), nil); err == nil {
+		t.Error("an overlay that is not there was taken for none")
+	}
+}
+
 func TestEditsThatDoNotFitAreRefused(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "a.go", "// x, x, x")

@@ -1,0 +1,69 @@
+package http_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// duty is what a noun of the API is for: who may read it, and who may change it.
+type duty struct {
+	who            http.Who
+	reads, changes string // scopes, of which a key needs one; "" for nobody
+}
+
+func duties() map[string]duty {
+	const operators = "billing audit"
+	return map[string]duty{
+		"usage":         {http.Either, "usage:read billing audit", "usage:write"},
+		"events":        {http.Either, "events:read audit", ""},
+		"entitlements":  {http.Tenant, "entitlements:read", "entitlements:read"}, // to check them changes nothing
+		"dead-letters":  {http.Operator, operators, "billing"},
+		"projections":   {http.Operator, operators, "billing"},
+		"rebuilds":      {http.Operator, operators, "billing"},
+		"replays":       {http.Operator, "admin", "admin"},
+		"tenants":       {http.Operator, "admin", "admin"},
+		"operator-keys": {http.Operator, "admin", "admin"},
+		"features":      {http.Operator, "admin", "admin"},
+		"plans":         {http.Operator, "admin", "admin"},
+		"system":        {http.Operator, "billing audit admin", ""},
+	}
+}
+
+// TestP9_WhoMayDoWhat holds the route table against what each noun is for. The other
+// tests take from the table who may not be let in: a scope too many in it is nothing
+// that they could find.
+func TestP9_WhoMayDoWhat(t *testing.T) {
+	seen := map[string]bool{}
+	for _, route := range http.Routes() {
+		path, api := strings.CutPrefix(route.Path, "/api/v1/")
+		if !api || route.Who == http.Public {
+			if api || route.Who != http.Public {
+				t.Errorf("%s %s: within the API everything takes a key, outside of it nothing does", route.Method, route.Path)
+			}
+			continue
+		}
+		noun, _, _ := strings.Cut(path, "/")
+		is, known := duties()[noun]
+		if !known {
+			t.Errorf("%s %s: who may read and change %s?", route.Method, route.Path, noun)
+			continue
+		}
+		seen[noun] = true
+		who, scopes := is.who, is.reads
+		if route.Method != "GET" {
+			scopes = is.changes
+			if who == http.Either { // operators do not send usage
+				who = http.Tenant
+			}
+		}
+		if got := strings.Join(route.Scopes, " "); route.Who != who || !slices.Equal(slices.Sorted(strings.FieldsSeq(got)), slices.Sorted(strings.FieldsSeq(scopes))) {
+			t.Errorf("%s %s takes %s keys with one of %q; it is for %s keys with one of %q", route.Method, route.Path, route.Who, got, who, scopes)
+		}
+	}
+	if len(seen) != len(duties()) {
+		t.Errorf("of %d nouns only %d have a route", len(duties()), len(seen))
+	}
+}
