@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
@@ -46,6 +47,21 @@ func database(t testing.TB) (owner, worker *sql.DB) {
 		t.Fatal(err)
 	}
 	return owner, open(t, address, "SET ROLE meterplex_worker")
+}
+
+// migrated makes one with the service's schema, to be opened as its owner.
+func migrated(t testing.TB) (url string, owner *sql.DB) {
+	t.Helper()
+	url = localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := postgres.OwnerDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { owner.Close() })
+	return url, owner
 }
 
 func open(t testing.TB, address, first string) *sql.DB {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -29,15 +28,7 @@ func TestEachTopicHasItsTables(t *testing.T) {
 // What comes by the pipe alone (usage.commands) is gone after a crash where its table
 // is unlogged: each of the pipe's tables is looked at.
 func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	owner, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
+	url, owner := migrated(t)
 	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe." + strings.Repeat("and.long", 8)}
 	words := func() (found []string) {
 		t.Helper()

@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -21,15 +20,7 @@ import (
 // Usage comes as messages where PostgreSQL is the pipe, too: a producer publishes to
 // the topic's table, and everything is read twice.
 func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	owner, err := postgres.OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
+	url, owner := migrated(t)
 	if err := pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}); err != nil {
 		t.Fatal(err)
 	}
