@@ -179,37 +179,37 @@ func checkReason(reason string) error {
 
 // Promote lets readers see the new generation.
 func (c *Rebuilds) Promote(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
-		if no := r.Promotable(); no != nil {
-			return 0, no
-		}
-		flip, err := tx.Flip(r)
-		r.State, r.Flip = domain.RebuildPromoted, flip
-		return events.RebuildPromoted, err
-	})
+	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Promotable, promoted)
 }
 
 // RollBack lets readers see what they saw before the rebuild was promoted.
 func (c *Rebuilds) RollBack(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
-		if no := r.Revocable(); no != nil {
-			return 0, no
-		}
-		flip, err := tx.Unflip(r)
-		r.State, r.Flip = domain.RebuildRolledBack, flip
-		return events.RebuildRolledBack, err
-	})
+	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Revocable, rolledBack)
 }
 
 // Abandon drops the new generation.
 func (c *Rebuilds) Abandon(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, func(_ RebuildTx, r *domain.Rebuild) (events.Subject, error) {
-		if no := r.Abandonable(); no != nil {
-			return 0, no
-		}
-		r.State = domain.RebuildAbandoned
-		return events.RebuildAbandoned, nil
-	})
+	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Abandonable, abandoned)
+}
+
+// decision takes a rebuild a step on and names the event that says so.
+type decision func(RebuildTx, *domain.Rebuild) (events.Subject, error)
+
+func promoted(tx RebuildTx, r *domain.Rebuild) (_ events.Subject, err error) {
+	r.Flip, err = tx.Flip(r)
+	r.State = domain.RebuildPromoted
+	return events.RebuildPromoted, err
+}
+
+func rolledBack(tx RebuildTx, r *domain.Rebuild) (_ events.Subject, err error) {
+	r.Flip, err = tx.Unflip(r)
+	r.State = domain.RebuildRolledBack
+	return events.RebuildRolledBack, err
+}
+
+func abandoned(_ RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+	r.State = domain.RebuildAbandoned
+	return events.RebuildAbandoned, nil
 }
 
 // FinishVerify records what a verify found, and drops its generation, or promotes
@@ -231,12 +231,9 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 				return 0, err
 			}
 			if !repair {
-				r.State = domain.RebuildAbandoned
-				return events.RebuildAbandoned, nil
+				return abandoned(tx, r)
 			}
-			flip, err := tx.Flip(r)
-			r.State, r.Flip = domain.RebuildPromoted, flip
-			return events.RebuildPromoted, err
+			return promoted(tx, r)
 		})
 	return err
 }
@@ -251,15 +248,21 @@ func (c *Rebuilds) stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	return err
 }
 
-func (c *Rebuilds) decide(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string, do func(RebuildTx, *domain.Rebuild) (events.Subject, error)) (domain.Rebuild, error) {
+// decide takes a rebuild a step on that a caller asks for, where nothing forbids it.
+func (c *Rebuilds) decide(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
 	if err := checkReason(reason); err != nil {
 		return domain.Rebuild{}, err
 	}
-	return c.decideAs(ctx, by, by.actor(), once, id, reason, do)
+	return c.decideAs(ctx, by, by.actor(), once, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+		if no := forbids(r); no != nil {
+			return 0, no
+		}
+		return do(tx, r)
+	})
 }
 
 // decideAs takes a rebuild one step on, with the event that says so.
-func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, once Once, id uuid.UUID, reason string, do func(RebuildTx, *domain.Rebuild) (events.Subject, error)) (domain.Rebuild, error) {
+func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, once Once, id uuid.UUID, reason string, do decision) (domain.Rebuild, error) {
 	known, err := c.Store.Rebuild(ctx, id)
 	if err != nil || known == nil {
 		return domain.Rebuild{}, orRefuse(err, "rebuild_not_found", "", "no such rebuild")

@@ -71,14 +71,19 @@ func (in *DeadLetterFilters) list(name string) list {
 	return list{name, in.TenantID, in.Status, in.Stage, in.Reason, in.Fingerprint, in.Feature, in.Consumer, in.Topic, in.From, in.To}
 }
 
-func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetter], error) {
-	ask, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
-	if err != nil {
-		return nil, err
+// opened is what a page of a list is asked with, and the list that its cursors belong to.
+func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (ask projections.DeadLetterQuery, l list, err error) {
+	if ask, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
+		return ask, l, err
 	}
-	ask.Limit = in.Limit
-	l := in.list("dead letters")
-	if _, ask.After, err = l.open(in.Cursor); err != nil {
+	ask.Limit, l = in.Limit, in.list(name)
+	_, ask.After, err = l.open(in.Cursor)
+	return ask, l, err
+}
+
+func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetter], error) {
+	ask, l, err := s.opened(ctx, in, "dead letters")
+	if err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.DeadLetters(ctx, projections.Viewer{Operator: true}, ask)

@@ -24,13 +24,8 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetterGroup], error) {
-	ask, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
+	ask, l, err := s.opened(ctx, in, "dead letter groups")
 	if err != nil {
-		return nil, err
-	}
-	ask.Limit = in.Limit
-	l := in.list("dead letter groups")
-	if _, ask.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.DeadLetterGroups(ctx, ask)

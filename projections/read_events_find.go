@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -33,7 +34,9 @@ func ParseEventRef(s string) (EventRef, error) {
 //
 // There is no index of ids: ingestion would pay for it. An event whose dedupe key
 // is its id is found by that. Others are found by the time in their id: they were
-// made right before they were recorded. idWindows bounds what that means.
+// made right before they were recorded. idWindows bounds what that means. Where a
+// clock was far off they were not: a log that is short is looked through whole, of a
+// long one the refusal says what an id alone finds.
 func (r *Reads) Event(ctx context.Context, v Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
 	var found events.Envelope
 	err := r.within(ctx, v, func(tx pgx.Tx) (err error) {
@@ -52,7 +55,7 @@ func readEvent(ctx context.Context, tx pgx.Tx, ref EventRef, tenant *uuid.UUID) 
 		}
 	}
 	if place == nil {
-		return events.Envelope{}, ErrNotFound
+		return events.Envelope{}, eventNotFound()
 	}
 	list, err := readEvents(ctx, tx, []events.Position{*place})
 	if err != nil {
@@ -75,12 +78,18 @@ func idWindows() []idWindow {
 }
 
 // idSpan bounds how many positions of a partition are looked at for an id in each
-// window.
+// window, and how long a log is, in all that may hold it, that is looked through whole.
 const idSpan = 200_000
+
+func eventNotFound() error {
+	return &refused{&domain.Error{Code: "not_found", Message: "There is no such event, or it is another's. In a long log an eventId alone finds only " +
+		"what was recorded within 15 minutes of its making, which a clock that was wrong may have prevented: name the position instead"}, ErrNotFound}
+}
 
 const (
 	readPlaceByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3 AND l.event_id = $4`
 	readPlaceByID  = `SELECT * FROM position_of_event($1, $2, $3, $4, $5, $6)`
+	readPlaceInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
 )
 
 // placeOf finds an event by its id; nil where it does not.
@@ -100,7 +109,21 @@ func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*
 		}
 		found, err = onePlace(ctx, tx, readPlaceByID, id, tenant, partitions, made.Add(w.from), made.Add(w.to), int64(idSpan))
 	}
-	return found, err
+	if found != nil || err != nil {
+		return found, err
+	}
+	heads, err := readHeads(ctx, tx, partitions)
+	if err != nil {
+		return nil, err
+	}
+	length := int64(0)
+	for _, head := range heads {
+		length += head
+	}
+	if length > idSpan {
+		return nil, nil
+	}
+	return onePlace(ctx, tx, readPlaceInAll, id, tenant, partitions, int64(idSpan))
 }
 
 func onePlace(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {

@@ -128,7 +128,7 @@ func (l *lineage) causes(ctx context.Context) error {
 // causeOf reads the event that caused another: by what the effect says of it, else
 // by its id, in the tenant's log, else in the platform's. nil: it is not to be seen.
 func (l *lineage) causeOf(ctx context.Context, e *events.Envelope) (*events.Envelope, error) {
-	hints, err := l.places(ctx, readCauses, hintsOf(e), e.CausationID)
+	hints, err := l.places(ctx, byID, hintsOf(e), e.CausationID)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -69,42 +70,35 @@ func effectsOf(e *events.Envelope) (h hints) {
 	return h
 }
 
-// At most one event has the id; '0' is the character after '/'.
-const readCauses = `
+// What the hints lead to, of which a column names one of the ids. '0' is the
+// character after '/'.
+const readHinted = `
 SELECT $1::smallint, f.position FROM (
   SELECT l.position FROM unnest($3::text[]) AS given (key) CROSS JOIN LATERAL (
-    SELECT e.position, e.event_id FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = given.key LIMIT 1) l
-  WHERE l.event_id = ANY ($5)
+    SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = given.key LIMIT 1) l
+  WHERE l.named = ANY ($5)
   UNION
   SELECT l.position FROM unnest($4::text[]) AS given (prefix) CROSS JOIN LATERAL (
-    SELECT e.position, e.event_id FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2
+    SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2
       AND e.dedupe_key > given.prefix AND e.dedupe_key < left(given.prefix, -1) || '0' LIMIT 1000) l
-  WHERE l.event_id = ANY ($5)
+  WHERE l.named = ANY ($5)
   UNION
   SELECT l.position FROM unnest($6::bigint[]) AS given (number) CROSS JOIN LATERAL (
-    SELECT e.position, e.event_id, e.tenant_id FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
-  WHERE l.event_id = ANY ($5) AND l.tenant_id = $2) f`
-
-const readEffects = `
-SELECT $1::smallint, f.position FROM (
-  SELECT l.position FROM unnest($3::text[]) AS given (key) CROSS JOIN LATERAL (
-    SELECT e.position, e.causation_id FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = given.key LIMIT 1) l
-  WHERE l.causation_id = ANY ($5)
-  UNION
-  SELECT l.position FROM unnest($4::text[]) AS given (prefix) CROSS JOIN LATERAL (
-    SELECT e.position, e.causation_id FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2
-      AND e.dedupe_key > given.prefix AND e.dedupe_key < left(given.prefix, -1) || '0' LIMIT 1000) l
-  WHERE l.causation_id = ANY ($5)) f
+    SELECT e.position, e.%[1]s AS named, e.tenant_id FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
+  WHERE l.named = ANY ($5) AND l.tenant_id = $2) f
 ORDER BY f.position`
 
+// What has an id, and what was caused by it.
+const (
+	byID    = "event_id"
+	byCause = "causation_id"
+)
+
 // places finds those of the hints that have, or are caused by, one of the ids.
-func (l *lineage) places(ctx context.Context, sql string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
+func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
 	var places []events.Position
-	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids}
-	if sql == readCauses {
-		args = append(args, h.positions)
-	}
-	err := step(ctx, l.tx, query{sql, args, each(func(rows pgx.Rows) error {
+	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids, h.positions}
+	err := step(ctx, l.tx, query{fmt.Sprintf(readHinted, by), args, each(func(rows pgx.Rows) error {
 		var p events.Position
 		err := rows.Scan(&p.Partition, &p.Number)
 		places = append(places, p)
@@ -131,7 +125,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	for _, id := range letters {
 		h.letter(id)
 	}
-	places, err := l.places(ctx, readEffects, h, l.ids()...)
+	places, err := l.places(ctx, byCause, h, l.ids()...)
 	if err != nil {
 		return nil, err
 	}

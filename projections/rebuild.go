@@ -40,11 +40,15 @@ type Rebuilder struct {
 	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
 	Share int64         // percent of the time that a worker works, 0: all of it
+	// Patience is how long others may keep a generation from being dropped until a
+	// warning says so, 0: an hour.
+	Patience time.Duration
 
 	working sync.Map // ids of the rebuilds that this instance works on
 	once    sync.Once
 	seat    chan struct{}
 	failed  failedMemo
+	kept    map[numbered]time.Time // since when others have kept what is to be dropped; Run's own
 }
 
 // Bounds of the rebuilder.

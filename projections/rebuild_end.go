@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -165,9 +166,20 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 		return err
 	}
 	var errs []error // of one generation: the others are gone on with
+	kept := map[numbered]time.Time{}
 	for _, g := range droppable {
-		errs = append(errs, b.drop(ctx, g))
+		err := b.drop(ctx, g)
+		if isLockNotHad(err) {
+			since, again := b.kept[g]
+			if !again {
+				since = time.Now()
+			}
+			kept[g] = since
+			err = b.keptFor(time.Since(since), err)
+		}
+		errs = append(errs, err)
 	}
+	b.kept = kept
 	dropped, err := b.find(ctx, findUnpurged)
 	if err != nil {
 		return err
@@ -176,6 +188,24 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 		errs = append(errs, b.purge(ctx, g))
 	}
 	return errors.Join(errs...)
+}
+
+// defaultPatience is many times what a chunk of a rebuild, or a batch, takes.
+const defaultPatience = time.Hour
+
+// keptFor is an error only where others have had a lock of a generation each time for
+// long: under load somebody often has one, and it is dropped another time.
+func (b *Rebuilder) keptFor(d time.Duration, err error) error {
+	if d > cmp.Or(b.Patience, defaultPatience) {
+		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
+	}
+	b.Logger.Debug("a generation is in use and will be dropped another time", "since", d, "err", err)
+	return nil
+}
+
+func isLockNotHad(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "55P03"
 }
 
 func (b *Rebuilder) find(ctx context.Context, sql string, args ...any) ([]numbered, error) {

@@ -147,7 +147,7 @@ func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo in
 		}
 		after = batch[len(batch)-1].Position.Number
 		batch = slices.DeleteFunc(batch, func(e events.Envelope) bool {
-			return !g.hasTenant(e.TenantID) || c.Topic != 0 && e.Withheld && !e.Late || c.Parks && failed[e.Position.Number]
+			return !g.hasTenant(e.TenantID) || c.misses(&e) || c.Parks && failed[e.Position.Number]
 		})
 		if u.failure, err = applyAside(ctx, tx, c, g, batch, func(p events.Position) bool { return failed[p.Number] }); err != nil || u.failure != nil {
 			return 0, err

@@ -206,10 +206,7 @@ func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (Batch, 
 	if !slices.ContainsFunc(lanes, (*lane).moves) {
 		return done, nil // duplicates and the like: nothing moves
 	}
-	done.Applied = chain
-	if r.Consumer.Topic != 0 { // a reader of the log misses nothing that only the pipe could not carry
-		done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return e.Withheld && !e.Late })
-	}
+	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
 	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
 	if err != nil {

@@ -40,28 +40,31 @@ func (f *LetterFilter) query(code string) url.Values {
 	return q
 }
 
-// DeadLettersList lists dead letters.
-type DeadLettersList struct {
+// LetterList is what a list of them, or of their groups, is asked with.
+type LetterList struct {
 	LetterFilter
 	Reason string `placeholder:"CODE" aliases:"code" help:"With this code."`
 	Limit
 }
+
+func (c *LetterList) list(a *app, path string, columns ...string) error {
+	return a.list(path, c.query(c.Reason), c.Limit.Limit, columns...)
+}
+
+// DeadLettersList lists dead letters.
+type DeadLettersList struct{ LetterList }
 
 // Run prints the rows.
 func (c *DeadLettersList) Run(a *app) error {
-	return a.list("/dead-letters", c.query(c.Reason), c.Limit.Limit, "id", "status", "stage", "code", "eventId", "feature", "tenantId", "retryCount", "lastFailedAt", "fingerprint")
+	return c.list(a, "/dead-letters", "id", "status", "stage", "code", "eventId", "feature", "tenantId", "retryCount", "lastFailedAt", "fingerprint")
 }
 
 // DeadLettersGroups groups dead letters.
-type DeadLettersGroups struct {
-	LetterFilter
-	Reason string `placeholder:"CODE" aliases:"code" help:"With this code."`
-	Limit
-}
+type DeadLettersGroups struct{ LetterList }
 
 // Run prints the rows.
 func (c *DeadLettersGroups) Run(a *app) error {
-	return a.list("/dead-letters/groups", c.query(c.Reason), c.Limit.Limit, "fingerprint", "count", "stage", "code", "feature", "tenants", "statuses", "lastFailedAt", "reason", "sampleId")
+	return c.list(a, "/dead-letters/groups", "fingerprint", "count", "stage", "code", "feature", "tenants", "statuses", "lastFailedAt", "reason", "sampleId")
 }
 
 // DeadLettersShow shows a dead letter.

@@ -103,14 +103,14 @@ func sourceBugs() []bug {
 		{
 			name: "withheld-folded", what: "an event that was withheld from the pipe is counted, and its dead letter, too",
 			promise: "P2: each event counts once",
-			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic < 0 { // a reader`)},
+			edits:   []overlay.Edit{edit("projections/consumer.go", `return c.Topic != 0 && e.W`, `return c.Topic < 0 && e.W`)},
 			pkg:     "./projections", run: "TestWithheldIsPassedWithoutAFold",
 			says: `^told .* applied:`,
 		},
 		{
 			name: "withheld-lost", what: "who reads the log itself leaves out what the pipe could not carry",
 			promise: "a read model holds all of the log",
-			edits:   []overlay.Edit{edit(runner, `	if r.Consumer.Topic != 0 { // a reader`, `	if r.Consumer.Topic >= 0 { // a reader`)},
+			edits:   []overlay.Edit{edit("projections/consumer.go", `return c.Topic != 0 && e.W`, `return c.Topic >= 0 && e.W`)},
 			pkg:     "./projections", run: "TestReaderOfTheLogFoldsWhatIsWithheld",
 			says: `^used \d+, want \d+; told`,
 		},

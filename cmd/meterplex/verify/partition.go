@@ -74,6 +74,7 @@ func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 	}{
 		{epochsSQL, []any{&e.epoch, &e.from}, func() { s.epochs = append(s.epochs, e) }},
 		{checkpointsSQL, []any{&c.consumer, &c.generation, &c.position, &c.epoch, &c.joined}, func() { s.checkpoints = append(s.checkpoints, c) }},
+		// Which of them its consumer never had is said here once more, apart from the folds.
 		{withheldSQL, []any{&n, &late}, func() {
 			if s.standIns[n] = true; !late {
 				s.withheld[n] = true

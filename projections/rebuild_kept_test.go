@@ -1,0 +1,79 @@
+package projections_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// lines is what was logged.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+// with gives the lines of a level.
+func (l *lines) with(level string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.all.String()) {
+		if strings.Contains(line, "level="+level) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// A generation that somebody is at work on is dropped another time: that warns nobody,
+// but where it has been so for long.
+func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "a", "calls", 10, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
+	y.must(err)
+	cleaner := func(patience time.Duration) (*projections.Rebuilder, *lines) {
+		b, said := y.rebuilder(100), &lines{}
+		b.Patience, b.Logger = patience, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		return b, said
+	}
+	user, err := y.pool.Begin(t.Context())
+	y.must(err)
+	defer func() { _ = user.Rollback(context.Background()) }()
+	if tag, err := user.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE generation = $1 LIMIT 1 FOR UPDATE`, r.Generation); err != nil || tag.RowsAffected() != 1 {
+		t.Fatal(tag, err)
+	}
+
+	usual, said := cleaner(0)
+	y.during(func() { y.until(func() bool { return len(said.with("DEBUG"))+len(said.with("WARN")) > 0 }) }, usual)
+	if warned := said.with("WARN"); len(warned) > 0 {
+		t.Errorf("a moment's lock is warned of: %s", warned)
+	}
+	short, said := cleaner(time.Nanosecond)
+	y.during(func() { y.until(func() bool { return len(said.with("WARN")) > 0 }) }, short)
+	if warned := said.with("WARN")[0]; !strings.Contains(warned, "others had a lock of it: drop generation") {
+		t.Errorf("long kept: %s", warned)
+	}
+
+	y.must(user.Rollback(t.Context()))
+	last, said := cleaner(0)
+	y.during(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, last)
+	if dropped := said.with("INFO")[0]; !strings.Contains(dropped, "a generation was dropped") {
+		t.Errorf("when it is free: %s", dropped)
+	}
+}
