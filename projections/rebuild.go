@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
@@ -24,7 +25,7 @@ import (
 // middle has done nothing, whoever comes next goes on where the last chunk ended,
 // and nothing is done twice, by any number of workers in any number of instances.
 type Rebuilder struct {
-	Pool      *pgxpool.Pool
+	Pool      RebuildPool
 	Log       Log
 	Consumers []Consumer // those with a projection
 	NewID     func() uuid.UUID
@@ -39,6 +40,7 @@ type Rebuilder struct {
 	Keep  time.Duration // how long a generation that readers left is kept, 0: DefaultKeep
 	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
+	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
 	Share int64         // percent of the time that a worker works, 0: all of it
 	// Patience is how long others may keep a generation from being dropped until a
 	// warning says so, 0: an hour.
@@ -49,6 +51,13 @@ type Rebuilder struct {
 	seat    chan struct{}
 	failed  failedMemo
 	kept    map[numbered]time.Time // since when others have kept what is to be dropped; Run's own
+}
+
+// RebuildPool is what a rebuilder needs of a pool of connections.
+type RebuildPool interface {
+	Pool
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Config() *pgxpool.Config
 }
 
 // Bounds of the rebuilder.
@@ -243,7 +252,7 @@ func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
 		if err := tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
 			return fmt.Errorf("read where the live generation stands: %w", err)
 		}
-		joining := live-u.position <= joinWithin
+		joining := live-u.position <= cmp.Or(b.Join, joinWithin)
 		if joining {
 			if err := tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
 				return fmt.Errorf("lock where the live generation stands: %w", err)
@@ -279,7 +288,7 @@ WHERE state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND purpose = 'veri
 ORDER BY created_at`
 
 // openRebuilds lists what there is to do.
-func openRebuilds(ctx context.Context, pool *pgxpool.Pool) ([]domain.Rebuild, error) {
+func openRebuilds(ctx context.Context, pool Pool) ([]domain.Rebuild, error) {
 	rows, err := pool.Query(ctx, readOpenRebuilds)
 	if err != nil {
 		return nil, fmt.Errorf("read rebuilds: %w", err)

@@ -59,6 +59,7 @@ func simulatedBugs() []bug {
 			says:    `is in the log false`,
 		},
 	}
+	list = append(list, simulatedChangeBugs()...)
 	for i := range list {
 		list[i].pkg, list[i].run = "./infra/postgres", "TestP2_SimulatedFaultsLoseAndDoubleNothing"
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -13,9 +12,13 @@ const (
 	historySQL      = `SELECT (SELECT system_identifier FROM pg_control_system()),
  ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint`
 	// Where the newest epoch of a partition belongs to another history, the next
-	// one begins behind the head.
+	// one begins behind the head. Its number is the time, in seconds since 2020: a backup
+	// that is restored for the second time does not know the number of the first, whose
+	// records the topics still have.
 	raiseEpochSQL = `WITH stale AS (
- SELECT h.partition, h.position + 1 AS from_position, coalesce(e.epoch, 0) + 1 AS epoch FROM log_heads h
+ SELECT h.partition, h.position + 1 AS from_position,
+  CASE WHEN e.epoch IS NULL THEN 1 ELSE greatest(e.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800) END AS epoch
+ FROM log_heads h
  LEFT JOIN LATERAL (SELECT epoch, system_identifier, timeline FROM log_epochs e
   WHERE e.partition = h.partition ORDER BY epoch DESC LIMIT 1) e ON true
  WHERE e.epoch IS NULL OR (e.system_identifier, e.timeline) <> ($1, $2)),
@@ -27,7 +30,7 @@ UPDATE log_heads h SET epoch = s.epoch FROM stale s WHERE h.partition = s.partit
 // ensureEpoch raises the epoch of every partition where the database is not the
 // one that wrote the log last: a restored copy, or a promoted standby. Records of
 // a future that no longer exists are known by their epoch.
-func ensureEpoch(ctx context.Context, pool *pgxpool.Pool) error {
+func ensureEpoch(ctx context.Context, pool connections) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockAllHeadsSQL); err != nil {
 			return fmt.Errorf("locking all heads: %w", err)

@@ -39,7 +39,7 @@ type LogConfig struct {
 // commands.Store and commands.Histories, and what relays and folds read.
 type Log struct {
 	cfg       LogConfig
-	pool      *pgxpool.Pool
+	pool      connections
 	session   func(ctx context.Context) (session, error) // of writers
 	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
 	origins   *origins
@@ -54,6 +54,12 @@ type Log struct {
 	closed  bool
 	wg      sync.WaitGroup // of writers
 	ahead   sync.WaitGroup // of shared
+}
+
+// connections is what a log needs of a pool besides the writers' sessions.
+type connections interface {
+	Queryer
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // NewLog makes sure of the epoch, then starts the writers. Close ends them.

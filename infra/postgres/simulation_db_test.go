@@ -96,6 +96,7 @@ func (r *simRow) hash() []byte {
 
 type simHead struct {
 	position int64
+	epoch    int32
 	topics   [events.TopicCount - 1]int64
 	recorded time.Time
 	counts   events.Counts
@@ -113,6 +114,7 @@ type ckptKey struct {
 }
 
 type aggKey struct {
+	generation      int
 	tenant          uuid.UUID
 	feature, period string
 }
@@ -126,10 +128,11 @@ type writes struct {
 	ckpt     map[ckptKey]int64
 	aggs     map[aggKey]simAgg
 	withheld map[events.Position]bool // whether its consumer had read it
+	more     []func(*simTx)           // changes of what few transactions change
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.withheld)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.withheld), slices.Clip(w.more)}
 }
 
 type rowLock struct {
@@ -138,24 +141,17 @@ type rowLock struct {
 }
 
 type simDB struct {
-	s        *sim
-	rows     [events.Partitions][]simRow
-	keys     map[logKey]*simRow
-	heads    [events.Partitions]simHead
-	ckpt     map[ckptKey]int64
-	cursors  [events.Partitions]simCursor
-	aggs     map[aggKey]simAgg
-	withheld map[events.Position]bool // as in writes
-	locks    map[rowLock]*simTx
-	relays   map[string]time.Time
-	history  map[uuid.UUID][]domain.HistoryEntry
-	snaps    map[uuid.UUID][]*string
+	simTables
+	s       *sim
+	locks   map[rowLock]*simTx
+	history map[uuid.UUID][]domain.HistoryEntry
+	snaps   map[uuid.UUID][]*string
 }
 
 func newSimDB(s *sim) *simDB {
 	return &simDB{
-		s: s, keys: map[logKey]*simRow{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{},
-		locks: map[rowLock]*simTx{}, relays: map[string]time.Time{}, history: map[uuid.UUID][]domain.HistoryEntry{}, snaps: map[uuid.UUID][]*string{},
+		s: s, simTables: newSimTables(), locks: map[rowLock]*simTx{},
+		history: map[uuid.UUID][]domain.HistoryEntry{}, snaps: map[uuid.UUID][]*string{},
 	}
 }
 
@@ -183,6 +179,7 @@ func (db *simDB) take(tx *simTx, locks []rowLock) {
 // simTx is a transaction or, with a saved state, a savepoint in one.
 type simTx struct {
 	p       *proc
+	history int // of the database that it was begun in
 	root    *simTx
 	open    bool
 	gone    error // the connection was lost
@@ -192,7 +189,7 @@ type simTx struct {
 }
 
 func newSimTx(p *proc) *simTx {
-	tx := &simTx{p: p, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
+	tx := &simTx{p: p, history: p.s.history, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
 	tx.root = tx
 	return tx
 }
@@ -235,7 +232,7 @@ func (tx *simTx) commit(f fate) error {
 			}
 		}
 		tx.p.s.later("end of a commit without an answer", time.Duration(tx.p.s.rng.IntN(6000))*time.Millisecond, func() {
-			if tx.p.s.rng.IntN(2) == 0 {
+			if tx.p.s.rng.IntN(2) == 0 && ghost.history == tx.p.s.history {
 				tx.p.s.count("late commit")
 				db.apply(&ghost)
 			}
@@ -300,6 +297,10 @@ func (db *simDB) apply(tx *simTx) {
 		db.aggs[k] = simAgg{was.amount + a.amount, was.count + a.count, was.applied + a.applied}
 	}
 	maps.Copy(db.withheld, tx.w.withheld)
+	for _, change := range tx.w.more {
+		change(tx)
+	}
+	db.sameGenerations()
 }
 
 var errAborted = &pgconn.PgError{Code: "25P02", Message: "simulated: current transaction is aborted"}

@@ -3,8 +3,6 @@ package postgres
 import (
 	"strings"
 	"time"
-
-	"github.com/meterplex/meterplex/events"
 )
 
 // relayQuery takes the statements of the relay that change its cursors. Like
@@ -66,7 +64,7 @@ func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
 			db.s.fail("the cursor of partition %d went back from %d to %d", p, c.position, becomes)
 		}
 		for n := c.position + 1; n <= becomes; n++ {
-			if at := (events.Position{Partition: p, Number: n}); !db.s.pipe.has(db.rows[p][n-1].topic, at) {
+			if !db.s.pipe.has(&db.rows[p][n-1]) {
 				db.s.fail("the cursor of partition %d passed %d, which the topic has not", p, n)
 			}
 		}

@@ -81,7 +81,7 @@ func newPlan(rng *rand.Rand, most int) plan {
 	}
 	p.origins = newOrigins(nil)
 	p.producer = events.Producer{Service: "simulation"}
-	for i, id := range []string{uuid.Nil.String(), events.GroupValidator, events.GroupAggregator, events.GroupUsageCommands, "meterplex-relay"} {
+	for i, id := range []string{uuid.Nil.String(), events.GroupValidator, events.GroupAggregator, events.GroupUsageCommands, "meterplex-relay", events.GroupCommands, "meterplex-rebuilder"} {
 		p.origins.keep(int32(i+1), origin{events.Actor{Type: map[bool]string{true: "api_key", false: "service"}[i == 0], ID: id}, p.producer})
 	}
 	return p
@@ -119,7 +119,9 @@ func foldPoisoned(e *events.Envelope) (projections.UsageKey, projections.UsageDe
 	key, delta, err := projections.FoldUsage(e)
 	switch key.Feature {
 	case featurePoison:
-		err = errors.New("poison")
+		if e.Subject != events.Reaggregated { // by then it is mended
+			err = errors.New("poison")
+		}
 	case featureBoom:
 		panic("boom")
 	}
@@ -150,13 +152,24 @@ func (s *sim) client(i int, requests []request) {
 				panic(err)
 			}
 			var door *commands.IngestUsage
+			var history int
+			send := func(fate) error {
+				door, history = s.doors[s.rng.IntN(len(s.doors))], s.history
+				s.model.send(r)
+				return nil
+			}
 			for {
-				if p.do(&ask{what: "send", effect: func(fate) error { door = s.doors[s.rng.IntN(len(s.doors))]; s.model.send(r); return nil }}) != nil {
+				if p.do(&ask{what: "send", effect: send}) != nil {
 					return
 				}
 				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant}, items)
 				if err == nil {
-					_ = p.do(&ask{what: "answered", effect: func(fate) error { s.model.answer(r, verdicts); return nil }})
+					_ = p.do(&ask{what: "answered", effect: func(fate) error {
+						if s.history == history { // what a restore ended is gone
+							s.model.answer(r, verdicts)
+						}
+						return nil
+					}})
 					break
 				}
 				s.count("sent again")
@@ -246,8 +259,11 @@ func (m *model) check() {
 	for _, p := range s.plan.partitions {
 		for i := range s.db.rows[p] {
 			row := &s.db.rows[p][i]
-			if !s.pipe.has(row.topic, row.at) {
+			if !s.pipe.has(row) {
 				s.fail("%s is not on its topic", row.at)
+			}
+			if row.subject == events.UsageRetried || row.subject == events.Reaggregated {
+				m.retried(row, terms, want)
 			}
 			if row.subject != events.UsageRecorded {
 				continue
@@ -257,12 +273,12 @@ func (m *model) check() {
 				s.fail("%s is in the log and was never sent", row.at)
 			}
 			terms["accepted"]++
-			switch k := (aggKey{row.key.tenant, item.feature, "2000-01"}); {
+			late := s.db.withheld[row.at] // after a restore its consumer may be ahead of the relay
+			switch {
 			case item.feature == featureLate && row.at.Number >= lateFrom:
 				terms["rejected"]++
-			case item.feature == featureCounts || item.feature == featureLate:
-				a := want[k]
-				want[k] = simAgg{a.amount + item.amount, a.count + 1, a.applied + 1}
+			case item.feature == featureCounts || item.feature == featureLate || item.feature == featureHuge && late:
+				m.adds(want, row, item.feature, item.amount)
 				terms["validated"]++
 			case item.feature == featureHuge:
 				terms["parked"]++
@@ -272,8 +288,10 @@ func (m *model) check() {
 			}
 		}
 	}
-	if !maps.Equal(want, s.db.aggs) {
-		s.fail("the aggregates are %v, not %v", s.db.aggs, want)
+	seen := maps.Clone(s.db.aggs)
+	maps.DeleteFunc(seen, func(k aggKey, _ simAgg) bool { return k.generation != s.db.serving })
+	if !maps.Equal(want, seen) {
+		s.fail("the aggregates are %v, not %v", seen, want)
 	}
 	var counts events.Counts
 	for _, h := range s.db.heads {
@@ -285,6 +303,42 @@ func (m *model) check() {
 	}
 }
 
+func (m *model) adds(want map[aggKey]simAgg, row *simRow, feature string, amount int64) {
+	k := aggKey{m.s.db.serving, row.key.tenant, feature, "2000-01"}
+	a := want[k]
+	want[k] = simAgg{a.amount + amount, a.count + 1, a.applied + 1}
+}
+
+// retried is what a retry changes: a rejection is accepted and rejected once more,
+// what the mended fold takes counts once, and all else is parked as it was.
+func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
+	f := row.fields()
+	if row.subject == events.UsageRetried {
+		u, err := events.UsageOf(f.Usage)
+		switch {
+		case err != nil:
+			m.s.fail("%s retries what is no usage: %v", row.at, err)
+		case u.Feature == featureLate:
+			terms["accepted"]++
+			terms["rejected"]++
+		case m.s.db.withheld[row.at]:
+			terms["parked"]--
+			terms["validated"]++
+			m.adds(want, row, u.Feature, u.Amount)
+		}
+		return
+	}
+	if f.Validated.Feature != featurePoison {
+		return
+	}
+	terms["parked"]--
+	m.adds(want, row, featurePoison, f.Validated.Amount)
+	key := fmt.Sprint(row.key.tenant, f.Validated.RawPosition)
+	if terms[key]++; terms[key] > 1 {
+		m.s.fail("%s was retried again after it was mended", row.at)
+	}
+}
+
 // checkFold looks at what a consumer's transaction passed: each event of its topic
 // led to exactly one thing, in this very transaction.
 func (s *sim) checkFold(tx *simTx) {
@@ -292,27 +346,31 @@ func (s *sim) checkFold(tx *simTx) {
 	for k, n := range tx.w.ckpt {
 		for i := s.db.ckpt[k]; i < min(n, int64(len(s.db.rows[k.partition]))); i++ {
 			row := &s.db.rows[k.partition][i]
-			want := map[string]events.Topic{events.GroupValidator: events.TopicUsageRaw, events.GroupAggregator: events.TopicUsageValidated}[k.consumer]
+			want := map[string]events.Topic{events.GroupValidator: events.TopicUsageRaw, events.GroupAggregator: events.TopicUsageValidated, events.GroupCommands: events.TopicCommands}[k.consumer]
 			late, withheld := s.db.withheld[row.at]
-			if row.topic == want && (late || !withheld) {
+			if row.topic == want && (late || !withheld) && (want != events.TopicCommands || row.subject == events.RetryRequested) {
 				passed[k.consumer]++
 			}
 		}
 	}
-	verdicts, folded := 0, 0
+	verdicts, folded, retries := 0, 0, 0
 	for i := range tx.w.rows {
 		switch row := &tx.w.rows[i]; row.subject {
 		case events.UsageValidated, events.UsageRejected:
 			verdicts++
 		case events.AggregationFailed:
 			folded++
+		case events.DeadLetterRetried, events.RetryRefused:
+			retries++
 		}
 	}
-	for _, a := range tx.w.aggs {
-		folded += int(a.applied)
+	for k, a := range tx.w.aggs {
+		if k.generation == 1 {
+			folded += int(a.applied)
+		}
 	}
-	if verdicts != passed[events.GroupValidator] || folded != passed[events.GroupAggregator] {
-		s.fail("a transaction passed %v and holds %d verdicts, %d sums and letters", passed, verdicts, folded)
+	if verdicts != passed[events.GroupValidator] || folded != passed[events.GroupAggregator] || retries != passed[events.GroupCommands] {
+		s.fail("a transaction passed %v and holds %d verdicts, %d sums and letters, %d retries", passed, verdicts, folded, retries)
 	}
 }
 
@@ -322,6 +380,7 @@ func (s *sim) settled() bool {
 		h := &s.db.heads[p]
 		if s.db.cursors[p].position < h.position ||
 			s.db.ckpt[ckptKey{events.GroupValidator, p}] < h.topics[events.TopicUsageRaw-1] ||
+			s.retrying && s.db.ckpt[ckptKey{events.GroupCommands, p}] < h.topics[events.TopicCommands-1] ||
 			s.db.ckpt[ckptKey{events.GroupAggregator, p}] < h.topics[events.TopicUsageValidated-1] {
 			return false
 		}

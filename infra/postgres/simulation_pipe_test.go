@@ -27,16 +27,19 @@ type topicPart struct {
 type simPipe struct {
 	s       *sim
 	records map[topicPart][]events.Record
-	stored  map[events.Position]events.Topic
+	stored  map[string]bool     // ids of events
+	due     map[string]bool     // to be published again
 	last    map[topicPart]int64 // the greatest position
 	offsets map[ckptKey]int64
 }
 
 func newSimPipe(s *sim) *simPipe {
-	return &simPipe{s, map[topicPart][]events.Record{}, map[events.Position]events.Topic{}, map[topicPart]int64{}, map[ckptKey]int64{}}
+	return &simPipe{s, map[topicPart][]events.Record{}, map[string]bool{}, map[string]bool{}, map[topicPart]int64{}, map[ckptKey]int64{}}
 }
 
-func (b *simPipe) has(topic events.Topic, at events.Position) bool { return b.stored[at] == topic }
+func (b *simPipe) has(r *simRow) bool { return b.stored[r.id()] && !b.due[r.id()] }
+
+func (r *simRow) id() string { return uuid.UUID(r.values[colEventID]).String() }
 
 // store appends a record, and looks whether the topic keeps the order of the log.
 func (b *simPipe) store(r *events.Record) {
@@ -52,12 +55,14 @@ func (b *simPipe) store(r *events.Record) {
 	if b.s.lie == brokerLies && b.s.rng.IntN(20) == 0 {
 		return
 	}
-	if b.stored[at.Position] != 0 {
+	id := string(r.Header(events.HeaderEventID))
+	if b.stored[id] {
 		b.s.count("published again")
 	}
+	delete(b.due, id)
 	r.Offset = int64(len(b.records[t]))
 	b.records[t] = append(b.records[t], *r)
-	b.stored[at.Position], b.last[t] = r.Topic, max(b.last[t], at.Position.Number)
+	b.stored[id], b.last[t] = true, max(b.last[t], at.Position.Number)
 }
 
 // simPublisher is the pipe as the relay of a process sees it.
@@ -135,7 +140,7 @@ func (b *simPipe) fetch(topic events.Topic, stand map[int16]int64) (batch []even
 func (b *simPipe) ack(group string, batch []events.Record, stand map[int16]int64) {
 	for i := range batch {
 		at, err := events.PlaceOf(&batch[i])
-		if err == nil && at.Position.Number > b.s.db.ckpt[ckptKey{group, at.Position.Partition}] {
+		if err == nil && at.Epoch == b.s.db.owner(at.Position) && at.Position.Number > b.s.db.ckpt[ckptKey{group, at.Position.Partition}] {
 			b.s.fail("%s acknowledged %s before it was committed", group, at.Position)
 		}
 	}
@@ -153,7 +158,8 @@ func (s *sim) behind(topic events.Topic, stand map[int16]int64) bool {
 // simLog is the log of a process that is not its writer.
 func (s *sim) logOf(p *proc) *Log {
 	l := newLog(LogConfig{Producer: s.plan.producer, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler)})
-	l.origins = s.plan.origins
+	l.pool, l.origins = simPool{p}, s.plan.origins
+	l.histories, l.keys = newHistories(nil, s.now, l.cfg.Catalogue, l.loads), newKeys(nil, s.now, l.cfg.Catalogue, l.loads)
 	l.session = simPool{p}.session
 	l.write = func(_ context.Context, tx pgx.Tx, rows []row) error { return tx.(*simTx).copyRows(rows) }
 	return l
@@ -163,9 +169,9 @@ func (s *sim) logOf(p *proc) *Log {
 func half(d time.Duration) time.Duration { return d / 2 }
 
 // startConsumer starts an instance of a consumer, with its watch for lost tails.
-func (s *sim) startConsumer(name string, make func(func() uuid.UUID) projections.Consumer) {
+func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) {
 	p := s.newProc(name)
-	c := make(p.newID)
+	c := make(p)
 	p.start = func() { s.startConsumer(name, make) }
 	runner := &projections.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Jitter: half, Observe: s}
 	stand := map[int16]int64{}
@@ -200,7 +206,7 @@ func (s *sim) startConsumer(name string, make func(func() uuid.UUID) projections
 
 // Observe counts the transactions of consumers that met this or that.
 func (s *sim) Observe(_ *projections.Consumer, b projections.Batch) {
-	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates, "read from the log": b.FromLog, "strays": b.Foreign} {
+	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates, "read from the log": b.FromLog, "strays": b.Foreign, "records of an ended history": b.OtherEpoch} {
 		if n > 0 {
 			s.count(what)
 		}

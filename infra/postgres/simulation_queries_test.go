@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
 )
 
 // consumerQuery takes the statements of consumers, and those of the relay that are
@@ -22,18 +21,22 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
+	for _, more := range []func(string, []any) *simRows{tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery} {
+		if out := more(text, args); out != nil {
+			return out
+		}
+	}
 	switch {
 	case strings.Contains(text, "FROM consumer_checkpoints c JOIN log_heads h"):
 		name, partitions := args[0].(string), args[1].([]int16)
+		began := tx.p.s.db.joined(name, partitions) // as the statement sees it, however long it waits
 		var locks []rowLock
 		if strings.Contains(text, "FOR UPDATE OF c") {
 			locks = locksOf(name, partitions)
 		}
-		err = tx.ask(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, partitions, args[2].(int)) }))
+		err = tx.ask(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.ask("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
-	case strings.HasPrefix(text, "SELECT generation, fold_version"):
-		return simAnswer([]any{1, projections.UsageAggregatesV1, uuid.Nil, ""})
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
@@ -79,10 +82,13 @@ func (tx *simTx) holdCursor(text string, partition int16, fence, position int64)
 	return &simRows{tag: "SELECT 1"}
 }
 
-func (tx *simTx) checkpoints(name string, partitions []int16, topic int) *simRows {
+func (tx *simTx) checkpoints(name string, joined [][]int, partitions []int16, topic int) *simRows {
 	out, db := simAnswer(), tx.p.s.db
-	for _, p := range partitions {
-		out.list = append(out.list, []any{p, 1, true, db.ckpt[ckptKey{name, p}], int32(0), db.heads[p].topics[topic-1]})
+	for i, p := range partitions {
+		for _, g := range joined[i] {
+			serves := name != events.GroupAggregator || g == db.serving
+			out.list = append(out.list, []any{p, g, serves, db.ckpt[ckptKey{name, p}], db.heads[p].epoch, db.heads[p].topics[topic-1]})
+		}
 	}
 	return out
 }
@@ -116,7 +122,7 @@ func (tx *simTx) moveCheckpoints(text string, args []any) *simRows {
 		k := ckptKey{args[0].(string), p}
 		if !compares || tx.p.s.db.ckpt[k] == args[2].([]int64)[i] {
 			tx.root.w.ckpt[k] = args[3].([]int64)[i]
-			n++
+			n += len(tx.p.s.db.joined(k.consumer, []int16{p})[0])
 		}
 	}
 	return &simRows{tag: "UPDATE " + strconv.Itoa(n)}
@@ -140,7 +146,7 @@ func (tx *simTx) addAggregates(args []any) *simRows {
 			tx.p.s.count("sum refused by the database")
 			return &simRows{err: &pgconn.PgError{Code: "22003", Message: "simulated: numeric field overflow"}}
 		}
-		tx.addUsage(aggKey{args[2].([]uuid.UUID)[i], feature, args[4].([]string)[i]}, args[6].([]string)[i], args[7].([]int64)[i], args[8].([]int64)[i])
+		tx.addUsage(aggKey{args[0].(int), args[2].([]uuid.UUID)[i], feature, args[4].([]string)[i]}, args[6].([]string)[i], args[7].([]int64)[i], args[8].([]int64)[i])
 	}
 	return &simRows{}
 }
@@ -217,6 +223,9 @@ func orFailed(out *simRows, err error) *simRows {
 // look takes what is read outside of transactions, and the relays' signs of life.
 func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	now, out := time.Now(), simAnswer()
+	if out := db.lookAtRebuilds(text, args); out != nil {
+		return out
+	}
 	switch {
 	case strings.Contains(text, "FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints"):
 		for _, i := range db.s.plan.partitions {

@@ -66,6 +66,7 @@ type ask struct {
 	until  time.Time   // it is ready then, whatever ready says
 	since  time.Time
 	effect func(f fate) error
+	starts func() // of the world's: the process that it begins
 	answer chan error
 }
 
@@ -88,10 +89,12 @@ type proc struct {
 type weather struct {
 	crash, cut, lost, limbo, partly, freeze, pass int
 	twice, shuffle, drop, damage, rewind, skip    int
+	retries, rebuilds, rewinds, restores          int // whether there are any
 }
 
 func (w *weather) rates() []*int {
-	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip}
+	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip,
+		&w.retries, &w.rebuilds, &w.rewinds, &w.restores}
 }
 
 type sim struct {
@@ -118,6 +121,12 @@ type sim struct {
 	plan     plan
 	model    *model
 	doors    []*commands.IngestUsage
+	tasks    []func(*sim, *proc) bool // that somebody is to do
+	retrying bool                     // there is a command router
+	history  int                      // how often the database was restored
+	backups  []simTables
+	again    map[int16]int64 // from where on the relay is sent back
+	stopped  []func()        // processes that a restore ended, to be started again
 }
 
 // chance is true so many times in a thousand.
@@ -225,6 +234,9 @@ func (s *sim) schedule() {
 		if s.calm && s.settled() {
 			s.mu.Unlock()
 			return
+		}
+		if s.w.restores > 0 && s.chance(10) || s.steps == 0 {
+			s.backups = append(s.backups, s.db.simTables.clone())
 		}
 		if s.steps++; s.steps > maxSteps || time.Since(s.began) > longest {
 			s.fail("it did not come to rest in %d steps and %v: %s", s.steps, time.Since(s.began), s.standing())
@@ -354,8 +366,14 @@ func (s *sim) kill(p *proc) {
 		p.onKill()
 	}
 	if p.start != nil {
-		s.later("restart of "+p.name, time.Duration(s.rng.IntN(8000))*time.Millisecond, p.start)
+		s.begin(p.name, p.start)
 	}
+}
+
+// begin starts a process after a while.
+func (s *sim) begin(name string, start func()) {
+	s.later("start of "+name, time.Duration(s.rng.IntN(8000))*time.Millisecond, start)
+	s.asks[len(s.asks)-1].starts = start
 }
 
 // later lets the world do something by itself.

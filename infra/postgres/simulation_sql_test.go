@@ -40,7 +40,12 @@ func (r *simRows) CommandTag() pgconn.CommandTag                { return pgconn.
 func (r *simRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
 func (r *simRows) Conn() *pgx.Conn                              { return nil }
 func (r *simRows) Values() ([]any, error)                       { return r.list[r.at-1], nil }
-func (r *simRows) RawValues() [][]byte                          { return r.raw[r.at-1] }
+func (r *simRows) RawValues() [][]byte {
+	if r.raw == nil {
+		return nil
+	}
+	return r.raw[r.at-1]
+}
 
 func (r *simRows) TypeMap() *pgtype.Map { return nil }
 
@@ -150,7 +155,7 @@ func (tx *simTx) headRows(partitions []int16) *simRows {
 	out := simAnswer()
 	for _, p := range partitions {
 		h := tx.head(p)
-		out.list = append(out.list, []any{p, h.position, int32(0), slices.Clone(h.topics[:]), h.recorded})
+		out.list = append(out.list, []any{p, h.position, h.epoch, slices.Clone(h.topics[:]), h.recorded})
 	}
 	return out
 }
@@ -161,7 +166,7 @@ func (tx *simTx) updateHeads(args []any) *simRows {
 	}
 	for i, p := range args[0].([]int16) {
 		was := tx.head(p)
-		h := simHead{position: args[1].([]int64)[i], recorded: args[3].([]time.Time)[i], counts: was.counts}
+		h := simHead{position: args[1].([]int64)[i], epoch: was.epoch, recorded: args[3].([]time.Time)[i], counts: was.counts}
 		for t, text := range strings.Split(strings.Trim(args[2].([]string)[i], "{}"), ",") {
 			h.topics[t], _ = strconv.ParseInt(text, 10, 64)
 		}

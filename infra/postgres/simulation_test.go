@@ -60,7 +60,7 @@ func newSim(seed uint64, with setup) *sim {
 // are left meet more of the work.
 func newWeather(rng *rand.Rand, without []int) weather {
 	w := weather{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
-		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30}
+		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1}
 	for i, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
 		if slices.Contains(without, i) {
@@ -82,10 +82,18 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		for i := range 2 {
 			s.startRelay(fmt.Sprint("relay-", i))
 			s.startCommands(fmt.Sprint("commands-", i))
-			s.startConsumer(fmt.Sprint("validator-", i), projections.ValidatorConsumer)
-			s.startConsumer(fmt.Sprint("aggregator-", i), aggregatorOfPoison)
+			s.startConsumer(fmt.Sprint("validator-", i), func(p *proc) projections.Consumer { return projections.ValidatorConsumer(p.newID) })
+			s.startConsumer(fmt.Sprint("aggregator-", i), func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
+			if s.w.retries > 0 {
+				s.startConsumer(fmt.Sprint("retries-", i), s.commandsConsumer)
+			}
+			if s.w.rebuilds > 0 {
+				s.startRebuilder(fmt.Sprint("rebuilder-", i))
+			}
 		}
-		s.model.open = len(s.plan.clients)
+		s.tasks, s.retrying = s.newTasks(), s.w.retries > 0
+		s.model.open = len(s.plan.clients) + 1
+		s.operate()
 		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
 			s.client(i, list)
 		}
@@ -180,7 +188,8 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	}
 	for _, what := range append(fateNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
 		"shuffled", "published again", "unique violation", "head left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
-		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays") {
+		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
+		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "records of an ended history") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}

@@ -1,0 +1,59 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// simulatedChangeBugs are those that the simulation finds out by what is done to a
+// running service: retries, rebuilds, rewinds and restores.
+func simulatedChangeBugs() []bug {
+	return []bug{
+		{
+			name: "simulated-retried-twice", what: "a dead letter is retried whatever became of it",
+			promise: "P2: a retry counts once",
+			edits: []overlay.Edit{
+				edit("commands/retry_dead_letter.go", `	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:`, `	case false:`),
+				edit("commands/retry_dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case false:`),
+			},
+			says: `was retried again after it was mended`,
+		},
+		{
+			name: "simulated-chunk-behind", what: "a generation joins where the live one stood when nobody held it",
+			promise: "P5: a rebuild is what the live figures are",
+			edits:   []overlay.Edit{edit("projections/rebuild.go", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`+"`", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation LIMIT 1`+"`")},
+			says:    `generation \d+ (went from|has)`,
+		},
+		{
+			name: "simulated-parked-rebuilt", what: "a rebuild counts what waits for a retry",
+			promise: "P5: a rebuild is what the live figures are",
+			edits: []overlay.Edit{edit("projections/rebuild_fold.go", `		if failed != nil {
+			now.positions[*failed] = true
+		}`, `		if failed != nil && *failed < 0 {
+			now.positions[*failed] = true
+		}`)},
+			says: `a rebuild failed|generation \d+ has`,
+		},
+		{
+			name: "simulated-joined-unseen", what: "a consumer does not notice that a generation has joined meanwhile",
+			promise: "P5: a rebuild is what the live figures are",
+			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() < int64(rows) {`)},
+			says:    `generation \d+ has`,
+		},
+		{
+			name: "simulated-rewound-short", what: "the relay goes back to the position after the one that was asked for",
+			promise: "a rewind publishes again all that it was asked for",
+			edits:   []overlay.Edit{edit("commands/replay_rewind.go", `			to[p.Partition] = p.Number - 1`, `			to[p.Partition] = p.Number`)},
+			says:    `is not on its topic`,
+		},
+		{
+			name: "simulated-ended-history", what: "a record of a history that a restore ended is taken for this one's",
+			promise: "P1: what the log does not have counts nothing",
+			edits:   []overlay.Edit{edit("projections/catchup.go", `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case position < 0:`)},
+			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
+		},
+		{
+			name: "simulated-epoch-again", what: "two restores raise the epoch to the same number",
+			promise: "P1: what the log does not have counts nothing",
+			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(e.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `e.epoch + 1`)},
+			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
+		},
+	}
+}

@@ -1,0 +1,342 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Rebuilds of the aggregates beside live traffic: the rebuilder's loops and the
+// decisions over rebuilds are the service's own; the tables of generations, units and
+// rebuilds are simulated.
+
+// simUnit is how far a generation is in a partition, until it is fed with the live one.
+type simUnit struct {
+	position int64
+	joined   bool
+}
+
+// simGen is a generation beside the first one, which is joined everywhere and stays so.
+type simGen map[int16]simUnit
+
+// Config gives what a rebuilder takes its seats from.
+func (o simPool) Config() *pgxpool.Config { return &pgxpool.Config{MaxConns: 8} }
+
+// startRebuilder starts a rebuilder of small chunks, now and then of all at once.
+func (s *sim) startRebuilder(name string) {
+	p := s.newProc(name)
+	p.start = func() { s.startRebuilder(name) }
+	rebuilder := &projections.Rebuilder{
+		Pool: simPool{p}, Log: s.logOf(p), Consumers: []projections.Consumer{aggregatorOfPoison(p.newID)}, NewID: p.newID,
+		Logger: slog.New(slog.DiscardHandler), Instance: name, Every: 500 * time.Millisecond, Chunk: 4, Join: 6,
+	}
+	p.run(func() { _ = rebuilder.Run(p.ctx) })
+}
+
+func (s *sim) rebuilds(p *proc) *commands.Rebuilds {
+	return &commands.Rebuilds{Store: s.logOf(p), Now: s.now, NewID: p.newID,
+		Projections: []commands.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: projections.UsageAggregatesV1}}}
+}
+
+// rebuild starts a rebuild.
+func (s *sim) rebuild(p *proc) bool {
+	_, err := s.rebuilds(p).Start(p.ctx, commands.Caller{}, commands.Once{}, commands.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
+	return s.decided("rebuild", err)
+}
+
+// promote waits until the last rebuild is ready, and lets readers see it; or drops it
+// in the midst of its work.
+func (s *sim) promote(p *proc) bool {
+	var id uuid.UUID
+	abandon := false
+	err := p.do(&ask{what: "wait for the rebuild", until: time.Now().Add(time.Hour),
+		ready: func() bool {
+			n := len(s.db.rebuilds)
+			return n == 0 || s.db.rebuilds[n-1].State != domain.RebuildFolding || s.seed%5 == 0
+		},
+		effect: func(fate) error {
+			if n := len(s.db.rebuilds); n > 0 {
+				id, abandon = s.db.rebuilds[n-1].ID, s.db.rebuilds[n-1].State == domain.RebuildFolding
+			}
+			return nil
+		}})
+	if err != nil || id == uuid.Nil {
+		return err == nil
+	}
+	if abandon {
+		_, err = s.rebuilds(p).Abandon(p.ctx, commands.Caller{}, commands.Once{}, id, "simulated")
+		return s.decided("abandoned", err)
+	}
+	_, err = s.rebuilds(p).Promote(p.ctx, commands.Caller{}, commands.Once{}, id, "simulated")
+	return s.decided("promotion", err)
+}
+
+// joined lists the generations of a consumer that are fed, by partition.
+func (db *simDB) joined(consumer string, partitions []int16) (list [][]int) {
+	for _, p := range partitions {
+		all := []int{1}
+		for i, g := range db.gens {
+			if consumer == events.GroupAggregator && g[p].joined {
+				all = append(all, i+2)
+			}
+		}
+		list = append(list, all)
+	}
+	return list
+}
+
+// sameGenerations looks at what is fed together: it must be the same, byte for byte.
+func (db *simDB) sameGenerations() {
+	for i := range db.gens {
+		for k, a := range db.aggs {
+			if !db.gens[i][events.PartitionOf(k.tenant)].joined || k.generation != 1 && k.generation != i+2 {
+				continue
+			}
+			other := k
+			if other.generation = 1; k.generation == 1 {
+				other.generation = i + 2
+			}
+			if db.aggs[other] != a {
+				db.s.fail("generation %d has %v of %s %s, and generation %d %v", k.generation, a, k.tenant, k.feature, other.generation, db.aggs[other])
+			}
+		}
+	}
+}
+
+func rebuildRow(r *domain.Rebuild) []any {
+	return []any{r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey, r.Reason, r.State}
+}
+
+func (db *simDB) rebuildRows(with func(*domain.Rebuild) bool, more func(*domain.Rebuild) []any) *simRows {
+	out := simAnswer()
+	for i := range db.rebuilds {
+		if r := &db.rebuilds[i]; with(r) {
+			out.list = append(out.list, append(rebuildRow(r), more(r)...))
+		}
+	}
+	return out
+}
+
+func wholeRebuild(r *domain.Rebuild) []any {
+	return []any{r.Failure, r.Workers, r.Flip, r.Differs, r.CreatedAt, r.ReadyAt, r.EndedAt}
+}
+
+// lookAtRebuilds takes what is read of rebuilds outside of transactions.
+func (db *simDB) lookAtRebuilds(text string, args []any) *simRows {
+	switch {
+	case text == rebuildSQL:
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] }, wholeRebuild)
+	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "ORDER BY created_at"):
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any { return []any{r.Workers} })
+	case strings.HasPrefix(text, "SELECT g.projection, g.generation"), strings.HasPrefix(text, "SELECT projection, generation FROM projection_generations"):
+		return simAnswer() // nothing is dropped within a run
+	}
+	return nil
+}
+
+// later changes what is the database's when the transaction commits.
+func (tx *simTx) later(change func(*simTx)) *simRows {
+	tx.root.w.more = append(tx.root.w.more, change)
+	return &simRows{tag: "UPDATE 1"}
+}
+
+// rebuildQuery takes the statements of a rebuilder's chunk.
+func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
+	db := tx.p.s.db
+	step := func(what string, locks []rowLock, effect func() *simRows) *simRows {
+		var out *simRows
+		err := tx.ask(what, kindStep, locks, func() error { out = effect(); return nil })
+		return orFailed(out, err)
+	}
+	switch {
+	case strings.HasPrefix(text, "SELECT generation, fold_version"):
+		out := simAnswer()
+		for n := range len(db.gens) + 1 {
+			out.list = append(out.list, []any{n + 1, projections.UsageAggregatesV1, uuid.Nil, ""})
+		}
+		return out
+	case strings.HasPrefix(text, "SELECT c.partition, c.position\nFROM projection_rebuilds r"):
+		return step("claim a unit", nil, func() *simRows { return tx.claim(args[0].(uuid.UUID)) })
+	case strings.HasPrefix(text, "SELECT position, epoch FROM consumer_checkpoints"):
+		k := ckptKey{args[0].(string), args[1].(int16)}
+		return step("read the live checkpoint", locksIn(text, k.consumer, k.partition), func() *simRows { return simAnswer([]any{db.ckpt[k], int32(1)}) })
+	case strings.HasPrefix(text, "WITH RECURSIVE chain"):
+		return db.failed(args[0].(string), args[1].(int16), args[2].(int64))
+	case strings.HasPrefix(text, "SELECT position FROM withheld_records"):
+		out := simAnswer()
+		for at, late := range db.withheld {
+			if at.Partition == args[0].(int16) && at.Number > args[1].(int64) && at.Number <= args[2].(int64) && !late {
+				out.list = append(out.list, []any{at.Number})
+			}
+		}
+		return out
+	case strings.HasPrefix(text, "SELECT l.position, l.tenant_id, l.subject"):
+		return step("read verdicts", nil, func() *simRows { return db.verdicts(args[1].(int16), args[2].(int64), args[3].(int64)) })
+	case strings.HasPrefix(text, "WITH moved AS"):
+		return step("move a unit", nil, func() *simRows { return tx.moveUnit(args) })
+	}
+	return nil
+}
+
+// claim takes the first unit that nobody has.
+func (tx *simTx) claim(id uuid.UUID) *simRows {
+	db := tx.p.s.db
+	for i := range db.rebuilds {
+		r := &db.rebuilds[i]
+		if r.ID != id || r.State != domain.RebuildFolding {
+			continue
+		}
+		for _, p := range tx.p.s.plan.partitions {
+			lock := locksOf(fmt.Sprint("unit of ", r.Generation), []int16{p})
+			if u := db.gens[r.Generation-2][p]; !u.joined && db.free(tx, lock) {
+				db.take(tx, lock)
+				return simAnswer([]any{p, u.position})
+			}
+		}
+	}
+	return simAnswer()
+}
+
+func (tx *simTx) moveUnit(args []any) *simRows {
+	db, gen, p := tx.p.s.db, args[1].(int), args[2].(int16)
+	to := simUnit{args[3].(int64), args[5].(bool)}
+	return tx.later(func(by *simTx) {
+		was := db.gens[gen-2][p]
+		live := db.ckpt[ckptKey{events.GroupAggregator, p}]
+		switch {
+		case db.locks[rowLock{fmt.Sprint("unit of ", gen), p}] != by || was.joined:
+			db.s.fail("generation %d was folded in partition %d by two", gen, p)
+		case to.position < was.position, to.position > live, to.joined && to.position != live:
+			db.s.fail("generation %d went from %v to %v in partition %d, where the live one stands at %d", gen, was, to, p, live)
+		}
+		db.gens[gen-2][p] = to
+		db.s.count("chunk folded")
+	})
+}
+
+// failed lists the dead letters of a partition beyond one, with what each is about.
+func (db *simDB) failed(consumer string, partition int16, beyond int64) *simRows {
+	out := simAnswer()
+	for i := range db.rows[partition] {
+		r := &db.rows[partition][i]
+		if r.topic != events.TopicUsageDeadLetter || r.at.Number <= beyond {
+			continue
+		}
+		var source *int64
+		from, _ := db.s.plan.origins.resolve(context.Background(), nil, []int32{int32(binary.BigEndian.Uint32(r.values[colOrigin]))})
+		for _, o := range from {
+			if n := r.fields().SourcePosition; r.subject == events.AggregationFailed && o.actor.ID == consumer {
+				source = &n
+			}
+		}
+		out.list = append(out.list, []any{r.at.Number, source})
+	}
+	return out
+}
+
+func (db *simDB) verdicts(partition int16, after, upTo int64) *simRows {
+	out := &simRows{}
+	for _, r := range db.rows[partition][after:min(upTo, int64(len(db.rows[partition])))] {
+		if v := r.values; r.topic == events.TopicUsageValidated {
+			out.raw = append(out.raw, [][]byte{v[colPosition], v[colTenant], v[colSubject], v[colOccurred], v[colKey], v[colBody]})
+		}
+	}
+	return out
+}
+
+// rebuildChange takes what starts a rebuild and what ends it.
+func (tx *simTx) rebuildChange(text string, args []any) *simRows {
+	db := tx.p.s.db
+	switch {
+	case text == holdProjection:
+		return orFailed(&simRows{}, tx.ask("hold the projection", kindStep, locksOf("projection", []int16{0}), nil))
+	case text == rebuildSQL:
+		return db.lookAtRebuilds(text, args)
+	case text == openRebuildsSQL:
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() }, wholeRebuild)
+	case text == nextGeneration:
+		return simAnswer([]any{len(db.gens) + 2})
+	case text == newGeneration:
+		return tx.later(func(*simTx) { db.gens = append(db.gens, simGen{}) })
+	case text == newRebuild:
+		r := domain.Rebuild{
+			ID: args[0].(uuid.UUID), Projection: args[1].(string), Consumer: args[2].(string), Generation: args[3].(int), FoldVersion: args[4].(string),
+			Purpose: args[5].(string), Reason: args[9].(string), State: args[10].(string), Workers: args[11].(int), CreatedAt: args[12].(time.Time),
+		}
+		return tx.later(func(*simTx) { db.rebuilds = append(db.rebuilds, r) })
+	case text == newUnits:
+		return tx.later(func(*simTx) {
+			for _, p := range tx.p.s.plan.partitions {
+				db.gens[args[2].(int)-2][p] = simUnit{}
+			}
+		})
+	case strings.HasPrefix(text, "UPDATE projection_rebuilds r SET state = 'READY'"):
+		return tx.markReady(args[0].(uuid.UUID))
+	case strings.HasPrefix(text, "SELECT r.state, coalesce(g.broken, '')"):
+		at := db.rebuildAt(args[0].(uuid.UUID))
+		if len(tx.root.w.more) > 0 { // it is READY by this transaction
+			return simAnswer([]any{domain.RebuildReady, ""})
+		}
+		return simAnswer([]any{db.rebuilds[at].State, ""})
+	case strings.HasPrefix(text, "UPDATE projection_rebuilds SET state = $2"):
+		return tx.later(func(*simTx) {
+			r := &db.rebuilds[db.rebuildAt(args[0].(uuid.UUID))]
+			r.State, r.Flip = args[1].(string), args[2].(int)
+		})
+	case strings.HasPrefix(text, "UPDATE projection_rebuilds SET state = 'FAILED'"), strings.HasPrefix(text, "UPDATE projection_generations SET broken"),
+		strings.HasPrefix(text, "UPDATE consumer_checkpoints SET joined = false"):
+		return tx.later(func(*simTx) { db.s.fail("a rebuild failed: %v", args) })
+	}
+	return nil
+}
+
+func (db *simDB) rebuildAt(id uuid.UUID) int {
+	return slices.IndexFunc(db.rebuilds, func(r domain.Rebuild) bool { return r.ID == id })
+}
+
+func (tx *simTx) markReady(id uuid.UUID) *simRows {
+	db := tx.p.s.db
+	at := db.rebuildAt(id)
+	for _, p := range tx.p.s.plan.partitions {
+		if r := &db.rebuilds[at]; r.State != domain.RebuildFolding || !db.gens[r.Generation-2][p].joined {
+			return &simRows{tag: "UPDATE 0"}
+		}
+	}
+	return tx.later(func(*simTx) { db.rebuilds[at].State = domain.RebuildReady; db.s.count("rebuild ready") })
+}
+
+// flipQuery takes the statements of a flip.
+func (tx *simTx) flipQuery(text string, args []any) *simRows {
+	db := tx.p.s.db
+	switch text {
+	case lockFed:
+		return orFailed(&simRows{}, tx.ask("lock what is fed", kindStep, locksOf(args[0].(string), tx.p.s.plan.partitions), nil))
+	case strings.TrimSpace(findUnfed):
+		out := simAnswer()
+		for _, p := range tx.p.s.plan.partitions {
+			if n := args[2].(int); !db.gens[n-2][p].joined && len(out.list) == 0 {
+				out.list = append(out.list, []any{n, "it is not fed in every partition"})
+			}
+		}
+		return out
+	case nextFlip:
+		return simAnswer([]any{db.flips + 2})
+	case addFlip:
+		return tx.later(func(*simTx) { db.flips++; db.serving = args[3].(int) })
+	case showFlips, serveFlips:
+		return &simRows{tag: "UPDATE 1"}
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package postgres
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// What somebody does to a running service: the relay is sent back, and the database is
+// restored from an older backup, after which the broker has records of a history
+// that is no more.
+
+// simTables are what a backup has.
+type simTables struct {
+	rows     [events.Partitions][]simRow
+	keys     map[logKey]*simRow
+	heads    [events.Partitions]simHead
+	epochs   [events.Partitions][]simEpoch
+	ckpt     map[ckptKey]int64
+	cursors  [events.Partitions]simCursor
+	aggs     map[aggKey]simAgg
+	withheld map[events.Position]bool // as in writes
+	relays   map[string]time.Time
+	gens     []simGen // from the second on
+	serving  int
+	rebuilds []domain.Rebuild
+	flips    int
+}
+
+type simEpoch struct {
+	epoch    int32
+	from     int64
+	timeline int64
+}
+
+func newSimTables() simTables {
+	t := simTables{
+		keys: map[logKey]*simRow{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{},
+		relays: map[string]time.Time{}, serving: 1,
+	}
+	for p := range t.epochs {
+		t.epochs[p], t.heads[p].epoch = []simEpoch{{1, 1, 0}}, 1
+	}
+	return t
+}
+
+func (t *simTables) clone() simTables {
+	c := *t
+	for p := range c.rows {
+		c.rows[p], c.epochs[p] = slices.Clip(c.rows[p]), slices.Clip(c.epochs[p])
+	}
+	c.keys, c.ckpt, c.aggs = maps.Clone(t.keys), maps.Clone(t.ckpt), maps.Clone(t.aggs)
+	c.withheld, c.relays, c.rebuilds = maps.Clone(t.withheld), maps.Clone(t.relays), slices.Clone(t.rebuilds)
+	c.gens = nil
+	for _, g := range t.gens {
+		c.gens = append(c.gens, maps.Clone(g))
+	}
+	return c
+}
+
+// owner is the epoch that a position belongs to.
+func (t *simTables) owner(at events.Position) (epoch int32) {
+	for _, e := range t.epochs[at.Partition] {
+		if e.from <= at.Number {
+			epoch = e.epoch
+		}
+	}
+	return epoch
+}
+
+// restore ends every process and puts one of the backups in the place of the database.
+// It is another history: whoever starts first raises the epoch.
+func (s *sim) restore(p *proc) bool {
+	err := p.do(&ask{what: "restore", effect: func(fate) error {
+		for _, o := range slices.Clone(s.procs) {
+			if o.start != nil && o != p {
+				s.stopped = append(s.stopped, o.start)
+				o.start = nil
+				s.kill(o)
+			}
+		}
+		s.asks = slices.DeleteFunc(s.asks, func(a *ask) bool { // what was to be started goes on after the restore
+			if a.starts != nil {
+				s.stopped = append(s.stopped, a.starts)
+			}
+			return a.starts != nil
+		})
+		s.history++
+		s.count("restored")
+		s.db.simTables, s.db.locks = s.backups[s.rng.IntN(len(s.backups))].clone(), map[rowLock]*simTx{}
+		s.pipe.restored()
+		maps.DeleteFunc(s.model.accepted, func(k logKey, _ usageItem) bool { return s.db.keys[k] == nil })
+		return nil
+	}})
+	for err == nil && ensureEpoch(p.ctx, simPool{p}) != nil {
+		if !p.idle("rest", 100*time.Millisecond, never) {
+			err = errDead
+		}
+	}
+	return err == nil && p.do(&ask{what: "start all", effect: func(fate) error {
+		for i, start := range s.stopped {
+			s.begin(strconv.Itoa(i), start)
+		}
+		s.stopped = nil
+		return nil
+	}}) == nil
+}
+
+// restored looks how far the topics have the log that there is now.
+func (b *simPipe) restored() {
+	clear(b.last)
+	clear(b.due)
+	for p := range b.s.db.rows {
+		for i := range b.s.db.rows[p] {
+			if r := &b.s.db.rows[p][i]; b.stored[r.id()] {
+				b.last[topicPart{r.topic, int16(p)}] = r.at.Number
+			}
+		}
+	}
+}
+
+// rewind sends the relay back, to the start or to a position.
+func (s *sim) rewind(p *proc) bool {
+	in := commands.Rewind{Reason: "simulated", To: commands.RewindToStart}
+	err := p.do(&ask{what: "choose where the relay goes back", effect: func(fate) error {
+		s.again = map[int16]int64{}
+		at := s.plan.partitions[s.rng.IntN(len(s.plan.partitions))]
+		if stands := s.db.cursors[at].position; stands > 0 && s.rng.IntN(2) == 0 {
+			from := events.Position{Partition: at, Number: 1 + s.rng.Int64N(stands)}
+			in.To, in.Positions = "", []events.Position{from}
+			s.again[at] = from.Number
+			return nil
+		}
+		for _, at := range s.plan.partitions {
+			s.again[at] = 1
+		}
+		return nil
+	}})
+	if err != nil {
+		return false
+	}
+	r := &commands.Replays{Store: s.logOf(p), Now: s.now, NewID: p.newID}
+	_, err = r.Rewind(p.ctx, commands.Caller{}, commands.Once{}, in)
+	return s.decided("relay sent back", err)
+}
+
+// historyQuery takes the statements of a rewind, and those of a start on a database
+// that was restored.
+func (tx *simTx) historyQuery(text string, args []any) *simRows {
+	db, s := tx.p.s.db, tx.p.s
+	switch text {
+	case holdCursorsSQL:
+		return orFailed(&simRows{}, tx.ask("lock all cursors", kindStep, locksOf("cursors", s.plan.partitions), nil))
+	case relayCursorsSQL:
+		out := simAnswer()
+		for p := range int16(events.Partitions) {
+			out.list = append(out.list, []any{p, db.cursors[p].position, db.cursors[p].position})
+		}
+		return out
+	case `SELECT partition, position_before(partition, $1) FROM log_heads`:
+		out := simAnswer()
+		for p := range int16(events.Partitions) {
+			out.list = append(out.list, []any{p, int64(0)}) // of the start; other times are not asked for
+		}
+		return out
+	case strings.TrimSpace(startReplaySQL):
+		return &simRows{}
+	case strings.TrimSpace(rewindRelaySQL):
+		return tx.rewindRelay(text, args)
+	case lockAllHeadsSQL:
+		return orFailed(&simRows{}, tx.ask("lock all heads", kindStep, locksOf("heads", s.plan.partitions), nil))
+	case strings.TrimSpace(historySQL):
+		return simAnswer([]any{int64(1), int64(s.history)})
+	case strings.TrimSpace(raiseEpochSQL):
+		return tx.later(func(*simTx) { db.raiseEpoch(text, args[1].(int64)) })
+	case readEpochsText:
+		out := simAnswer()
+		for p := range db.epochs {
+			for _, e := range db.epochs[p] {
+				out.list = append(out.list, []any{int16(p), e.epoch, e.from})
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+const readEpochsText = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
+
+// rewindRelay compares what the statement's text compares. What the relay is sent back
+// behind counts as not published from there on.
+func (tx *simTx) rewindRelay(text string, args []any) *simRows {
+	db, n := tx.p.s.db, 0
+	for i, p := range args[0].([]int16) {
+		c, was, becomes := &db.cursors[p], args[1].([]int64)[i], args[2].([]int64)[i]
+		if strings.Contains(text, "c.position = n.was") && c.position != was {
+			continue
+		}
+		n++
+		from := tx.p.s.again[p] // it may be decided anew before a commit that was not answered happens
+		tx.later(func(*simTx) {
+			for at := from; at > 0 && at <= c.position; at++ {
+				tx.p.s.pipe.due[db.rows[p][at-1].id()] = true
+			}
+			c.position = becomes
+			if strings.Contains(text, "fence = c.fence + 1") {
+				c.fence++
+			}
+			if strings.Contains(text, "owner = NULL") {
+				c.owner = ""
+			}
+		})
+	}
+	return &simRows{tag: "UPDATE " + strconv.Itoa(n)}
+}
+
+func (db *simDB) raiseEpoch(text string, timeline int64) {
+	for p := range db.epochs {
+		last := db.epochs[p][len(db.epochs[p])-1]
+		if last.timeline == timeline && strings.Contains(text, "(e.system_identifier, e.timeline) <> ($1, $2)") {
+			continue
+		}
+		next := simEpoch{last.epoch + 1, db.heads[p].position + 1, timeline}
+		if strings.Contains(text, "clock_timestamp()") { // no two restores are at one time
+			next.epoch = max(next.epoch, int32(100*timeline))
+		}
+		db.epochs[p] = append(db.epochs[p], next)
+		db.heads[p].epoch = next.epoch
+	}
+}
+
+// operate lets somebody decide things, one after the other, each until it is done.
+func (s *sim) operate() {
+	p := s.newProc("operator")
+	p.start = s.operate
+	p.run(func() {
+		for len(s.tasks) > 0 {
+			pause := time.Duration(0)
+			if p.do(&ask{what: "plan", effect: func(fate) error { pause = time.Duration(s.rng.IntN(4000)) * time.Millisecond; return nil }}) != nil {
+				return
+			}
+			if p.idle("think", pause, never); p.dead.Load() {
+				return
+			}
+			if s.tasks[0](s, p) {
+				_ = p.do(&ask{what: "decided", effect: func(fate) error { s.tasks = s.tasks[1:]; return nil }})
+			}
+		}
+		_ = p.do(&ask{what: "done", effect: func(fate) error { s.model.open--; p.start = nil; return nil }})
+	})
+}
+
+// newTasks draws what is decided in a run.
+func (s *sim) newTasks() (list []func(*sim, *proc) bool) {
+	for range s.w.retries * (1 + s.rng.IntN(6)) {
+		list = append(list, (*sim).retry)
+	}
+	for range s.w.rewinds * (1 + s.rng.IntN(2)) {
+		list = append(list, (*sim).rewind)
+	}
+	for range s.w.restores * (1 + s.rng.IntN(2)) {
+		list = append(list, (*sim).restore)
+	}
+	s.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	for range s.w.rebuilds * (1 + s.rng.IntN(2)) {
+		at := s.rng.IntN(len(list) + 1)
+		list = slices.Insert(list, at, (*sim).rebuild)
+		list = slices.Insert(list, at+1+s.rng.IntN(len(list)-at), (*sim).promote)
+	}
+	return list
+}
+
+// now is a clock of the service.
+func (s *sim) now() time.Time { return time.Now() }
