@@ -156,7 +156,7 @@ func tidy(api *huma.OpenAPI) {
 	all := api.Components.Schemas.Map()
 	delete(all, "ErrorModel")
 	delete(all, "ErrorDetail")
-	read := map[string]bool{}
+	read, shaped := map[string]bool{}, map[string]bool{}
 	for _, item := range api.Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
 			if op == nil || op.RequestBody == nil {
@@ -164,6 +164,9 @@ func tidy(api *huma.OpenAPI) {
 			}
 			for _, media := range op.RequestBody.Content {
 				markRead(api.Components.Schemas, media.Schema, read)
+				if op.SkipValidateBody {
+					markRead(api.Components.Schemas, media.Schema, shaped)
+				}
 			}
 		}
 	}
@@ -176,6 +179,9 @@ func tidy(api *huma.OpenAPI) {
 				member.Nullable = false // an empty list is written []
 			}
 		}
+		if shaped[name] {
+			optionalOrNull(schema)
+		}
 	}
 	orNull(all["Receipt"], "published", "validated", "rejected", "aggregated")
 	orNull(all["RecordedStep"], "correlationId")
@@ -184,6 +190,18 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["GenerationStatus"], "tenantId")
 	orNull(all["ScopedGeneration"], "tenantId")
 	orNull(all["DiffBody"], "totals", "conservation")
+}
+
+// optionalOrNull says of a body what shape takes for nothing.
+func optionalOrNull(schema *huma.Schema) {
+	for name, member := range schema.Properties {
+		if member.Ref != "" || slices.Contains(schema.Required, name) {
+			continue
+		}
+		if member.Nullable = true; len(member.Enum) > 0 {
+			member.Enum = append(slices.Clone(member.Enum), nil)
+		}
+	}
 }
 
 // orNull lets members be null whose Go types, in another package, cannot say so.

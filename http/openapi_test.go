@@ -47,6 +47,21 @@ func describe(t *testing.T) (document, []byte) {
 	return d, w.Body.Bytes()
 }
 
+// TestNullIsDescribedWhereItIsTaken: shape takes null for an optional member as nothing.
+func TestNullIsDescribedWhereItIsTaken(t *testing.T) {
+	d, _ := describe(t)
+	for _, c := range []struct{ schema, want string }{
+		{"SubscriptionChange", `"plan":{"maxLength":64,"minLength":1,"type":["string","null"]}`},
+		{"SubscriptionChange", `"enum":["ACTIVE","TRIALING","PAST_DUE","CANCELLED","EXPIRED",null]`},
+		{"NewVerify", `"repair":{"description":"Replace the live rows where they differ.","type":["boolean","null"]}`},
+		{"NewKey", `"name":{"maxLength":200,"minLength":1,"type":"string"}`}, // required
+	} {
+		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {
+			t.Errorf("%s has no %s: %s", c.schema, c.want, got)
+		}
+	}
+}
+
 func TestTheDescriptionIsWhole(t *testing.T) {
 	d, raw := describe(t)
 	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" {
