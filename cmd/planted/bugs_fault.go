@@ -8,6 +8,13 @@ const e2e = "./cmd/meterplex/e2e"
 func crowdBugs() []bug {
 	return []bug{
 		{
+			name: "killed-before-commit", what: "a batch is answered before its COMMIT is sent, and the process is killed",
+			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
+			edits: answeredEarly(),
+			pkg:   e2e, run: "TestP1_KillAfterCommitBeforeAnswer",
+			says: `^the answer to a batch: .*: position .*, and before |was promised as .* and is not in the log so`,
+		},
+		{
 			name: "client-gone-leaves-a-hole", what: "the rows of a client that has gone away are left out after they had their positions",
 			promise: "positions are dense, so that a gap is a loss",
 			edits: []overlay.Edit{

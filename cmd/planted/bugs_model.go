@@ -35,6 +35,29 @@ func modelBugs() []bug {
 			says: `generations stand apart in "\d`,
 		},
 		{
+			name: "retry-not-counted", what: "a rejection that is retried is not counted as accepted anew",
+			promise: "P3: accepted = aggregated + rejected + in flight + parked",
+			edits:   []overlay.Edit{edit("commands/retry_dead_letter.go", "	counts := events.Counts{Accepted: 1}\n	if l.Parked {", "	counts := events.Counts{}\n	if l.Parked {")},
+			pkg:     "./projections", run: "TestP2_RetriesCountOnce",
+			says: `the identity does not hold: `,
+		},
+		{
+			name: "checkpoint-unlocked", what: "checkpoints are read without a lock, and moved wherever they stand",
+			promise: "P2: each event counts once",
+			edits: []overlay.Edit{
+				edit("projections/checkpoint.go", "ORDER BY c.partition, c.generation\nFOR UPDATE OF c`", "ORDER BY c.partition, c.generation`"),
+				edit("projections/checkpoint.go", `AND c.partition = n.partition AND c.position = n.was`, `AND c.partition = n.partition AND c.position <= n.position AND n.was >= 0`),
+			},
+			pkg: "./projections", run: "TestP2_TwoRunnersFoldOnce",
+			says: `got \{Amount:.*, want \{Am`,
+		},
+	}
+}
+
+// explainBugs are in what is told of how a figure came about.
+func explainBugs() []bug {
+	return []bug{
+		{
 			name: "known-before-itself", what: "what was recorded at a position is not yet known at it",
 			promise: "P12: a figure is explained as it was known at any time",
 			edits:   []overlay.Edit{edit("projections/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
@@ -47,6 +70,19 @@ func modelBugs() []bug {
 			edits:   []overlay.Edit{edit("projections/explain.go", `	if c.position <= x.place.after {`, `	if c.position < x.place.after {`)},
 			pkg:     "./projections", run: "TestP12_ExplanationsAddUp",
 			says: ` after \d+, sum |the events add up to`,
+		},
+		{
+			name: "lineage-of-one-cause", what: "of what led to an event the nearest cause alone is told",
+			promise: "P12: a lineage is what the log says",
+			edits: []overlay.Edit{edit("projections/read_lineage.go", `		l.known[cause.EventID] = cause
+		at = cause
+`, `		l.known[cause.EventID] = cause
+		if at = cause; at != nil {
+			return nil
+		}
+`)},
+			pkg: "./projections", run: "TestP12_LineageIsWhatTheLogSays",
+			says: ` within \d+: .* instead of `,
 		},
 	}
 }
