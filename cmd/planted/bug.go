@@ -38,7 +38,8 @@ func edit(file, before, after string) overlay.Edit {
 func catalogue() []bug {
 	return slices.Concat(
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), simulatedBugs(),
+		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), explainBugs(), crowdBugs(), serverBugs(),
+		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
 	)
 }
 

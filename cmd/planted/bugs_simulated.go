@@ -60,8 +60,28 @@ func simulatedBugs() []bug {
 		},
 	}
 	list = append(list, simulatedChangeBugs()...)
+	list = append(list, messageBugs()...)
 	for i := range list {
 		list[i].pkg, list[i].run = "./infra/postgres", "TestP2_SimulatedFaultsLoseAndDoubleNothing"
 	}
 	return list
+}
+
+// messageBugs are in what takes usage from messages.
+func messageBugs() []bug {
+	return []bug{
+		{
+			name: "simulated-message-acked", what: "a message that the log could not take just then is acknowledged",
+			promise: "P1, P3: what is acknowledged is committed",
+			edits: []overlay.Edit{edit("commands/usage_commands.go", `	wait.Wait()
+	return errors.Join(errs...)
+`, `	wait.Wait()
+	if err := errors.Join(errs...); !errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return nil
+`)},
+			says: `: message .* is in the log false, and refused there false`,
+		},
+	}
 }

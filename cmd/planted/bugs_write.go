@@ -15,11 +15,8 @@ func commitBugs() []bug {
 		{
 			name: "ack-before-commit", what: "a batch is answered before its COMMIT is sent",
 			promise: "P1: accepted is answered only after a durable commit",
-			edits: []overlay.Edit{
-				edit(writer, "	g.sent = true\n	err = conn.finish(", "	g.sent = true\n	g.answer(nil)\n	err = conn.finish("),
-				edit(group, "	for _, s := range g.subs {\n		if err != nil {", "	subs := g.subs\n	g.subs = nil\n	for _, s := range subs {\n		if err != nil {"),
-			},
-			pkg: "./infra/postgres", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
+			edits:   answeredEarly(),
+			pkg:     "./infra/postgres", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
 			says: `a batch was answered while its COMMIT was under way`,
 		},
 		{
@@ -54,6 +51,14 @@ func commitBugs() []bug {
 			pkg: "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
 			says: `sent again: .*, first `,
 		},
+	}
+}
+
+// answeredEarly lets the writer answer before its COMMIT.
+func answeredEarly() []overlay.Edit {
+	return []overlay.Edit{
+		edit(writer, "	g.sent = true\n	err = conn.finish(", "	g.sent = true\n	g.answer(nil)\n	err = conn.finish("),
+		edit(group, "	for _, s := range g.subs {\n		if err != nil {", "	subs := g.subs\n	g.subs = nil\n	for _, s := range subs {\n		if err != nil {"),
 	}
 }
 

@@ -157,7 +157,9 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	}
 	args = append(args, pkg)
 	if p.drawsCases(pkg) {
-		args = append(args, "-rapid.nofailfile") // it would lie in the sources, and be tried again without the bug
+		// A failed case would lie in the sources, and be tried again without the bug; that
+		// it fails is enough, however long it is.
+		args = append(args, "-rapid.nofailfile", "-rapid.shrinktime=1s")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.root

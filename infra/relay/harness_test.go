@@ -220,7 +220,12 @@ func (w *world) start(r *relay.Relay) (stop func()) {
 // build from hanging.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	w.within(2*time.Minute, what, ok)
+}
+
+func (w *world) within(limit time.Duration, what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("never: %s; cursors: %s", what, w.cursors())

@@ -1,0 +1,218 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+const e2e = "./cmd/meterplex/e2e"
+
+// crowdBugs show when many clients send the same at once, or go away.
+func crowdBugs() []bug {
+	return []bug{
+		{
+			name: "killed-before-commit", what: "a batch is answered before its COMMIT is sent, and the process is killed",
+			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
+			edits: answeredEarly(),
+			pkg:   e2e, run: "TestP1_KillAfterCommitBeforeAnswer",
+			says: `^the answer to a batch: .*: position .*, and before |was promised as .* and is not in the log so`,
+		},
+		{
+			name: "client-gone-leaves-a-hole", what: "the rows of a client that has gone away are left out after they had their positions",
+			promise: "positions are dense, so that a gap is a loss",
+			edits: []overlay.Edit{
+				edit(writer, "type submission struct {\n", "type submission struct {\n	ctx    context.Context\n"),
+				edit(writer, "	s := &submission{tenant: tenant,", "	s := &submission{ctx: ctx, tenant: tenant,"),
+				edit(writer, `	if len(g.rows) == 0 {
+		return rollback(conn)
+	}
+`, `	for _, s := range g.subs {
+		if s.ctx.Err() != nil {
+			g.rows = slices.DeleteFunc(g.rows, func(r row) bool {
+				return slices.ContainsFunc(s.batch, func(b commands.Submitted) bool { return b.EventID == r.EventID })
+			})
+		}
+	}
+	if len(g.rows) == 0 {
+		return rollback(conn)
+	}
+`),
+			},
+			pkg: e2e, run: "TestP1_ClientsThatGoAwayAtAnyMoment",
+			says: `^positions are dense: partition`,
+		},
+		{
+			name: "accepted-twice-in-a-group", what: "what is sent twice at once, and lands in one transaction, is told to be accepted twice",
+			promise: "P2: each event is accepted once",
+			edits: []overlay.Edit{edit(group, `			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)`,
+				`			*m.placement = *g.members[first].placement`)},
+			pkg: e2e, run: "TestP2_OneBatchOfEveryVerdict",
+			says: `^(client \d+ was|all clients together were) told map`,
+		},
+		{
+			name: "conflict-within-a-group", what: "what has the id of another event in the same transaction is its duplicate, whatever it says",
+			promise: "P4: the same id with another payload is told",
+			edits: []overlay.Edit{edit(group, `			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)`,
+				`			*m.placement = commands.Placement{Status: commands.Duplicate, Position: g.members[first].placement.Position}`)},
+			pkg: e2e, run: "TestP2_RetriesFromSixteenClientsInOppositeOrders",
+			says: `was promised and was a conflict|was promised as .* and is not in the log so`,
+		},
+		{
+			name: "conflict-hashes-swapped", what: "a conflict is recorded with the two hashes in each other's place",
+			promise: "P4: a conflict is told, recorded with both hashes, counted",
+			edits: []overlay.Edit{edit("commands/conflict.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(p.PayloadHash)`,
+				`FirstHash: hashText(p.PayloadHash), ConflictHash: hashText(firstHash)`)},
+			pkg: e2e, run: "TestP4_ConflictsAreTold",
+			says: `^the conflict is listed as`,
+		},
+	}
+}
+
+// serverBugs show when the database's disk fails, its sessions, or its clock.
+func serverBugs() []bug {
+	return []bug{
+		{
+			name: "clock-turns-the-log-back", what: "recordedAt is what the clock says, whatever the last one was",
+			promise: "P10: the log is in the order of its times",
+			edits: []overlay.Edit{edit("infra/postgres/heads.go", `	if now.After(h.recorded) {
+		h.recorded = now
+	}
+`, `	h.recorded = now
+`)},
+			pkg: e2e, run: "TestP10_ClocksThatAreWrong",
+			says: `^recordedAt goes back \d+ times`,
+		},
+		{
+			name: "sync-failed-is-done", what: "a COMMIT that ended with its session is taken for done",
+			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
+			edits: []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
+			pkg:   e2e, run: "TestP1_SyncFails",
+			says: `was promised as .* and is not in the log so|was said to be at .* and is at`,
+		},
+		{
+			name: "refusal-tells-of-the-server", what: "a full disk is refused at once, and with what the database said",
+			promise: "P1: what is not durable is refused, to be sent again",
+			edits: []overlay.Edit{
+				edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "55", "57"}`),
+				edit("http/refusals.go", `"The event log does not answer; nothing is known about this request, send the same again"), err`,
+					`"The event log does not answer; nothing is known about this request, send the same again: "+err.Error()), err`),
+			},
+			pkg: e2e, run: "TestP1_DiskFull",
+			says: `^what the database said is told to a client`,
+		},
+		{
+			name: "ended-session-is-final", what: "a session that the server ended refuses what was under way",
+			promise: "P1: a lost answer is found out, never guessed",
+			edits:   []overlay.Edit{edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "53", "55"}`)},
+			pkg:     "./infra/postgres", run: "TestP1_SubmitSurvivesTerminatedBackends",
+			says: `^the event log is not available: `,
+		},
+		{
+			name: "epoch-of-a-standby", what: "a standby that was promoted goes on in the epoch of the server before it",
+			promise: "records of a history that is over count nowhere",
+			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `(e.system_identifier, e.timeline) <> ($1, $2)`, `e.system_identifier <> $1`)},
+			pkg:     "./infra/postgres", run: "TestARestoredCopyRaisesTheEpoch",
+			says: `^epochs \[`,
+		},
+	}
+}
+
+// memberBugs show when a process is cut off, or frozen while others have what it had.
+func memberBugs() []bug {
+	return []bug{
+		{
+			name: "outage-ends-the-process", what: "what fails twice in a row ends the consumer, and with it the process",
+			promise: "P11: an outage costs latency only",
+			edits: []overlay.Edit{edit(catchup, `		case err != nil:
+			r.Logger.Warn("will try again",`, `		case err != nil && backoff > backoffFirst:
+			return err
+		case err != nil:
+			r.Logger.Warn("will try again",`)},
+			pkg: e2e, run: "TestP2_NetworksThatFail",
+			says: `ended with its network`,
+		},
+		{
+			name: "checkpoint-remembered", what: "a consumer goes on from where it stood itself, whoever had the partition meanwhile",
+			promise: "P2: each event counts once", elsewhere: true,
+			edits: []overlay.Edit{
+				edit(runner, "	toldLost    atomic.Int64 // Unix seconds\n", "	toldLost    atomic.Int64 // Unix seconds\n	remembered  [events.Partitions]atomic.Int64\n"),
+				edit(runner, "		l.last, l.taken = l.stand.position, 0\n", `		l.last, l.taken = l.stand.position, 0
+		if at := r.remembered[l.partition].Load(); at > 0 {
+			l.last = at
+		}
+`),
+				edit(runner, "	r.report(done.Failed)\n", `	for _, l := range lanes {
+		r.remembered[l.partition].Store(l.last)
+	}
+	r.report(done.Failed)
+`),
+			},
+			pkg: e2e, run: "TestP2_RebalanceStormWithAZombie",
+			says: `^verdicts are applied once: partition|validated map.*, in the aggregates map`,
+		},
+		{
+			name: "frozen-keeps-its-locks", what: "nobody ends the session of a process that is frozen in the middle of a transaction",
+			promise: "one instance's fault is not everybody's wait",
+			edits: []overlay.Edit{
+				edit("infra/postgres/db.go", `"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",`, `"lock_timeout": "2s",`),
+				edit("cmd/meterplex/wiring.go", `	g.Go(func() error { return frozen.Run(ctx) })
+`, `	_ = frozen
+`),
+			},
+			pkg: e2e, run: "TestP2_ZombieInstance",
+			says: `no tenant waits for what the frozen one has locked`,
+		},
+		{
+			name: "zombie-step-taken-for-made", what: "a step that was refused is taken for made where the cursor has come so far by another relay",
+			promise: "P2: one live relay for each partition",
+			edits: []overlay.Edit{edit("infra/relay/cursor.go", "s (partition, fence, becomes) USING (partition, fence)\n WHERE c.position = s.becomes`",
+				"s (partition, fence, becomes) USING (partition)\n WHERE c.position >= s.becomes`")},
+			pkg: "./infra/relay", run: "TestP2_StoppedRelayComesBackAsAZombie",
+			says: `^never: the zombie's step is refused`,
+		},
+	}
+}
+
+// brokerBugs show when the broker is away, or has lost what it had.
+func brokerBugs() []bug {
+	return []bug{
+		{
+			name: "door-shut-by-the-pipe", what: "usage is refused as soon as a hundred events wait for the broker",
+			promise: "P11: an outage of the broker costs latency only",
+			edits:   []overlay.Edit{edit("cmd/meterplex/wiring.go", `const maxBacklog = 10_000_000`, `const maxBacklog = 100`)},
+			pkg:     e2e, run: "TestP11_SixtySecondsWithoutABroker",
+			says: `^clients had no answer to \d+ requests|^nothing was accepted without a broker`,
+		},
+		{
+			name: "missing-topic-is-a-refusal", what: "that a topic is not there is taken for a fault of the record",
+			promise: "P11: the broker may lose everything",
+			edits:   []overlay.Edit{edit("infra/kafka/produce.go", `kerr.InvalidRecord, kerr.PolicyViolation}`, `kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}`)},
+			pkg:     e2e, run: "TestP11_TopicsMadeAnew",
+			says: `events were withheld or could not be folded`,
+		},
+		{
+			name: "topics-made-once", what: "topics are made when the service starts, and never again",
+			promise: "P11: the broker may lose everything",
+			edits: []overlay.Edit{edit("cmd/meterplex/pipe.go", `		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+`, `		tidy:   func(ctx context.Context) error { <-ctx.Done(); return nil },
+`)},
+			pkg: e2e, run: "TestP11_TopicsWiped",
+			says: `not so within .*: the topics are there again`,
+		},
+		{
+			name: "refusal-of-each-delivery", what: "what a message brings is refused anew each time that it is delivered",
+			promise: "P2: a message's fate is decided once",
+			edits:   []overlay.Edit{edit("commands/usage_commands.go", `events.KeyRefused(e.id, e.sum, e.item.Index)`, `events.KeyRefused(c.Ingest.NewID().String(), e.sum, e.item.Index)`)},
+			pkg:     e2e, run: "TestP2_UsageAsCommands",
+			says: `refusals are in the log, want`,
+		},
+		{
+			name: "unknown-subject-passed", what: "the relay passes over an event of a subject that it does not know",
+			promise: "P3: nothing is dropped in silence",
+			edits: []overlay.Edit{edit("infra/relay/batch.go", `		if err != nil && !e.Withheld {
+			p.refused = err
+`, `		if _, known := e.Subject.Info(); err != nil && !e.Withheld && known {
+			p.refused = err
+`)},
+			pkg: "./infra/relay", run: "TestSubjectThatIsNotRegisteredIsWithheld",
+			says: `^the event was passed with 0 letters`,
+		},
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// tenantBugs let a tenant see, or a key do, what is not theirs.
+func tenantBugs() []bug {
+	return []bug{
+		{
+			name: "rls-everybody", what: "a policy for one screen lets everybody read the dead letters",
+			promise: "P9: no tenant sees anything of another",
+			edits: []overlay.Edit{edit("migrations/0003_projections.sql", `GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, projection_pointers TO meterplex_worker;`,
+				`CREATE POLICY listed ON dead_letter_events FOR SELECT USING (true);
+GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, projection_pointers TO meterplex_worker;`)},
+			pkg: "./http", run: "TestP9_EveryTableShowsATenantItsOwnRows",
+			says: `dead_letter_events: (A sees \d+ rows of others|B sees \d+ rows of A)`,
+		},
+		{
+			name: "rls-open-where-unset", what: "where no tenant is set, the policy of the log shows the rows of all",
+			promise: "P9: no tenant sees anything of another",
+			edits: []overlay.Edit{edit("migrations/0001_event_log.sql", `  USING (tenant_id = NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid);`,
+				`  USING (tenant_id = coalesce(NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid, tenant_id));`)},
+			pkg: "./infra/postgres", run: "TestP9_ATenantsRoleSeesItsOwnRowsOnly",
+			says: `without a tenant set, \d+ rows are seen`,
+		},
+		{
+			name: "definer-asks-nobody", what: "a function that runs as its owner takes the tenant that it is told",
+			promise: "P9: no tenant sees anything of another",
+			edits: []overlay.Edit{edit("migrations/0005_reads.sql", "  tenant uuid := asking(of_tenant);\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n",
+				"  tenant uuid := of_tenant;\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n")},
+			pkg: "./http", run: "TestP9_FunctionsThatSeeAllShowATenantItsOwn",
+			says: `is shown \d+ positions of A's usage`,
+		},
+		{
+			name: "route-takes-the-named", what: "a tenant's key reads as the tenant that the query names",
+			promise: "P9: no tenant sees anything of another", elsewhere: true,
+			edits: []overlay.Edit{edit("http/usage.go", `			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
+				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+			}
+`, `			id, err := idOf(named, "tenant_not_found")
+			if err != nil {
+				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+			}
+			own = id
+`)},
+			pkg: "./http", run: "TestP9_AnothersIsAsIfItWasNot",
+			says: `by tenantId: A's 200`,
+		},
+		{
+			name: "route-scope-too-many", what: "who may read dead letters may retry them, too",
+			promise: "P9: a key reaches what it was given, nothing else",
+			edits:   []overlay.Edit{edit("http/routes.go", `{post, one + "/retry", Operator, deciders},`, `{post, one + "/retry", Operator, readers},`)},
+			pkg:     "./http", run: "TestP9_WhoMayDoWhat",
+			says: `takes operator keys with one of "billing audit"; it is for`,
+		},
+	}
+}
+
+// keyBugs are in how long keys hold, and where their secrets go.
+func keyBugs() []bug {
+	return []bug{
+		{
+			name: "key-rotated-never-ends", what: "an overlap of nothing is taken for the usual one",
+			promise: "a key that was ended is taken nowhere within a second",
+			edits:   []overlay.Edit{edit("commands/keys.go", `c.end(tx, old, c.now().Add(overlap))`, `c.end(tx, old, c.now().Add(max(overlap, time.Hour)))`)},
+			pkg:     "./http", run: "TestRotatedKeysOverlap",
+			says: `the answer is no problem: .* 200 \{"data"`,
+		},
+		{
+			name: "key-checked-once", what: "a stream goes on for a minute after its key was revoked",
+			promise: "a key that was ended is taken nowhere within a second",
+			edits:   []overlay.Edit{edit("http/events_stream.go", `checkEvery = tailEvery `, `checkEvery = time.Minute `)},
+			pkg:     "./http", run: "TestP9_AStreamOfAnotherInstanceEndsWithinASecond",
+			says: `a second after its key had ended the stream told|the stream goes on`,
+		},
+		{
+			name: "secret-in-the-log", what: "requests are logged with their query",
+			promise: "P9: a secret stands nowhere",
+			edits:   []overlay.Edit{edit("http/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
+			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
+			says: `^the log holds the `,
+		},
+		{
+			name: "secret-in-the-answer-kept", what: "the answer that is kept for an Idempotency-Key has the new key's secret in it",
+			promise: "P9: a secret stands nowhere",
+			edits:   []overlay.Edit{edit("commands/keys.go", "	Secret   string `json:\"-\"`", "	Secret   string `json:\"secret,omitempty\"`")},
+			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
+			says: `^the database holds the `,
+		},
+	}
+}
+
+// clientTimeBugs let one client hold what is everybody's.
+func clientTimeBugs() []bug {
+	return []bug{
+		{
+			name: "body-without-a-deadline", what: "a body may come for as long as it likes",
+			promise: "no client keeps the service's connections",
+			edits:   []overlay.Edit{edit("http/server.go", "		ReadTimeout:       readTime,\n", "")},
+			pkg:     "./http", run: "TestABodyThatDoesNotComeIsNotWaitedForForEver",
+			says: `a connection may take for ever`,
+		},
+		{
+			name: "export-in-a-transaction", what: "an export is one transaction, for as long as its client takes",
+			promise: "a client that is slow holds nothing but its connection",
+			edits: []overlay.Edit{edit("http/events_stream.go", `	for !walk.Done() {
+		if !l.alive()`, `	whole, err := s.Reads.Pool.Begin(l.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = whole.Rollback(context.WithoutCancel(l.ctx)) }()
+	if _, err := whole.Exec(l.ctx, "SELECT"); err != nil {
+		return err
+	}
+	for !walk.Done() {
+		if !l.alive()`)},
+			pkg: "./http", run: "TestSlowClientsHoldNothing",
+			says: `for a client that takes nothing a session is idle in its transaction`,
+		},
+		{
+			name: "changes-take-all-connections", what: "changes that wait at a head may have every connection of the pool",
+			promise: "events are taken in whatever else waits",
+			edits: []overlay.Edit{edit("infra/postgres/admission.go", `	maxChanges = 3
+`, `	maxChanges = 300
+`)},
+			pkg: "./infra/postgres", run: "TestChangesThatWaitLeaveEventsTheirConnections",
+			says: `not so within 30 s: the changes wait`,
+		},
+	}
+}
+
+// safetyBugs are in what looks whether the promises are kept at all.
+func safetyBugs() []bug {
+	const safety = "infra/postgres/safety.go"
+	return []bug{
+		{
+			name: "unsafe-by-another-name", what: "of synchronous_commit only off is taken for unsafe",
+			promise: "the service does not start where it would lose what it acknowledges",
+			edits:   []overlay.Edit{edit(safety, `setting NOT IN ('on', 'remote_apply')`, `setting = 'off'`)},
+			pkg:     "./infra/postgres", run: "TestUnsafeServersAreFound",
+			says: `'local'\): ""`,
+		},
+		{
+			name: "unsafe-by-inheritance", what: "what a role may become is asked for by what it inherits",
+			promise: "P6: the service cannot alter the log",
+			edits:   []overlay.Edit{edit(safety, `pg_has_role(w.oid, r.oid, 'MEMBER')`, `pg_has_role(w.oid, r.oid, 'USAGE')`)},
+			pkg:     "./infra/postgres", run: "TestWhatARoleMayBecomeIsFound",
+			says: `^ALTER ROLE .*, want "superuser: the role|^GRANT DELETE ON .*, want "grants: the role`,
+		},
+		{
+			name: "unsafe-allowed-by-any-word", what: "who allows one thing to be unsafe has allowed all",
+			promise: "the service does not start where it would lose what it acknowledges",
+			edits:   []overlay.Edit{edit(safety, `		if slices.Contains(allowed, d.Name) {`, `		if len(allowed) > 0 {`)},
+			pkg:     "./cmd/meterplex/e2e", run: "TestTheServiceRefusesAnUnsafeDatabase",
+			says: `^with METERPLEX_ALLOW_UNSAFE=.* it started`,
+		},
+		{
+			name: "verify-blind-to-amounts", what: "verify compares how many events a figure has, not what it says",
+			promise: "what the log and the figures disagree in is told",
+			edits:   []overlay.Edit{edit("cmd/meterplex/verify/money.go", `	case s.amount.String() != amount || n >= 0 && s.events != n:`, `	case n >= 0 && s.events != n:`)},
+			pkg:     "./cmd/meterplex/e2e", run: "TestVerifyProvesAndEachPlantIsTold",
+			says: `^planted for "P5 .*, and told: \[\]`,
+		},
+		{
+			name: "locks-in-no-order", what: "heads are locked in the order in which they are found",
+			promise: "nobody waits in a circle",
+			edits:   []overlay.Edit{edit("infra/postgres/heads.go", ` WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`, ` WHERE partition = ANY($1) FOR UPDATE`)},
+			pkg:     ".", run: "TestLocksAreTakenInOrder",
+			says: `^infra/postgres/heads\.go locks rows in no order`,
+		},
+	}
+}

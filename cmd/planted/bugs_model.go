@@ -1,0 +1,144 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// modelBugs are for the tests that draw histories and hold them against a model.
+func modelBugs() []bug {
+	return []bug{
+		{
+			name: "probe-stands-for-its-key", what: "what is only asked for counts as the first of its key: the event behind it is a duplicate of nothing",
+			promise: "P2: each (tenant, eventId) counts once",
+			edits:   []overlay.Edit{edit(group, `			} else if !sub.ProbeOnly {`, `			} else {`)},
+			pkg:     "./infra/postgres", run: "TestP2_IngestIsItsModel",
+			says: `is answered with .*, not|is told to be at`,
+		},
+		{
+			name: "resolved-retried", what: "a dead letter that is resolved may be retried",
+			promise: "P2: each event counts once, however often it is retried", elsewhere: true,
+			edits: []overlay.Edit{edit("commands/retry_dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
+			pkg:   "./projections", run: "TestP2_ConsumersAreTheirModel",
+			says: `the identity does not hold: |got \{Amount:.*, want \{Am`,
+		},
+		{
+			name: "flip-of-all-periods", what: "the rebuild of one period is shown for all of them",
+			promise: "P5: readers see what the flips that hold make of it",
+			edits: []overlay.Edit{edit("infra/postgres/flip.go", `t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)`,
+				`t.exec("flip", addFlip, r.Projection, r.TenantID, "", r.Generation, flip)`)},
+			pkg: "./projections", run: "TestP5_RebuildsInAnyOrderShowWhatTheirModelShows",
+			says: ` sees .* instead of `,
+		},
+		{
+			name: "rebuild-joins-unlocked", what: "a rebuild joins the live generation without its lock, while that one moves on",
+			promise: "P5: a projection rebuilt is the live one, byte for byte",
+			edits:   []overlay.Edit{edit("projections/rebuild.go", `tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition)`, `tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition)`)},
+			pkg:     "./projections", run: "TestP5_RebuildsUnderTrafficAndCrashes",
+			says: `generations stand apart in "\d`,
+		},
+		{
+			name: "retry-not-counted", what: "a rejection that is retried is not counted as accepted anew",
+			promise: "P3: accepted = aggregated + rejected + in flight + parked",
+			edits:   []overlay.Edit{edit("commands/retry_dead_letter.go", "	counts := events.Counts{Accepted: 1}\n	if l.Parked {", "	counts := events.Counts{}\n	if l.Parked {")},
+			pkg:     "./projections", run: "TestP2_RetriesCountOnce",
+			says: `the identity does not hold: `,
+		},
+		{
+			name: "checkpoint-unlocked", what: "checkpoints are read without a lock, and moved wherever they stand",
+			promise: "P2: each event counts once",
+			edits: []overlay.Edit{
+				edit("projections/checkpoint.go", "ORDER BY c.partition, c.generation\nFOR UPDATE OF c`", "ORDER BY c.partition, c.generation`"),
+				edit("projections/checkpoint.go", `AND c.partition = n.partition AND c.position = n.was`, `AND c.partition = n.partition AND c.position <= n.position AND n.was >= 0`),
+			},
+			pkg: "./projections", run: "TestP2_TwoRunnersFoldOnce",
+			says: `got \{Amount:.*, want \{Am`,
+		},
+	}
+}
+
+// explainBugs are in what is told of how a figure came about.
+func explainBugs() []bug {
+	return []bug{
+		{
+			name: "known-before-itself", what: "what was recorded at a position is not yet known at it",
+			promise: "P12: a figure is explained as it was known at any time",
+			edits:   []overlay.Edit{edit("projections/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
+			pkg:     "./projections", run: "TestP12_FiguresAsKnownAreWhatTheyWere",
+			says: `(rest \d+, )?at .*: .* instead of `,
+		},
+		{
+			name: "page-begins-with-the-last", what: "a page of an explanation begins with the last event of the one before",
+			promise: "P12: a figure is explained by its events, adding up exactly",
+			edits:   []overlay.Edit{edit("projections/explain.go", `	if c.position <= x.place.after {`, `	if c.position < x.place.after {`)},
+			pkg:     "./projections", run: "TestP12_ExplanationsAddUp",
+			says: ` after \d+, sum |the events add up to`,
+		},
+		{
+			name: "lineage-of-one-cause", what: "of what led to an event the nearest cause alone is told",
+			promise: "P12: a lineage is what the log says",
+			edits: []overlay.Edit{edit("projections/read_lineage.go", `		l.known[cause.EventID] = cause
+		at = cause
+`, `		l.known[cause.EventID] = cause
+		if at = cause; at != nil {
+			return nil
+		}
+`)},
+			pkg: "./projections", run: "TestP12_LineageIsWhatTheLogSays",
+			says: ` within \d+: .* instead of `,
+		},
+	}
+}
+
+// recordBugs are in what is made of records and letters that are not as they ought.
+func recordBugs() []bug {
+	return []bug{
+		{
+			name: "letter-lost-goes-on", what: "a dead letter that cannot be written is logged, and the consumer goes on",
+			promise: "P3: nothing is dropped in silence", elsewhere: true,
+			edits: []overlay.Edit{edit("projections/failures.go", `		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
+			return folded{}, fmt.Errorf("append a dead letter: %w", err)
+		}
+		return all, nil
+`, `		point, err := tx.Begin(ctx)
+		if err != nil {
+			return folded{}, err
+		}
+		if _, err := r.Log.AppendTx(ctx, point, letters); err != nil {
+			r.Logger.Error("append a dead letter", "err", err)
+			return all, point.Rollback(ctx)
+		}
+		return all, point.Commit(ctx)
+`)},
+			pkg: "./projections", run: "TestP3_AFailingDeadLetterStopsTheConsumer",
+			says: `a record was acknowledged whose dead letter is not there`,
+		},
+		{
+			name: "stray-parked-each-time", what: "a record that is none of ours has a dead letter for each delivery",
+			promise: "P2: a record that cannot be read is parked once",
+			edits: []overlay.Edit{edit("projections/dead_letter_records.go", `	p.DedupeKey = events.KeyParked(record)
+`, ``)},
+			pkg: "./projections", run: "TestP2_StraysAreParkedOnce",
+			says: `Code:record_undecodable`,
+		},
+		{
+			name: "epoch-not-compared", what: "a record of a history that a restore ended is folded",
+			promise: "records of a history that is over count nowhere",
+			edits:   []overlay.Edit{edit(catchup, `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case it.place.Epoch == 0:`)},
+			pkg:     "./projections", run: "TestRecordsOfAnEndedHistoryAreDropped",
+			says: `^told .*, aggregates map|^aggregates map`,
+		},
+		{
+			name: "epoch-not-read", what: "that a record's value and its headers are of different histories is not seen",
+			promise: "records of a history that is over count nowhere",
+			edits:   []overlay.Edit{edit("events/wire.go", `e.Position != place.Position || e.Epoch != place.Epoch || e`, `e.Position != place.Position || e`)},
+			pkg:     "./events", run: "TestFromRecordRefusesWhatDisagrees",
+			says: `^other epoch: <nil>`,
+		},
+		{
+			name: "tail-before-it-is-sent", what: "what the relay has not sent yet is taken for lost, and read from the log",
+			promise: "P11: what is on its way is waited for",
+			edits: []overlay.Edit{edit(catchup, `		case g.relayed < s.target:
+		case s.since.IsZero():`, `		case s.since.IsZero():`)},
+			pkg: "./projections", run: "TestLostTailIsHealed",
+			says: `^read up to \d+, which was not published`,
+		},
+	}
+}
