@@ -57,8 +57,8 @@ func crowdBugs() []bug {
 		{
 			name: "conflict-hashes-swapped", what: "a conflict is recorded with the two hashes in each other's place",
 			promise: "P4: a conflict is told, recorded with both hashes, counted",
-			edits: []overlay.Edit{edit("commands/conflict.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(p.PayloadHash)`,
-				`FirstHash: hashText(p.PayloadHash), ConflictHash: hashText(firstHash)`)},
+			edits: []overlay.Edit{edit("commands/conflict.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(hash)`,
+				`FirstHash: hashText(hash), ConflictHash: hashText(firstHash)`)},
 			pkg: e2e, run: "TestP4_ConflictsAreTold",
 			says: `^the conflict is listed as`,
 		},
@@ -71,10 +71,10 @@ func serverBugs() []bug {
 		{
 			name: "clock-turns-the-log-back", what: "recordedAt is what the clock says, whatever the last one was",
 			promise: "P10: the log is in the order of its times",
-			edits: []overlay.Edit{edit("infra/postgres/heads.go", `	if now.After(h.recorded) {
-		h.recorded = now
+			edits: []overlay.Edit{edit("infra/postgres/heads.go", `	if pl.now.After(h.recorded) {
+		h.recorded = pl.now
 	}
-`, `	h.recorded = now
+`, `	h.recorded = pl.now
 `)},
 			pkg: e2e, run: "TestP10_ClocksThatAreWrong",
 			says: `^recordedAt goes back \d+ times`,
