@@ -25,8 +25,8 @@ race: ## Run every test under the race detector, against a service built with it
 	$(GO) test -race -p 2 -timeout 90m ./...
 
 .PHONY: torture
-torture: ## Torture real instances for DURATION (20m) by SEED (random), into docs/reliability/latest.md
-	METERPLEX_TORTURE=$${DURATION:-20m} METERPLEX_TEST_SEED=$$SEED METERPLEX_TORTURE_REPORT=$(CURDIR)/docs/reliability/latest.md \
+torture: ## Torture real instances for DURATION (20m) by SEED (random) with BROKERS (1, 3), into docs/reliability/latest.md
+	METERPLEX_TORTURE=$${DURATION:-20m} METERPLEX_TEST_SEED=$$SEED METERPLEX_TORTURE_BROKERS=$$BROKERS METERPLEX_TORTURE_REPORT=$(CURDIR)/docs/reliability/latest.md \
 	  $(GO) test ./cmd/meterplex/e2e -run '^TestTorture$$' -count=1 -timeout 0 -v
 
 .PHONY: lint

@@ -52,6 +52,8 @@ type Kafka struct {
 	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" for none
 	SASLUsername  string
 	SASLPassword  string
+
+	Replication int16 // copies of each record; 0 means by the number of brokers
 }
 
 // resolved is one setting with the place that its value came from.

@@ -26,6 +26,7 @@ type ServiceFlags struct {
 
 	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started where Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
 	KafkaAccess
+	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three where there are three brokers, else one."`
 
 	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: kafka or postgres. Not given: kafka where there is one."`
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`

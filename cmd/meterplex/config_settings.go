@@ -42,6 +42,7 @@ func settings() []setting {
 		}},
 		{"KAFKA_SASL_USERNAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.SASLUsername, v) }},
 		{"KAFKA_SASL_PASSWORD", "", maskAll, func(c *Config, v string) error { return setText(&c.Kafka.SASLPassword, v) }},
+		{"KAFKA_REPLICATION", "", nil, func(c *Config, v string) error { return setCopies(&c.Kafka.Replication, v) }},
 		{"METERPLEX_PIPE", "", nil, func(c *Config, v string) error { return setWord(&c.Pipe, v, "", "kafka", "postgres") }},
 		{"METERPLEX_DATA_DIR", "./.meterplex", nil, func(c *Config, v string) error { return setText(&c.DataDir, v) }},
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "", maskAll, func(c *Config, v string) error {
@@ -121,6 +122,19 @@ func setCount(to *int64, v string) error {
 		return errors.New("must be a whole number above zero")
 	}
 	*to = n
+	return nil
+}
+
+func setCopies(to *int16, v string) error {
+	if v == "" {
+		*to = 0
+		return nil
+	}
+	n, err := strconv.ParseInt(v, 10, 16)
+	if err != nil || n <= 0 {
+		return errors.New("must be a whole number above zero, or nothing")
+	}
+	*to = int16(n)
 	return nil
 }
 

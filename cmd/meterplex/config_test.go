@@ -54,7 +54,7 @@ func TestConfigRefusals(t *testing.T) {
 	for _, c := range [][2]string{
 		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
 		{"DATABASE_URL", "postgres://u:hidden-canary@h:a b/"}, {"KAFKA_BROKERS", "a:1,b"}, {"KAFKA_BROKERS", ":9092"},
-		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"METERPLEX_PIPE", "rabbit"},
+		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"}, {"METERPLEX_PIPE", "rabbit"},
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,"},
 		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
 		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},

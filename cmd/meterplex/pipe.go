@@ -45,7 +45,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 		return nil, err
 	}
 	kc := kafka.Config{
-		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Logger: logger,
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Logger: logger, Replication: cfg.Kafka.Replication,
 		SASL: kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
 	}
 	admin, err := kafka.NewAdmin(kc)
@@ -86,6 +86,10 @@ func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) 
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err := admin.Ensure(ctx)
+	if errors.Is(err, kafka.ErrTooFewBrokers) {
+		logger.Error("the topics cannot be made now: events are recorded and wait in the log", "error", err)
+		return nil
+	}
 	if err != nil && admin.Ping(ctx) != nil {
 		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
 		return nil
@@ -109,8 +113,12 @@ const keepTopicsEvery = 5 * time.Second
 // service started, or because one lost all that it held.
 func keepTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
 	return every(ctx, keepTopicsEvery, func() {
-		if err := admin.Ensure(ctx); err != nil {
-			logger.DebugContext(ctx, "topics could not be looked at", "error", err)
+		level, err := slog.LevelDebug, admin.Ensure(ctx)
+		if errors.Is(err, kafka.ErrTooFewBrokers) {
+			level = slog.LevelWarn
+		}
+		if err != nil {
+			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -17,6 +18,10 @@ import (
 // topicMaxBytes is what a topic takes in one batch: twice what we send, for what
 // compression may add.
 const topicMaxBytes = 2 * maxBatchBytes
+
+// ErrTooFewBrokers says that topics are missing, and cannot be made with as many copies
+// of each record as were asked for.
+var ErrTooFewBrokers = errors.New("kafka: there are too few brokers for the topics' copies")
 
 // Where there are so many brokers, each record is on three and acknowledged by two.
 const (
@@ -66,29 +71,28 @@ func (a *Admin) Ping(ctx context.Context) error {
 func (a *Admin) Ensure(ctx context.Context) error {
 	// Brokers that were slow to say that they live are fenced for a moment, and then
 	// there are too few of them for any topic.
+	var few error
 	for until := time.Now().Add(checkPatience); ; {
 		err := a.ensure(ctx)
-		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(until) {
+		if ctx.Err() != nil && few != nil {
+			return few
+		}
+		if !errors.Is(err, kerr.InvalidReplicationFactor) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
+		few = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
+		if time.Now().After(until) || !pause(ctx, 200*time.Millisecond) {
+			return few
 		}
 	}
 }
 
 func (a *Admin) ensure(ctx context.Context) error {
-	brokers, err := a.admin.ListBrokers(ctx)
+	factor, err := a.factor(ctx)
 	if err != nil {
-		return fmt.Errorf("list the Kafka brokers: %w", err)
+		return err
 	}
-	factor, inSync := int16(1), 1
-	if len(brokers) >= replicatedBrokers {
-		factor, inSync = replicas, minInSync
-	}
-	created, err := a.create(ctx, factor, inSync)
+	created, err := a.create(ctx, factor, min(max(int(factor)-1, 1), minInSync))
 	if err != nil {
 		return fmt.Errorf("create the Kafka topics: %w", err)
 	}
@@ -101,6 +105,36 @@ func (a *Admin) ensure(ctx context.Context) error {
 	}
 	a.stampByBroker(ctx, existing)
 	return nil
+}
+
+// factor is how many copies of each record the topics are made with.
+func (a *Admin) factor(ctx context.Context) (int16, error) {
+	if a.cfg.Replication > 0 {
+		return a.cfg.Replication, nil
+	}
+	brokers, err := a.brokers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if brokers >= replicatedBrokers {
+		return replicas, nil
+	}
+	return 1, nil
+}
+
+// brokers counts all that belong to the cluster. One that is away for a moment does,
+// too (from Kafka 4.0 on): topics keep the copies that they were made with.
+func (a *Admin) brokers(ctx context.Context) (int, error) {
+	ask := kmsg.NewPtrDescribeClusterRequest()
+	ask.IncludeFencedBrokers = true
+	if all, err := ask.RequestWith(ctx, a.client); err == nil && all.ErrorCode == 0 {
+		return len(all.Brokers), nil
+	}
+	live, err := a.admin.ListBrokers(ctx) // who does not know the question answers this
+	if err != nil {
+		return 0, fmt.Errorf("list the Kafka brokers: %w", err)
+	}
+	return len(live), nil
 }
 
 // existing are the topics that were there. Who may not create any is refused those,

@@ -2,14 +2,17 @@ package kafka_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,10 +29,12 @@ type hosted struct {
 	denies          *kerr.Error // any topic that is to be created, also one that is there
 	describe, alter *kerr.Error // what it answers to these
 	fenced          int         // so many times it has no broker for any topic
+	away            int         // so many brokers more belong to it, and are away
 
 	mu     sync.Mutex
 	addr   *net.TCPAddr
 	topics map[string]string // name to timestamp type
+	copies map[string]string // name to the copies that it was asked to have, and the least of them
 	asked  map[string]int    // requests
 	log    bytes.Buffer
 }
@@ -40,7 +45,7 @@ func (h *hosted) start(t *testing.T, topics ...string) kafka.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.addr, h.topics, h.asked = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]int{}
+	h.addr, h.topics, h.copies, h.asked = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
 	for _, name := range topics {
 		h.topics[name] = "CreateTime"
 	}
@@ -114,9 +119,20 @@ func (h *hosted) respond(req kmsg.Request) kmsg.Response {
 	resp := req.ResponseKind()
 	switch req := req.(type) {
 	case *kmsg.ApiVersionsRequest:
-		for key, most := range map[int16]int16{3: 9, 18: 3, 19: 5, 32: 4, 44: 1} {
+		for key, most := range map[int16]int16{3: 9, 18: 3, 19: 5, 32: 4, 44: 1, 60: 2} {
+			if key == 60 && h.away == 0 {
+				continue
+			}
 			k := kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: most}
 			resp.(*kmsg.ApiVersionsResponse).ApiKeys = append(resp.(*kmsg.ApiVersionsResponse).ApiKeys, k)
+		}
+	case *kmsg.DescribeClusterRequest:
+		for n := range h.away + 1 {
+			if req.IncludeFencedBrokers || n == 0 {
+				b := kmsg.NewDescribeClusterResponseBroker()
+				b.NodeID, b.IsFenced = int32(n+1), n > 0
+				resp.(*kmsg.DescribeClusterResponse).Brokers = append(resp.(*kmsg.DescribeClusterResponse).Brokers, b)
+			}
 		}
 	case *kmsg.MetadataRequest:
 		h.metadata(req, resp.(*kmsg.MetadataResponse))
@@ -166,6 +182,9 @@ func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
 				return h.refuses.Code
 			}
 			by = *c.Value
+		}
+		if c.Name == "min.insync.replicas" {
+			h.copies[t.Topic] = fmt.Sprint(t.ReplicationFactor, " ", *c.Value)
 		}
 	}
 	h.topics[t.Topic] = by
@@ -302,5 +321,39 @@ func TestP11_BrokersThatAreFencedForAMomentAreWaitedFor(t *testing.T) {
 	h := &hosted{fenced: 12}
 	if err := newAdmin(t, h.start(t)).Ensure(t.Context()); err != nil || len(h.topics) < 5 {
 		t.Errorf("%d topics, %v", len(h.topics), err)
+	}
+}
+
+// Topics keep the copies that they were made with: a broker that is away at that moment
+// counts, and who knows better may say how many there have to be.
+func TestP11_TopicsAreMadeForBrokersThatAreAway(t *testing.T) {
+	for _, c := range []struct {
+		away  int
+		asked int16
+		want  string
+	}{{0, 0, "1 1"}, {1, 0, "1 1"}, {2, 0, "3 2"}, {4, 0, "3 2"}, {0, 3, "3 2"}, {2, 1, "1 1"}, {1, 2, "2 1"}, {4, 5, "5 2"}} {
+		h := &hosted{away: c.away}
+		cfg := h.start(t)
+		cfg.Replication = c.asked
+		if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, topic := range events.Topics() {
+			if got := h.copies[topic.Name]; got != c.want {
+				t.Errorf("%d brokers are away, %d copies asked for: %s is made with %q, want %q", c.away, c.asked, topic.Name, got, c.want)
+			}
+		}
+	}
+}
+
+// A cluster that cannot give what is asked for is told from one that is away.
+func TestCopiesThatTheBrokersCannotGiveAreSaid(t *testing.T) {
+	cfg := config(t)
+	cfg.Replication = 3
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := newAdmin(t, cfg).Ensure(ctx)
+	if !errors.Is(err, kafka.ErrTooFewBrokers) || !strings.Contains(err.Error(), "replication factor of 3") {
+		t.Errorf("%v", err)
 	}
 }

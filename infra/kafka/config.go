@@ -30,6 +30,9 @@ type Config struct {
 	ClientID    string // "meterplex" where empty
 	Logger      *slog.Logger
 
+	// Replication is how many copies of each record the topics are made with; 0: three
+	// where there are three brokers, else one.
+	Replication int16
 	// DeliveryTimeout bounds a publish call; DefaultDeliveryTimeout where 0. After
 	// calls in a row that it ended it grows, up to six times.
 	DeliveryTimeout time.Duration

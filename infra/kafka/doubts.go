@@ -18,6 +18,10 @@ func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the settings of the Kafka topics: %w", err)
 	}
+	brokers, err := a.brokers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var doubts []string
 	for _, config := range configs {
 		value := map[string]string{}
@@ -26,15 +30,18 @@ func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 		}
 		at := slices.IndexFunc(states, func(s TopicState) bool { return s.Name == config.Name })
 		if config.Err == nil && at >= 0 {
-			doubts = append(doubts, doubtsOf(states[at], value["min.insync.replicas"], value["unclean.leader.election.enable"])...)
+			doubts = append(doubts, doubtsOf(states[at], brokers, value["min.insync.replicas"], value["unclean.leader.election.enable"])...)
 		}
 	}
 	slices.Sort(doubts)
 	return doubts, nil
 }
 
-func doubtsOf(s TopicState, inSync, unclean string) (doubts []string) {
+func doubtsOf(s TopicState, brokers int, inSync, unclean string) (doubts []string) {
 	least, _ := strconv.Atoi(inSync)
+	if brokers >= replicatedBrokers && s.Replicas == 1 {
+		doubts = append(doubts, fmt.Sprintf("%s: each record is on one of %d brokers: without that one nothing is published, and what it had is gone with it", s.Name, brokers))
+	}
 	if unclean == "true" {
 		doubts = append(doubts, s.Name+": unclean.leader.election.enable is true: a broker that has missed records may become their leader")
 	}

@@ -42,11 +42,14 @@ func TestDoubtsAboutReplication(t *testing.T) {
 		inSync   string
 		want     string
 	}{
-		{1, "1", ""}, {2, "1", ""}, {3, "2", ""}, {3, "1", "one broker alone has"}, {3, "3", "nothing is published"}, {2, "2", "nothing is published"}, {5, "", "one broker alone has"},
+		{1, "1", "on one of 3 brokers"}, {2, "1", ""}, {3, "2", ""}, {3, "1", "one broker alone has"}, {3, "3", "nothing is published"}, {2, "2", "nothing is published"}, {5, "", "one broker alone has"},
 	} {
-		got := strings.Join(doubtsOf(TopicState{Name: "t", Replicas: c.replicas}, c.inSync, "false"), "; ")
+		got := strings.Join(doubtsOf(TopicState{Name: "t", Replicas: c.replicas}, 3, c.inSync, "false"), "; ")
 		if got == "" != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}
+	}
+	if got := doubtsOf(TopicState{Name: "t", Replicas: 1}, 2, "1", "false"); len(got) != 0 {
+		t.Errorf("one copy on two brokers: %q", got)
 	}
 }

@@ -28,11 +28,16 @@ type KafkaConfig struct {
 	Port int
 }
 
-// Kafka is a running broker, which is its own controller, that this process
-// owns.
+// Kafka is a running broker, which is a controller, too, that this process owns.
 type Kafka struct {
 	cfg  KafkaConfig
 	dir  string
+	node int
+	// id is the cluster's, controllers are the ports of its nodes 1, 2 …; a
+	// broker that is alone has neither.
+	id          string
+	controllers []int
+
 	java java
 	jars []string
 	lock *lock
@@ -74,22 +79,33 @@ func KafkaAvailable() error {
 // start only; end the broker with Stop. ErrInUse is returned, with the other's
 // process id, where another process has the data.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
-	if cfg.CacheDir == "" {
-		cfg.CacheDir = CacheDir()
-	}
-	cfg.CacheDir = absolute(cfg.CacheDir)
-	k := &Kafka{cfg: cfg, dir: filepath.Join(absolute(cfg.DataDir), "kafka")}
-	if err := k.open(ctx); err != nil {
-		if k.proc != nil {
-			k.halt(context.WithoutCancel(ctx))
-		}
-		k.lock.release()
+	k := newKafka(cfg, "kafka", 1)
+	if err := k.start(ctx, kafkaPorts{broker: cfg.Port}); err != nil {
 		return nil, fmt.Errorf("start the embedded Kafka: %w", err)
 	}
 	return k, nil
 }
 
-func (k *Kafka) open(ctx context.Context) (err error) {
+func newKafka(cfg KafkaConfig, folder string, node int) *Kafka {
+	if cfg.CacheDir == "" {
+		cfg.CacheDir = CacheDir()
+	}
+	cfg.CacheDir = absolute(cfg.CacheDir)
+	return &Kafka{cfg: cfg, dir: filepath.Join(absolute(cfg.DataDir), folder), node: node}
+}
+
+func (k *Kafka) start(ctx context.Context, ports kafkaPorts) error {
+	err := k.open(ctx, ports)
+	if err != nil {
+		if k.proc != nil {
+			k.Halt(context.WithoutCancel(ctx))
+		}
+		k.lock.release()
+	}
+	return err
+}
+
+func (k *Kafka) open(ctx context.Context, ports kafkaPorts) (err error) {
 	if k.java, err = findJava(ctx); err != nil {
 		return err
 	}
@@ -107,7 +123,7 @@ func (k *Kafka) open(ctx context.Context) (err error) {
 	if err := k.endEarlier(ctx); err != nil {
 		return err
 	}
-	return k.launch(ctx, kafkaPorts{broker: k.cfg.Port})
+	return k.launch(ctx, ports)
 }
 
 // Brokers is the broker's address.
@@ -138,7 +154,7 @@ func (k *Kafka) Dir() string { return filepath.Join(k.dir, dataName) }
 // Stop shuts the broker down and returns when it is gone. A second call does
 // nothing.
 func (k *Kafka) Stop(ctx context.Context) error {
-	k.halt(ctx)
+	k.Halt(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lock.release()
@@ -146,7 +162,9 @@ func (k *Kafka) Stop(ctx context.Context) error {
 	return nil
 }
 
-func (k *Kafka) halt(ctx context.Context) {
+// Halt shuts the broker down (SIGTERM) and returns when it is gone. Restart
+// brings it back.
+func (k *Kafka) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.proc.stop(ctx, kafkaStop, syscall.SIGTERM)
@@ -167,7 +185,7 @@ func (k *Kafka) Kill() error {
 func (k *Kafka) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkaStart)
 	defer cancel()
-	k.halt(ctx)
+	k.Halt(ctx)
 	k.mu.Lock()
 	ports, locked := k.ports, k.lock != nil
 	k.mu.Unlock()

@@ -6,22 +6,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// kafkaPorts are what a broker listens on: for clients, and for itself as the
-// controller.
+// kafkaPorts are what a broker listens on: for clients, and as a controller.
 type kafkaPorts struct{ broker, controller int }
 
-// serverProperties: the verbs are the two ports and the data's folder, relative
-// to the broker's working directory, since a properties file would read commas,
-// backslashes and non-ASCII letters of a path in its own way.
-// Internal topics are small, as one node serves them. Segments and indexes are
+// serverProperties: the verbs are the two ports; the data's folder, relative to
+// the broker's working directory, since a properties file would read commas,
+// backslashes and non-ASCII letters of a path in its own way; the node's number,
+// the controllers, and of how many copies of a record how many have to be there.
+// Internal topics are small, as few nodes serve them. Segments and indexes are
 // smaller than usual: each partition maps its indexes whole, and recovery after
 // a kill reads the last segment. Heartbeats are short so that a broker which was
 // killed is let back in after 2 s.
 const serverProperties = `process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:%[2]d
+node.id=%[4]d
+controller.quorum.voters=%[5]s
 listeners=BROKER://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d
 advertised.listeners=BROKER://127.0.0.1:%[1]d
 controller.listener.names=CONTROLLER
@@ -30,15 +31,15 @@ listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs=%[3]s
 auto.create.topics.enable=false
 num.partitions=1
-default.replication.factor=1
-min.insync.replicas=1
-offsets.topic.replication.factor=1
+default.replication.factor=%[6]d
+min.insync.replicas=%[7]d
+offsets.topic.replication.factor=%[6]d
 offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor=%[6]d
+transaction.state.log.min.isr=%[7]d
 transaction.state.log.num.partitions=2
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor=%[6]d
+share.coordinator.state.topic.min.isr=%[7]d
 share.coordinator.state.topic.num.partitions=2
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
@@ -75,11 +76,20 @@ func (k *Kafka) writeConfig(ports kafkaPorts) error {
 	if err := writeFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(k.dir, propertiesName), properties(ports, dataName), 0o644)
+	return writeFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o644)
 }
 
-func properties(ports kafkaPorts, data string) []byte {
-	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data)
+func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
+	controllers := k.controllers
+	if controllers == nil {
+		controllers = []int{ports.controller}
+	}
+	var voters []string
+	for i, port := range controllers {
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, address(port)))
+	}
+	copies := min(len(controllers), 3)
+	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
 }
 
 // clusterID is a random id in the form that Kafka's tools want: 22 characters

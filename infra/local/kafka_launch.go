@@ -7,13 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // launch starts the broker and returns when it answers. Ports that are 0 are
@@ -42,7 +43,7 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	defer log.Close()
 	cmd, archive := k.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := startProcess(cmd, self(), syscall.SIGTERM)
+	proc, err := startProcess(cmd, self(), k.atOurDeath())
 	if err != nil {
 		return err
 	}
@@ -55,6 +56,15 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 		return k.explain(err, logSince(k.logFile(), offset), crashed && k.dropArchive())
 	}
 	return rememberPort(k.portFile(), ports.broker)
+}
+
+// atOurDeath is the signal that a broker gets when this process dies. Of a cluster's
+// brokers the last ones could not end in order: they ask the others first.
+func (k *Kafka) atOurDeath() syscall.Signal {
+	if len(k.controllers) > 1 {
+		return syscall.SIGKILL
+	}
+	return syscall.SIGTERM
 }
 
 // explain adds what the broker logged, and says whether to try again:
@@ -94,7 +104,7 @@ func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
 func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	args := k.jvmOptions()
 	if !exists(k.archiveFile()) {
-		archive = k.archiveFile() + "." + strconv.Itoa(os.Getpid()) + ".new"
+		archive = fmt.Sprintf("%s.%d.%d.new", k.archiveFile(), os.Getpid(), k.node)
 		args = append(args, "-XX:ArchiveClassesAtExit="+archive)
 	}
 	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", propertiesName)...)
@@ -118,7 +128,7 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
 		return fmt.Errorf("the broker's data have no meta.properties: %w", err)
 	}
-	if err := writeFile(filepath.Join(k.dir, file), properties(ports, asideName), 0o644); err != nil {
+	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, asideName), 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(filepath.Join(k.dir, file))
@@ -136,7 +146,11 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 }
 
 func (k *Kafka) format(ctx context.Context, propertiesName string) error {
-	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", clusterID(), "-c", propertiesName)
+	id := k.id
+	if id == "" {
+		id = clusterID()
+	}
+	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", id, "-c", propertiesName)
 	_, err := runTool(ctx, self(), k.dir, javaEnv(), k.java.path, args...)
 	return err
 }
@@ -154,7 +168,7 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 		return fmt.Errorf("make a client for the broker: %w", err)
 	}
 	defer client.Close()
-	for !answers(ctx, client) {
+	for !k.answers(ctx, client) {
 		select {
 		case <-proc.done:
 			return errors.New("the broker ended at its start")
@@ -168,9 +182,12 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 
 // answers says whether the broker lists itself: before that it takes requests
 // but makes no topics.
-func answers(ctx context.Context, client *kgo.Client) bool {
+func (k *Kafka) answers(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	meta, err := kadm.NewClient(client).BrokerMetadata(ctx)
-	return err == nil && len(meta.Brokers) == 1
+	ask := kmsg.NewPtrMetadataRequest()
+	ask.Topics = []kmsg.MetadataRequestTopic{}
+	// This broker, and not what the client knows already from any.
+	told, err := client.SeedBrokers()[0].Request(ctx, ask)
+	return err == nil && slices.ContainsFunc(told.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.node) })
 }

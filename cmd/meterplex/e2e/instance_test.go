@@ -284,6 +284,20 @@ func within(t testing.TB, limit time.Duration, what string, so func(ctx context.
 	}
 }
 
+// soon says whether something becomes so in time.
+func (w *world) soon(limit time.Duration, so func(ctx context.Context) bool) bool {
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	for !so(ctx) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return true
+}
+
 // pid is its process, 0 while it does not run.
 func (i *instance) pid() int {
 	i.mu.Lock()

@@ -13,8 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // topics are the registry's names in the order of their numbers.
@@ -31,7 +29,7 @@ func groups() map[string]string {
 
 func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(localtest.Kafka(w.t).Brokers()...))...)
+	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.brokers().Brokers()...))...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

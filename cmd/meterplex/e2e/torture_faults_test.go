@@ -17,7 +17,8 @@ import (
 // member is an instance with the proxies around it.
 type member struct {
 	*instance
-	database, pipe, clients *proxy
+	database, clients *proxy
+	pipe              []*proxy // one for each broker
 }
 
 // hit are the members that a fault is for.
@@ -30,41 +31,44 @@ func (x *torture) hit(d drawn) []*member {
 
 func onDatabase(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *proxy { return m.database })
+		return x.spoil(d, m, func(m *member) []*proxy { return []*proxy{m.database} })
 	}
 }
 
 func onPipe(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *proxy { return m.pipe })
+		return x.spoil(d, m, func(m *member) []*proxy { return m.pipe })
 	}
 }
 
 func onClients(m manner) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) *proxy { return m.clients })
+		return x.spoil(d, m, func(m *member) []*proxy { return []*proxy{m.clients} })
 	}
 }
 
 // spoil sets proxies to a manner for a while, and until something has passed.
-func (x *torture) spoil(d drawn, m manner, which func(*member) *proxy) string {
-	for _, at := range x.hit(d) {
-		which(at).set(m)
+func (x *torture) spoil(d drawn, m manner, which func(*member) []*proxy) string {
+	tell := func(m manner) {
+		for _, at := range x.hit(d) {
+			for _, p := range which(at) {
+				p.set(m)
+			}
+		}
 	}
+	tell(m)
 	x.sleep(d.hold)
 	why := ""
 	x.soon(30*time.Second, func(context.Context) bool {
 		why = ""
 		for _, at := range x.hit(d) {
-			if which(at).hits.Load() == 0 {
+			if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
 				why = "nothing passed to or from " + at.name
 			}
 		}
 		return why == ""
 	})
-	for _, at := range x.hit(d) {
-		which(at).set(passes)
-	}
+	tell(passes)
 	return why
 }
 
@@ -188,20 +192,6 @@ func (x *torture) relaying(ctx context.Context) (n int) {
 		return -1
 	}
 	return n
-}
-
-// soon says whether something becomes so in time.
-func (x *torture) soon(limit time.Duration, so func(ctx context.Context) bool) bool {
-	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
-	defer cancel()
-	for !so(ctx) {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	return true
 }
 
 // Clients that give up whenever, and come again.

@@ -9,33 +9,41 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// newPipeProxy stands between an instance and the broker. A broker tells its
-// clients where it is; the proxy puts itself in that place.
-func newPipeProxy(t testing.TB) *proxy {
+// newPipeProxies stand between an instance and each of the brokers. A broker tells its
+// clients where all of them are; the proxies put themselves in those places.
+func newPipeProxies(t testing.TB, brokers []string) (all []*proxy) {
 	t.Helper()
-	kafka := localtest.Kafka(t)
-	p := newProxy(t, func() string { return kafka.Brokers()[0] })
-	host, text, _ := net.SplitHostPort(p.addr())
-	port, err := strconv.Atoi(text)
+	ports := map[int32]int32{}
+	for _, at := range brokers {
+		p := newProxy(t, func() string { return at })
+		ports[portOf(t, at)] = portOf(t, p.addr())
+		p.codec = func() (forth, back reader) {
+			c := &brokerNames{ports: ports, asked: map[int32][2]int16{}}
+			return c.forth, c.back
+		}
+		all = append(all, p)
+	}
+	for _, p := range all {
+		p.start()
+	}
+	return all
+}
+
+func portOf(t testing.TB, at string) int32 {
+	t.Helper()
+	_, text, _ := net.SplitHostPort(at)
+	port, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.codec = func() (forth, back reader) {
-		c := &brokerNames{host: host, port: int32(port), asked: map[int32][2]int16{}}
-		return c.forth, c.back
-	}
-	p.start()
-	return p
+	return int32(port)
 }
 
-// brokerNames rewrites where the broker says it is.
+// brokerNames rewrites where brokers say they are: on this host, as the proxies are.
 type brokerNames struct {
-	host string
-	port int32
+	ports map[int32]int32 // proxies by broker
 
 	mu    sync.Mutex
 	asked map[int32][2]int16 // key and version by correlation
@@ -75,7 +83,7 @@ func (c *brokerNames) back(from io.Reader) ([]byte, error) {
 	return c.renamed(frame, asked[0], asked[1]), nil
 }
 
-// renamed gives the answer with the proxy in the broker's place.
+// renamed gives the answer with the proxies in the brokers' places.
 func (c *brokerNames) renamed(frame []byte, key, version int16) []byte {
 	answer := kmsg.ResponseForKey(key)
 	answer.SetVersion(version)
@@ -89,15 +97,15 @@ func (c *brokerNames) renamed(frame []byte, key, version int16) []byte {
 	switch a := answer.(type) {
 	case *kmsg.MetadataResponse:
 		for n := range a.Brokers {
-			a.Brokers[n].Host, a.Brokers[n].Port = c.host, c.port
+			a.Brokers[n].Port = c.ports[a.Brokers[n].Port]
 		}
 	case *kmsg.FindCoordinatorResponse:
 		if a.Port > 0 {
-			a.Host, a.Port = c.host, c.port
+			a.Port = c.ports[a.Port]
 		}
 		for n := range a.Coordinators {
 			if a.Coordinators[n].Port > 0 {
-				a.Coordinators[n].Host, a.Coordinators[n].Port = c.host, c.port
+				a.Coordinators[n].Port = c.ports[a.Coordinators[n].Port]
 			}
 		}
 	}

@@ -82,9 +82,9 @@ type plan struct {
 	rounds    int
 }
 
-func newPlan(seed uint64, instances int, long bool, scale float64) *plan {
+func newPlan(seed uint64, instances, brokers int, long bool, scale float64) *plan {
 	p := &plan{rng: rand.New(rand.NewPCG(seed, 8)), drawn: map[*kind]int{}, instances: instances, scale: scale}
-	for _, k := range kinds() {
+	for _, k := range kinds(brokers) {
 		if long || !k.longOnly {
 			p.kinds = append(p.kinds, k)
 		}
@@ -147,9 +147,9 @@ func (p *plan) draw(k *kind, target int) drawn {
 }
 
 // kinds are all faults.
-func kinds() []*kind {
+func kinds(brokers int) []*kind {
 	const s = time.Second
-	return []*kind{
+	all := []*kind{
 		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killed},
 		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, allKilled},
 		{"an instance is told to stop", processes, 0, false, s / 2, 3 * s, told},
@@ -186,13 +186,40 @@ func kinds() []*kind {
 		{"clients go away at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
 		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
 	}
+	if brokers < copies {
+		return all
+	}
+	return append(all, []*kind{
+		{"every partition gets another leader", pipe, 0, false, s, 3 * s, onBrokers((*world).leadersMoved)},
+		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerRolled)},
+		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerCrashed)},
+		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*world).mostStopped)},
+		{"two of three brokers are frozen, the third is killed", pipe, 0, true, s, 10 * s, onBrokers((*world).mostFrozen)},
+	}...)
+}
+
+// onBrokers lets a fault of three brokers happen to one that the seed draws.
+func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, drawn) string {
+	return func(x *torture, d drawn) string {
+		return fault(x.world, int(d.seed%copies), func() {
+			x.sleep(d.hold)
+			x.more(1)
+		})
+	}
 }
 
 // The same seed draws the same rounds; every kind comes up before most come again,
 // and none beside another that spoils the same.
 func TestTorturePlanFollowsItsSeed(t *testing.T) {
 	t.Parallel()
-	a, b, other := newPlan(7, 3, true, 1), newPlan(7, 3, true, 1), newPlan(8, 3, true, 1)
+	for _, brokers := range []int{1, copies} {
+		followsItsSeed(t, brokers)
+	}
+}
+
+func followsItsSeed(t *testing.T, brokers int) {
+	t.Helper()
+	a, b, other := newPlan(7, 3, brokers, true, 1), newPlan(7, 3, brokers, true, 1), newPlan(8, 3, brokers, true, 1)
 	same, seen := 0, map[string]int{}
 	for range 60 {
 		r, again := a.next(), b.next()
@@ -217,7 +244,7 @@ func TestTorturePlanFollowsItsSeed(t *testing.T) {
 	if same > 0 {
 		t.Errorf("%d rounds of another seed are the same", same)
 	}
-	for _, k := range kinds() {
+	for _, k := range kinds(brokers) {
 		if n := seen[k.name]; n == 0 || k.atMost > 0 && n > k.atMost {
 			t.Errorf("%s came up %d times in 60 rounds", k.name, n)
 		}

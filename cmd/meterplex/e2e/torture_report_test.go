@@ -50,7 +50,7 @@ type invariant struct {
 
 func newReport(x *torture, length time.Duration) *report {
 	r := &report{length: length, start: time.Now(), kinds: map[string]*reached{}, versions: x.versions()}
-	for _, k := range kinds() {
+	for _, k := range kinds(len(x.brokers())) {
 		r.kinds[k.name] = &reached{} // what is never drawn is told, too
 	}
 	return r
@@ -120,7 +120,11 @@ func (r *report) write(x *torture) {
 }
 
 func (r *report) command(x *torture) string {
-	return fmt.Sprintf("make torture DURATION=%s SEED=%d", r.length, x.seed)
+	text := fmt.Sprintf("make torture DURATION=%s SEED=%d", r.length, x.seed)
+	if n := len(x.brokers()); n > 1 {
+		text += fmt.Sprintf(" BROKERS=%d", n)
+	}
+	return text
 }
 
 func (r *report) figuresOf(x *torture, outcome string) object {
@@ -183,6 +187,9 @@ func (x *torture) versions() string {
 	if raw, err := filepath.Glob(filepath.Join("..", "..", "..", "infra", "local", "kafka-*-jars.sha256")); err == nil && len(raw) == 1 {
 		broker = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(raw[0]), "kafka-"), "-jars.sha256")
 	}
+	if n := len(x.brokers()); n > 1 {
+		broker += fmt.Sprintf(" of %d brokers", n)
+	}
 	return fmt.Sprintf("PostgreSQL %s, Apache Kafka %s, %s", database, broker, goVersion())
 }
 
@@ -207,10 +214,12 @@ func (x *torture) keepLogs() string {
 	for _, m := range x.members {
 		_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(m.name, " ", "-")+".log"), []byte(m.lastLines(1<<30)), 0o644)
 	}
-	for name, path := range map[string]string{
-		"kafka.log":    filepath.Join(filepath.Dir(localtest.Kafka(x.t).Dir()), "kafka.log"),
-		"postgres.log": filepath.Join(filepath.Dir(filepath.Dir(localtest.Kafka(x.t).Dir())), "postgres", "postgres.log"),
-	} {
+	servers := map[string]string{"postgres.log": filepath.Join(localtest.Postgres(x.t).Dir(), "postgres.log")}
+	for _, k := range x.brokers() {
+		home := filepath.Dir(k.Dir())
+		servers[filepath.Base(home)+".log"] = filepath.Join(home, "kafka.log")
+	}
+	for name, path := range servers {
 		if raw, err := os.ReadFile(path); err == nil {
 			_ = os.WriteFile(filepath.Join(dir, name), raw, 0o644)
 		}

@@ -104,14 +104,14 @@ func idleTransaction(x *torture, d drawn) string {
 }
 
 func (x *torture) restartBroker() {
-	if err := localtest.Kafka(x.t).Restart(context.WithoutCancel(x.t.Context())); err != nil {
+	if err := x.brokers().Restart(context.WithoutCancel(x.t.Context())); err != nil {
 		x.t.Fatal(err)
 	}
 }
 
 func brokerKilled(x *torture, d drawn) string {
 	x.more(1)
-	if err := localtest.Kafka(x.t).Kill(); err != nil {
+	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
@@ -120,7 +120,7 @@ func brokerKilled(x *torture, d drawn) string {
 }
 
 func brokerAway(x *torture, d drawn) string {
-	if err := localtest.Kafka(x.t).Kill(); err != nil {
+	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
@@ -153,12 +153,13 @@ func brokerWiped(x *torture, d drawn) string {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
 	x.losing()
-	k := localtest.Kafka(x.t)
-	if err := k.Kill(); err != nil {
+	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
-	if err := os.RemoveAll(k.Dir()); err != nil {
-		return err.Error()
+	for _, k := range x.brokers() {
+		if err := os.RemoveAll(k.Dir()); err != nil {
+			return err.Error()
+		}
 	}
 	x.more(1)
 	x.sleep(d.hold)

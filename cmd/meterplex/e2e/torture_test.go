@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,7 +108,7 @@ func TestTorture(t *testing.T) {
 	}
 	x.seedTenants()
 	x.begun = time.Now()
-	p := newPlan(x.seed, instances, long, scale)
+	p := newPlan(x.seed, instances, len(x.brokers()), long, scale)
 	for time.Since(x.begun) < length && !t.Failed() {
 		x.round(p.next())
 	}
@@ -134,6 +135,13 @@ func (x *torture) worked() string {
 
 func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	x := &torture{world: newWorld(rec), long: long, rec: rec}
+	switch text := os.Getenv("METERPLEX_TORTURE_BROKERS"); text {
+	case "", "1":
+	case "3":
+		x.withThreeBrokers()
+	default:
+		rec.Fatalf("METERPLEX_TORTURE_BROKERS is %s; 1 or 3 are possible", text)
+	}
 	x.http.Timeout = 10 * time.Second
 	x.work = newWork(x)
 	x.report = newReport(x, length)
@@ -144,7 +152,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 // proxies only.
 func (x *torture) addMember() {
 	server := localtest.Postgres(x.t)
-	m := &member{pipe: newPipeProxy(x.t)}
+	m := &member{pipe: newPipeProxies(x.t, x.brokers().Brokers())}
 	m.database = newProxy(x.t, func() string { return hostOf(server.URL()) })
 	m.database.start()
 	m.clients = newProxy(x.t, func() string {
@@ -153,7 +161,12 @@ func (x *torture) addMember() {
 		}
 		return ""
 	})
-	m.instance = x.prepare("", "DATABASE_URL="+atHost(x.db, m.database.addr()), "KAFKA_BROKERS="+m.pipe.addr(), "METERPLEX_ROLLBACK_KEEP=20s")
+	var pipes []string
+	for _, p := range m.pipe {
+		pipes = append(pipes, p.addr())
+	}
+	m.instance = x.prepare("", "DATABASE_URL="+atHost(x.db, m.database.addr()), "METERPLEX_ROLLBACK_KEEP=20s",
+		"KAFKA_BROKERS="+strings.Join(pipes, ","), fmt.Sprint("KAFKA_REPLICATION=", len(pipes)))
 	m.clients.start()
 	m.start()
 	x.members = append(x.members, m)

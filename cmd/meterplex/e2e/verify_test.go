@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // promise is a line of meterplex verify.
@@ -49,7 +47,7 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 	}
 	cmd := exec.Command(path, append([]string{"verify", "-o", "json"}, args...)...)
 	cmd.Env, cmd.SysProcAttr = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe, "METERPLEX_TOPIC_PREFIX=" + w.prefix,
-		"KAFKA_BROKERS=" + strings.Join(localtest.Kafka(w.t).Brokers(), ","), "METERPLEX_KEY=" + w.operator}, childAttributes()
+		"KAFKA_BROKERS=" + strings.Join(w.brokers().Brokers(), ","), "METERPLEX_KEY=" + w.operator}, childAttributes()
 	if at != nil {
 		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
@@ -30,6 +31,7 @@ type world struct {
 	operator string        // key
 	sql      *pgxpool.Pool // the superuser's
 	http     *http.Client
+	cluster  local.KafkaCluster // nil: the binary's broker
 
 	mu        sync.Mutex
 	instances []*instance
@@ -88,7 +90,7 @@ func (w *world) prepare(roles string, env ...string) *instance {
 		"METERPLEX_BOOTSTRAP_OPERATOR_KEY=" + w.operator, "METERPLEX_DATA_DIR=" + w.t.TempDir(),
 	}
 	if w.pipe == "kafka" {
-		i.env = append(i.env, "KAFKA_BROKERS="+strings.Join(localtest.Kafka(w.t).Brokers(), ","))
+		i.env = append(i.env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))
 	}
 	if roles != "" {
 		i.env = append(i.env, "METERPLEX_ROLES="+roles)

@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -131,6 +132,25 @@ func Kafka(t testing.TB) *local.Kafka {
 	}
 	servers.kafka = k
 	return k
+}
+
+// KafkaCluster is n brokers of the test's own, which end with it.
+func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
+	t.Helper()
+	servers.mu.Lock()
+	dir := filepath.Join(dataDir(t), "cluster-"+random())
+	servers.mu.Unlock()
+	c, err := local.StartKafkaCluster(context.Background(), local.KafkaConfig{DataDir: dir, CacheDir: local.CacheDir()}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// In order the last one could not end: it asks the others first.
+		if err := errors.Join(c.Kill(), c.Stop(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // TopicPrefix is unique to the test: "t", eight hexadecimal digits, a dot.

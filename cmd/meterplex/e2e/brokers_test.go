@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// brokers are the test's: its own where it has some, else the binary's one.
+func (w *world) brokers() local.KafkaCluster {
+	w.t.Helper()
+	if w.cluster != nil {
+		return w.cluster
+	}
+	return local.KafkaCluster{localtest.Kafka(w.t)}
+}
+
+// withThreeBrokers gives the test three brokers of its own.
+func (w *world) withThreeBrokers() {
+	w.t.Helper()
+	if free := freeMemory(); runtime.NumCPU() < 2 || free < 4<<30 {
+		w.t.Skipf("three brokers beside all else need 2 processors and 4 GiB of free memory; here are %d and %.1f GiB", runtime.NumCPU(), float64(free)/(1<<30))
+	}
+	w.cluster = localtest.KafkaCluster(w.t, copies)
+}
+
+// freeMemory is what programs may still take, in bytes; a lot where nobody tells.
+func freeMemory() int64 {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 1 << 40
+	}
+	_, rest, _ := strings.Cut(string(raw), "MemAvailable:")
+	text, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 1 << 40
+	}
+	return kib << 10
+}
+
+// part is where a partition is.
+type part struct {
+	topic         string
+	partition     int32
+	leader, epoch int32
+	copies, alive []int32 // brokers; alive are those in sync
+}
+
+// seenBy asks one broker where the partitions of the test's topics are, and those of
+// the groups' offsets.
+func (w *world) seenBy(ctx context.Context, k *local.Kafka) ([]part, error) {
+	ask := kmsg.NewPtrMetadataRequest()
+	for _, name := range append(w.topicNames(), "__consumer_offsets") {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = &name
+		ask.Topics = append(ask.Topics, topic)
+	}
+	told, err := answerOf(ctx, k, ask)
+	if err != nil {
+		return nil, err
+	}
+	var all []part
+	for _, t := range told.(*kmsg.MetadataResponse).Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return nil, fmt.Errorf("%s: %w", *t.Topic, err)
+		}
+		for _, p := range t.Partitions {
+			all = append(all, part{*t.Topic, p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
+		}
+	}
+	return all, nil
+}
+
+// answerOf asks one broker, and no other.
+func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Response, error) {
+	c, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return c.SeedBrokers()[0].Request(ctx, ask)
+}
+
+// eachPart waits until something is so of every partition, as a broker sees it; "" where
+// it became so.
+func (w *world) eachPart(at *local.Kafka, what string, so func(p part) bool) (why string) {
+	if w.soon(time.Minute, func(ctx context.Context) bool {
+		all, err := w.seenBy(ctx, at)
+		n := slices.IndexFunc(all, func(p part) bool { return !so(p) })
+		switch {
+		case err != nil:
+			why = err.Error()
+		case n >= 0:
+			why = fmt.Sprintf("not so of every partition: %s: %+v", what, all[n])
+		default:
+			why = ""
+		}
+		return why == ""
+	}) {
+		return ""
+	}
+	return why
+}
+
+// wholeAgain waits until every copy of every partition is in sync.
+func (w *world) wholeAgain() (why string) {
+	return w.eachPart(w.cluster[0], "all copies are in sync", func(p part) bool { return len(p.alive) == copies && p.leader > 0 })
+}
+
+// leadersMoved gives every partition another leader.
+func (w *world) leadersMoved(_ int, while func()) (why string) {
+	if why = w.led(func(p part) int32 { return p.copies[(slices.Index(p.copies, p.leader)+1)%copies] }); why == "" {
+		while()
+	}
+	return why
+}
+
+// led lets a chosen broker lead each partition: the order of the copies is turned, and
+// who comes first in it is elected.
+func (w *world) led(by func(p part) int32) (why string) {
+	if why := w.wholeAgain(); why != "" {
+		return why
+	}
+	before, err := w.seenBy(w.t.Context(), w.cluster[0])
+	if err != nil {
+		return err.Error()
+	}
+	c := w.kafka()
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	var turned kadm.AlterPartitionAssignmentsReq
+	var set kadm.TopicsSet
+	next, moved := map[string]int32{}, 0
+	for _, p := range before {
+		leader := by(p)
+		at := slices.Index(p.copies, leader)
+		turned.Assign(p.topic, p.partition, append(slices.Clone(p.copies[at:]), p.copies[:at]...))
+		set.Add(p.topic, p.partition)
+		next[fmt.Sprint(p.topic, p.partition)] = leader
+		if leader != p.leader {
+			moved++
+		}
+	}
+	answers, err := admin.AlterPartitionAssignments(w.t.Context(), turned)
+	if err = errors.Join(err, answers.Error()); err != nil {
+		return fmt.Sprintf("turn the copies of %d partitions: %v", len(before), err)
+	}
+	if _, err := admin.ElectLeaders(w.t.Context(), kadm.ElectPreferredReplica, set); err != nil {
+		return fmt.Sprintf("elect the first copies: %v", err)
+	}
+	w.t.Logf("%d of %d partitions get another leader", moved, len(before))
+	return w.eachPart(w.cluster[0], "who was elected leads", func(p part) bool { return p.leader == next[fmt.Sprint(p.topic, p.partition)] })
+}
+
+// brokerRolled ends a broker in order, and brings it back.
+func (w *world) brokerRolled(n int, while func()) (why string) {
+	w.cluster[n].Halt(w.t.Context())
+	return w.without(n, while)
+}
+
+// brokerCrashed kills a broker, and brings it back.
+func (w *world) brokerCrashed(n int, while func()) (why string) {
+	if err := w.cluster[n].Kill(); err != nil {
+		return err.Error()
+	}
+	return w.without(n, while)
+}
+
+// without waits until the others have what an ended broker had, and lets it come back.
+func (w *world) without(n int, while func()) (why string) {
+	gone, other := int32(n+1), w.cluster[(n+1)%copies]
+	why = w.eachPart(other, "the others lead and have it", func(p part) bool {
+		return p.leader > 0 && p.leader != gone && len(p.alive) == copies-1 && !slices.Contains(p.alive, gone)
+	})
+	if why == "" {
+		while()
+	}
+	if err := w.cluster[n].Restart(context.WithoutCancel(w.t.Context())); err != nil {
+		w.t.Fatal(err)
+	}
+	if whole := w.wholeAgain(); why == "" {
+		why = whole
+	}
+	return why
+}
+
+// mostStopped ends all brokers but one in order: the one that is left has every record,
+// and may acknowledge none.
+func (w *world) mostStopped(left int, while func()) (why string) {
+	var gone local.KafkaCluster
+	for n, k := range w.cluster {
+		if n != left {
+			k.Halt(w.t.Context())
+			gone = append(gone, k)
+		}
+	}
+	why = w.eachPart(w.cluster[left], "one copy is in sync", func(p part) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
+	if why == "" {
+		why = w.nothingAcknowledged(while)
+	}
+	if err := gone.Restart(context.WithoutCancel(w.t.Context())); err != nil {
+		w.t.Fatal(err)
+	}
+	if whole := w.wholeAgain(); why == "" {
+		why = whole
+	}
+	return why
+}
+
+// mostFrozen stops all brokers but one in their tracks. That one leads everything, takes
+// records which nobody else has, and is killed; the others go on without it and them.
+func (w *world) mostFrozen(last int, while func()) (why string) {
+	if why := w.led(func(part) int32 { return int32(last + 1) }); why != "" {
+		return why
+	}
+	while() // meanwhile the others get what they lacked
+	frozen := func(sig syscall.Signal) {
+		for n, k := range w.cluster {
+			if n == last {
+				continue
+			}
+			if err := syscall.Kill(k.PID(), sig); err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+	frozen(syscall.SIGSTOP)
+	why = w.nothingAcknowledged(while)
+	n, err := w.alone(w.cluster[last])
+	err = errors.Join(err, w.cluster[last].Kill())
+	frozen(syscall.SIGCONT)
+	w.t.Logf("%d records were with one broker alone", n)
+	if why == "" && (err != nil || n == 0) {
+		why = fmt.Sprintf("%d records were with one broker alone, %v", n, err)
+	}
+	if gone := w.without(last, func() {}); why == "" {
+		why = gone
+	}
+	return why
+}
+
+// alone counts the records that a broker has taken for what it leads, and the others
+// did not tell it that they have.
+func (w *world) alone(k *local.Kafka) (n int64, err error) {
+	ctx := w.t.Context()
+	all, err := w.seenBy(ctx, k)
+	if err != nil {
+		return 0, err
+	}
+	ends, shared := kmsg.NewPtrOffsetForLeaderEpochRequest(), kmsg.NewPtrListOffsetsRequest()
+	for _, p := range all {
+		if p.leader < 1 || w.cluster[p.leader-1] != k { // it was slow for a moment, and lost it
+			continue
+		}
+		e, s := kmsg.NewOffsetForLeaderEpochRequestTopicPartition(), kmsg.NewListOffsetsRequestTopicPartition()
+		e.Partition, e.LeaderEpoch, s.Partition, s.Timestamp = p.partition, p.epoch, p.partition, -1
+		ends.Topics = append(ends.Topics, kmsg.OffsetForLeaderEpochRequestTopic{Topic: p.topic, Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{e}})
+		shared.Topics = append(shared.Topics, kmsg.ListOffsetsRequestTopic{Topic: p.topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{s}})
+	}
+	taken, err := answerOf(ctx, k, ends)
+	if err != nil {
+		return 0, err
+	}
+	known, err := answerOf(ctx, k, shared)
+	if err != nil {
+		return 0, err
+	}
+	end := map[string]int64{}
+	for _, t := range taken.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode == 0 { // it may just be taking or giving the lead
+				end[fmt.Sprint(t.Topic, p.Partition)] = p.EndOffset
+			}
+		}
+	}
+	for _, t := range known.(*kmsg.ListOffsetsResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode == 0 {
+				n += max(0, end[fmt.Sprint(t.Topic, p.Partition)]-p.Offset)
+			}
+		}
+	}
+	return n, nil
+}
+
+// nothingAcknowledged: while something is done that records events none of them is
+// published.
+func (w *world) nothingAcknowledged(while func()) (why string) {
+	// What the brokers acknowledged before is noted first.
+	before, _ := w.relayed()
+	settled := w.soon(20*time.Second, func(ctx context.Context) bool {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		at := before
+		before, _ = w.relayed()
+		return at == before
+	})
+	while()
+	after, waiting := w.relayed()
+	switch {
+	case !settled || after != before:
+		return fmt.Sprintf("too few copies are there, and %d records were acknowledged", after-before)
+	case waiting == 0:
+		return "nothing waited for the brokers"
+	}
+	return ""
+}
+
+// relayed is how much is published in all, and how much waits for that.
+func (w *world) relayed() (at, waiting int64) {
+	w.soon(time.Minute, func(ctx context.Context) bool { // the database may be away, too
+		return w.sql.QueryRow(ctx, `SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at, &waiting) == nil
+	})
+	return at, waiting
+}

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// Of three copies of each record two have to be there.
+const copies, leastInSync = 3, 2
+
+// replicated: the topics have three copies, of which two have to be there.
+func (w *world) replicated() {
+	w.t.Helper()
+	c := w.kafka()
+	defer c.Close()
+	settings, err := kadm.NewClient(c).DescribeTopicConfigs(w.t.Context(), w.topicNames()...)
+	if err != nil || len(settings) != len(topics()) {
+		w.t.Fatalf("%d topics, %v", len(settings), err)
+	}
+	for _, topic := range settings {
+		for _, s := range topic.Configs {
+			if s.Key == "min.insync.replicas" && s.MaybeValue() != strconv.Itoa(leastInSync) {
+				w.t.Errorf("%s of %s is %s, want %d", s.Key, topic.Name, s.MaybeValue(), leastInSync)
+			}
+		}
+	}
+	if why := w.eachPart(w.cluster[0], "three brokers have it", func(p part) bool { return len(p.copies) == copies }); why != "" {
+		w.t.Fatal(why)
+	}
+}
+
+// fullBrokers says whether every broker has its turn at every fault.
+func fullBrokers() bool { return os.Getenv("METERPLEX_TEST_BROKERS") != "" }
+
+// Three brokers, each record on all of them, two instances under load: leaders are moved,
+// brokers rolled and killed, most of them away. That costs latency only.
+func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
+	w := newWorld(t)
+	w.withThreeBrokers()
+	// Topics have three copies also where one broker is away when they are made.
+	w.cluster[2].Halt(t.Context())
+	first, second := w.serve(""), w.serve("")
+	w.catalogue(first)
+	tenants := w.join(first, 4)
+	w.known(second, tenants)
+	m := calm()
+	m.pause *= 2
+	l := w.drive(tenants, 1, m, func(client int) string { return []*instance{first, second}[client%2].url() })
+	w.drainedFor(first, "meterplex-usage-aggregator") // the groups have their topic
+	w.replicated()
+	if err := w.cluster[2].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if why := w.wholeAgain(); why != "" {
+		t.Errorf("broker 3 came back under load: %s", why)
+	}
+	more := func() { l.more(50) }
+	for _, fault := range []struct {
+		name  string
+		apply func(n int, while func()) (why string)
+		turns []int // brokers that it is for in the short form
+	}{
+		{"leaders moved", w.leadersMoved, []int{0}}, {"rolled", w.brokerRolled, []int{0, 1}}, {"killed", w.brokerCrashed, []int{1}},
+		{"all but one stopped", w.mostStopped, []int{2}}, {"all but one frozen, and that one killed", w.mostFrozen, []int{0}},
+	} {
+		if fullBrokers() {
+			fault.turns = []int{0, 1, 2}
+		}
+		for _, n := range fault.turns {
+			began := time.Now()
+			if why := fault.apply(n, more); why != "" {
+				t.Errorf("%s, broker %d: it was not reached, or did not end: %s", fault.name, n+1, why)
+			}
+			t.Logf("%s, broker %d: %s", fault.name, n+1, time.Since(began).Round(time.Millisecond))
+			l.more(50)
+		}
+	}
+	l.stop()
+	w.noneWithheld()
+	w.finish()
+}
