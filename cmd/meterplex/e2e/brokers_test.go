@@ -227,34 +227,47 @@ func (w *world) mostStopped(left int, while func()) (why string) {
 
 // mostFrozen stops all brokers but one in their tracks. That one leads everything, takes
 // records which nobody else has, and is killed; the others go on without it and them.
+// Whether one of the relays sends to it just then, and does not wait for one of the
+// frozen, is chance: it is tried some times.
 func (w *world) mostFrozen(last int, while func()) (why string) {
-	if why := w.led(func(part) int32 { return int32(last + 1) }); why != "" {
-		return why
-	}
-	while() // meanwhile the others get what they lacked
-	frozen := func(sig syscall.Signal) {
-		for n, k := range w.cluster {
-			if n == last {
-				continue
-			}
-			if err := syscall.Kill(k.PID(), sig); err != nil {
-				w.t.Error(err)
-			}
+	for range 5 {
+		if why := w.led(func(part) int32 { return int32(last + 1) }); why != "" {
+			return why
+		}
+		while() // meanwhile the others get what they lacked
+		w.signalOthers(last, syscall.SIGSTOP)
+		broken := w.nothingAcknowledged(while)
+		n, err := w.alone(w.cluster[last])
+		reached := err == nil && n > 0
+		if reached {
+			err = w.cluster[last].Kill()
+		}
+		w.signalOthers(last, syscall.SIGCONT)
+		w.t.Logf("%d records were with one broker alone (%v)", n, err)
+		switch {
+		case broken != "":
+			return broken
+		case reached && err == nil:
+			return w.without(last, func() {})
+		}
+		why = fmt.Sprintf("%d records were with one broker alone, %v", n, err)
+		if whole := w.wholeAgain(); whole != "" {
+			return why + "; " + whole
 		}
 	}
-	frozen(syscall.SIGSTOP)
-	why = w.nothingAcknowledged(while)
-	n, err := w.alone(w.cluster[last])
-	err = errors.Join(err, w.cluster[last].Kill())
-	frozen(syscall.SIGCONT)
-	w.t.Logf("%d records were with one broker alone", n)
-	if why == "" && (err != nil || n == 0) {
-		why = fmt.Sprintf("%d records were with one broker alone, %v", n, err)
-	}
-	if gone := w.without(last, func() {}); why == "" {
-		why = gone
-	}
 	return why
+}
+
+// signalOthers sends a signal to all brokers but one.
+func (w *world) signalOthers(than int, sig syscall.Signal) {
+	for n, k := range w.cluster {
+		if n == than {
+			continue
+		}
+		if err := syscall.Kill(k.PID(), sig); err != nil {
+			w.t.Error(err)
+		}
+	}
 }
 
 // alone counts the records that a broker has taken for what it leads, and the others
