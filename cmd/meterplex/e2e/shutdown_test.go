@@ -22,7 +22,7 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 		w.membersAre(1)
 		l.more(300)
 		i.stop()
-		if n := w.members(t.Context()); n != 0 {
+		if n := w.membersNow(); n != 0 {
 			t.Errorf("%d members are left in the groups; what they had waits for their sessions to end", n)
 		}
 		i.start()
@@ -52,6 +52,16 @@ func (w *world) members(ctx context.Context) (n int) {
 			return -1
 		}
 	}
+	return n
+}
+
+// membersNow counts them as soon as the coordinator answers.
+func (w *world) membersNow() (n int) {
+	w.t.Helper()
+	within(w.t, time.Minute, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
+		n = w.members(ctx)
+		return n >= 0, ""
+	})
 	return n
 }
 
