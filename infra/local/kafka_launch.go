@@ -82,7 +82,7 @@ func (k *Kafka) explain(err error, logged string, cured bool) error {
 func (k *Kafka) jvmOptions() []string {
 	options := []string{
 		"-cp", strings.Join(k.jars, string(os.PathListSeparator)),
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
 		"-Dlog4j2.configurationFile=" + log4jName, "-Dlog4j2.disableJmx=true",
 		k.mark(), "-Xlog:cds=off", "-Xlog:class+path=off",
