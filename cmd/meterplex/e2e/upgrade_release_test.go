@@ -180,7 +180,7 @@ func (w *world) share(all ...*instance) {
 	for _, i := range all {
 		before = append(before, w.done(i))
 	}
-	within(w.t, time.Minute, "each instance takes, relays and consumes", func(context.Context) (bool, string) {
+	within(w.t, 3*time.Minute, "each instance takes, relays and consumes", func(context.Context) (bool, string) {
 		whole, state := true, ""
 		for n, i := range all {
 			now := w.done(i)

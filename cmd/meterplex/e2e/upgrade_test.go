@@ -26,7 +26,6 @@ type upgrade struct {
 // the newer database; the next takes over, the old one comes back, and ends by itself
 // when the database is not for it any more. Whatever was acknowledged is counted once.
 func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
-	t.Parallel()
 	if _, err := nextRelease(); err != nil { // not under the load, which would be more by then
 		t.Fatal(err)
 	}
