@@ -7,21 +7,26 @@ const (
 	catchup = "projections/catchup.go"
 )
 
+// foldsUnchecked lets a consumer fold what it has applied already.
+func foldsUnchecked() []overlay.Edit {
+	return []overlay.Edit{
+		edit(catchup, `	case position <= l.last:
+		done.Duplicates++`, `	case position <= 0:
+		done.Duplicates++`),
+		edit(catchup, `		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
+			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
+			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
+	}
+}
+
 // consumeBugs are in what takes records and moves checkpoints.
 func consumeBugs() []bug {
 	return []bug{
 		{
 			name: "applied-unchecked", what: "a record is folded without a look at what was applied",
 			promise: "P2: whatever is delivered again counts once", elsewhere: true,
-			edits: []overlay.Edit{
-				edit(catchup, `	case position <= l.last:
-		done.Duplicates++`, `	case position <= 0:
-		done.Duplicates++`),
-				edit(catchup, `		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
-			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
-			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
-			},
-			pkg: "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
+			edits: foldsUnchecked(),
+			pkg:   "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
 			says: `got \{Amount:.*, want \{Am`,
 		},
 		{

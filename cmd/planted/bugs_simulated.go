@@ -36,21 +36,14 @@ func simulatedBugs() []bug {
 		{
 			name: "simulated-heads", what: "an append that starts over does not give back the positions that it had taken",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)},
+			edits:   keepsPlaces(),
 			says:    `the head of partition \d+ says .*; the log says|was appended behind`,
 		},
 		{
 			name: "simulated-redelivery", what: "a record is folded without a look at what was applied",
 			promise: "P2: whatever is delivered again counts once",
-			edits: []overlay.Edit{
-				edit(catchup, `	case position <= l.last:
-		done.Duplicates++`, `	case position <= 0:
-		done.Duplicates++`),
-				edit(catchup, `		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
-			chain, l.last = append(chain, it.event), it.place.Position.Number`, `		if !it.unread && (it.place.Previous == l.last || it.place.Position.Number <= l.last) {
-			chain, l.last = append(chain, it.event), max(l.last, it.place.Position.Number)`),
-			},
-			says: `a transaction passed .* and holds`,
+			edits:   foldsUnchecked(),
+			says:    `a transaction passed .* and holds`,
 		},
 		{
 			name: "simulated-unknown-commit", what: "a COMMIT without an answer is taken for done",

@@ -112,13 +112,18 @@ func dedupeBugs() []bug {
 	}
 }
 
+// keepsPlaces lets an append that starts over go on behind the places that it had taken.
+func keepsPlaces() []overlay.Edit {
+	return []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)}
+}
+
 // headBugs are in what gives events their places.
 func headBugs() []bug {
 	return []bug{
 		{
 			name: "positions-with-holes", what: "an append that starts over does not give back the positions that it had taken",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)},
+			edits:   keepsPlaces(),
 			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
 			says: `^first \[.*\], second \[`,
 		},
