@@ -7,21 +7,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // TestKeptPlansReadTheLogByItsKey: what is planned while the log is empty is kept
 // when it has grown.
 func TestKeptPlansReadTheLogByItsKey(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	_, pool := migrated(t, true)
 	for name, sql := range map[string]string{"backlog": backlogSQL, "withhold": withholdSQL, "step": stepSQL, "heads": headsSQL} {
 		plan := planned(t, pool, sql)
 		if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Bitmap") {

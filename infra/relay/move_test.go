@@ -11,16 +11,23 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-func openSubscriber(t *testing.T) (*Subscriber, *pgxpool.Pool) {
-	url := localtest.Database(t)
+// migrated makes a database with the schema, and a pool of it.
+func migrated(t *testing.T, keepPlans bool) (url string, pool *pgxpool.Pool) {
+	t.Helper()
+	url = localtest.Database(t)
 	if _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: keepPlans})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
+	return url, pool
+}
+
+func openSubscriber(t *testing.T) (*Subscriber, *pgxpool.Pool) {
+	_, pool := migrated(t, false)
 	r := &Relay{Pool: pool, Instance: "me", Logger: slog.New(slog.DiscardHandler)}
 	s := newSubscriber(r.withDefaults())
 	if err := s.leases.round(t.Context()); err != nil {

@@ -10,22 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // Who withholds a record may wait for its consumer. Meanwhile the cursor is free: all
 // leases of the relay are renewed together, and would wait for it.
 func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	url, pool := migrated(t, false)
 	log, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
 	if err != nil {
 		t.Fatal(err)
