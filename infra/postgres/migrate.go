@@ -59,7 +59,7 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 			applied += len(part.Applied)
 		}
 		if err == nil {
-			return applied, runsOn(ctx, db, provider, logger)
+			return applied, runsOn(ctx, db, provider, files, logger)
 		}
 		if !slices.Contains([]string{lockNotHad, deadlock}, sqlState(err)) || tries <= 1 {
 			return applied, fmt.Errorf("migrating the database: %w", err)
@@ -151,14 +151,11 @@ const DefaultRequiredEvery = 5 * time.Second
 // this binary while it runs: to go on would be wrong. Else it ends with ctx. Where the
 // database does not answer it looks again.
 func WatchRequired(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error {
-	names, err := fs.Glob(migrations.FS, "*.sql")
+	holds, err := newest(migrations.FS)
 	if err != nil {
-		return fmt.Errorf("reading the migrations: %w", err)
+		return err
 	}
-	beyond := &Beyond{}
-	if beyond.Holds, err = goose.NumericComponent(slices.Max(names)); err != nil {
-		return fmt.Errorf("reading the migrations: %w", err)
-	}
+	beyond := &Beyond{Holds: holds}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -173,11 +170,27 @@ func WatchRequired(ctx context.Context, pool *pgxpool.Pool, every time.Duration)
 	}
 }
 
+// newest is the last of some migrations.
+func newest(files fs.FS) (last int64, err error) {
+	names, err := fs.Glob(files, "*.sql")
+	for _, name := range names {
+		n, wrong := goose.NumericComponent(name)
+		last, err = max(last, n), errors.Join(err, wrong)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the migrations: %w", err)
+	}
+	return last, nil
+}
+
 // runsOn tells whether the binary may work on a database that another one may have
 // migrated further.
-func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, logger *slog.Logger) error {
-	sources := provider.ListSources()
-	beyond := &Beyond{Holds: sources[len(sources)-1].Version}
+func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, files fs.FS, logger *slog.Logger) error {
+	holds, err := newest(files)
+	if err != nil {
+		return err
+	}
+	beyond := &Beyond{Holds: holds}
 	now, err := provider.GetDBVersion(ctx)
 	if err != nil {
 		return fmt.Errorf("asking which migrations the database has: %w", err)
