@@ -15,7 +15,7 @@ func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) even
 	hash := p.Hash()
 	payload, err := json.Marshal(events.Conflicted{
 		EventID: eventID, RawPosition: first.Number,
-		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: p.Payload,
+		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: p.Whole(),
 	})
 	if err != nil {
 		panic("commands: a canonical payload is valid JSON: " + err.Error())

@@ -178,7 +178,7 @@ func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEven
 	*p = events.Pending{
 		EventID: c.NewID(), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
 		Canonical: domain.CanonicalVersion, CorrelationID: correlation(by, e),
-		Actor: by.Actor, OccurredAt: e.Timestamp, Payload: e.Payload, Replay: by.Replay,
+		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay,
 		Counts: events.Counts{Accepted: 1},
 	}
 }

@@ -76,7 +76,7 @@ func one(id, feature, at string) string {
 func hashOf(t *testing.T, body string) string {
 	t.Helper()
 	items, _ := domain.DecodeBatch([]byte(body))
-	sum := sha256.Sum256(items[0].Event.Payload)
+	sum := sha256.Sum256(items[0].Event.Payload())
 	return string(append([]byte{domain.CanonicalVersion}, sum[:]...))
 }
 

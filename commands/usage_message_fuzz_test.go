@@ -73,16 +73,16 @@ func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 // checkKept holds what is on its way into the log against what that can take.
 func checkKept(t *testing.T, key string, p events.Pending) {
 	t.Helper()
-	if !json.Valid(p.Payload) || bytes.Contains(p.Payload, []byte(`\u0000`)) && hasNull(p.Payload) || p.EventID == uuid.Nil ||
+	if !json.Valid(p.Whole()) || bytes.Contains(p.Whole(), []byte(`\u0000`)) && hasNull(p.Whole()) || p.EventID == uuid.Nil ||
 		len(p.DedupeKey) > 600 || strings.ContainsFunc(p.DedupeKey, func(r rune) bool { return r < ' ' || r > '~' }) {
-		t.Fatalf("%q: %s", key, p.Payload)
+		t.Fatalf("%q: %s", key, p.Whole())
 	}
 	if p.Subject != events.UsageRecorded {
 		return
 	}
-	event, fault := domain.DecodePayload(p.Payload)
+	event, fault := domain.DecodePayload(p.Whole())
 	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || p.Canonical != domain.CanonicalVersion {
-		t.Fatalf("%s is kept as %+v, %v", p.Payload, p, fault)
+		t.Fatalf("%s is kept as %+v, %v", p.Whole(), p, fault)
 	}
 }
 

@@ -128,8 +128,8 @@ func checkCloudItem(t *testing.T, what string, item BatchItem, code, pointer, pa
 		}
 		return
 	}
-	if item.Err != nil || string(item.Event.Payload) != payload || item.EventID != item.Event.EventID {
-		t.Errorf("%s: %v\n got %s\nwant %s", what, item.Err, item.Event.Payload, payload)
+	if item.Err != nil || string(item.Event.Payload()) != payload || item.EventID != item.Event.EventID {
+		t.Errorf("%s: %v\n got %s\nwant %s", what, item.Err, item.Event.Payload(), payload)
 	}
 }
 
@@ -251,23 +251,23 @@ func TestTraceParentIsNoPayload(t *testing.T) {
 		if err != nil || items[0].Err != nil {
 			t.Fatal(err, items)
 		}
-		if event := items[0].Event; event.TraceParent != want || string(event.Payload) != wantCloudPayload {
-			t.Errorf("%s: %q, %s", value, event.TraceParent, event.Payload)
+		if event := items[0].Event; event.TraceParent != want || string(event.Payload()) != wantCloudPayload {
+			t.Errorf("%s: %q, %s", value, event.TraceParent, event.Payload())
 		}
 	}
 }
 
 // Equal ids of two sources, or of a source and none, are different events.
 func TestSourceIsPartOfThePayload(t *testing.T) {
-	seen := map[string]string{string(decodeOne(t, element()).Event.Payload): "plain"}
+	seen := map[string]string{string(decodeOne(t, element()).Event.Payload()): "plain"}
 	for _, source := range []string{"/a", "/b", "/B"} {
 		items, err := DecodeCloudEvent([]byte(cloudEvent("source", `"`+source+`"`)))
 		if err != nil || items[0].Err != nil {
 			t.Fatal(err, items)
 		}
-		if other, taken := seen[string(items[0].Event.Payload)]; taken {
+		if other, taken := seen[string(items[0].Event.Payload())]; taken {
 			t.Errorf("%s has the payload of %s", source, other)
 		}
-		seen[string(items[0].Event.Payload)] = source
+		seen[string(items[0].Event.Payload())] = source
 	}
 }

@@ -71,8 +71,11 @@ type decoder struct {
 // memory or a copy.
 const guessedEvent = 128
 
-// guessedID is that of an eventId.
-const guessedID = 24
+// guessedBody and guessedID are those of its Body and of its eventId.
+const (
+	guessedBody = 64
+	guessedID   = 24
+)
 
 func newDecoder(body []byte) (*decoder, *Error) {
 	in, fault := openDocument(body)
@@ -96,12 +99,12 @@ func (d *decoder) newEvent() *UsageEvent {
 	return event
 }
 
-// room is the arena to append one payload to, with the variable parts having n
+// room is the arena to append one body to, with the variable parts having n
 // bytes.
 func (d *decoder) room(n int) []byte {
-	const fixed = 256 // the member names, amount, feature and time
+	const fixed = 128 // the brackets, amount and feature
 	if need := fixed + n; cap(d.arena)-len(d.arena) < need {
-		d.arena = make([]byte, 0, need+d.guess()*guessedEvent)
+		d.arena = make([]byte, 0, need+d.guess()*guessedBody)
 	}
 	return d.arena
 }

@@ -247,10 +247,10 @@ func TestDecodedEvent(t *testing.T) {
 	item := decodeOne(t, `{ "type":"usage", "timestamp":"2026-05-01T14:00:00.1234569+02:00", "amount":7,
 		"metadata":{"b":[1.0,"\u00e9"],"a":null}, "feature":"api.calls", "eventId":"a\"\\\u002fb" }`)
 	want := &UsageEvent{
-		EventID: `a"\/b`, Feature: "api.calls", Amount: 7, Type: "usage",
+		EventID: `a"\/b`, Feature: "api.calls", Amount: 7,
 		Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
-		Metadata:  []byte(`{"a":null,"b":[1,"é"]}`),
-		Payload: []byte(`{"amount":7,"eventId":"a\"\\/b","feature":"api.calls","metadata":{"a":null,"b":[1,"é"]},` +
+		// Such an id is escaped in the payload, which is therefore kept whole.
+		Body: []byte(`{"amount":7,"eventId":"a\"\\/b","feature":"api.calls","metadata":{"a":null,"b":[1,"é"]},` +
 			`"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`),
 	}
 	if !reflect.DeepEqual(item.Event, want) || item.EventID != want.EventID {
@@ -259,7 +259,7 @@ func TestDecodedEvent(t *testing.T) {
 }
 
 // One bad event never holds back the others, and neither takes part of their
-// memory: a payload that is appended to must not reach into its neighbour.
+// memory: a body that is appended to must not reach into its neighbour.
 func TestDecodeMixedBatch(t *testing.T) {
 	items, err := DecodeBatch(inBatch(
 		element("eventId", `"a"`), element("eventId", `"b"`, "amount", `0`), `7`,
@@ -284,8 +284,8 @@ func TestDecodeMixedBatch(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for i, event := range []*UsageEvent{items[0].Event, items[5].Event} {
-		if cap(event.Payload) != len(event.Payload) || cap(event.Metadata) != len(event.Metadata) || !json.Valid(event.Payload) {
-			t.Errorf("event %d: %s, cap %d", i, event.Payload, cap(event.Payload))
+		if cap(event.Body) != len(event.Body) || !json.Valid(event.Body) || !json.Valid(event.Payload()) {
+			t.Errorf("event %d: %s, cap %d", i, event.Body, cap(event.Body))
 		}
 	}
 }

@@ -46,7 +46,7 @@ func BenchmarkDecodePayload(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodePayload(items[0].Event.Payload); err != nil {
+		if _, err := DecodePayload(items[0].Event.Payload()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -33,19 +33,20 @@ type UsageEvent struct {
 	Feature   string
 	Amount    int64
 	Timestamp time.Time // UTC, microseconds
-	Metadata  []byte    // canonical JSON object; nil where absent, null or {}
-	Type      string    // "usage"
-	// CorrectionRef is the eventId a correction corrects; "" for usage.
-	CorrectionRef string
 	// Source is a CloudEvent's source, "" otherwise.
 	Source string
 	// TraceParent is a CloudEvent's traceparent where it is well formed. It says
 	// how the event came, not what it is, and is no part of Payload.
 	TraceParent string
-	// Payload is what the producer sent in the form of Canonical, with defaults
-	// filled in and the time in UTC. It is what is stored, and compared. Metadata is
-	// a part of it; neither may be written to.
-	Payload []byte
+	// Body is Payload as the log keeps it: without what EventID and Timestamp say
+	// (events/stored.go). It may not be written to.
+	Body []byte
+}
+
+// Payload is what the producer sent in the form of Canonical, with defaults filled in
+// and the time in UTC. It is what is stored, and compared.
+func (e *UsageEvent) Payload() []byte {
+	return events.WholePayload(events.UsageRecorded, events.KeyUsage(e.EventID), e.Timestamp, e.Body)
 }
 
 // draft is an event as it was sent, before any rule but JSON's was applied.
@@ -171,7 +172,7 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 	event := d.newEvent()
 	*event = UsageEvent{
 		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Timestamp: timestamp,
-		Type: TypeUsage, Source: in.source, TraceParent: in.traceParent,
+		Source: in.source, TraceParent: in.traceParent,
 	}
 	if fault := d.seal(event, in); fault != nil {
 		return nil, fault
@@ -263,62 +264,55 @@ func (in *draft) readTimestamp() (time.Time, *Error) {
 	return t, nil
 }
 
-// seal writes Payload and what follows from it. The members are written in the
-// order RFC 8785 wants.
+// seal writes Body, the members in the order RFC 8785 wants. An eventId that JSON
+// escapes is not what the key of the log says: then the payload is kept whole.
 func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
-	out := d.room(len(in.eventID.chars) + len(in.metadata) + len(in.source))
+	out := d.room(len(in.metadata) + len(in.source))
 	start := len(out)
-	out = append(out, `{"amount":`...)
-	out = strconv.AppendInt(out, event.Amount, 10)
-	out = append(out, `,"eventId":`...)
-	out = appendString(out, in.eventID.chars)
-	out = append(out, `,"feature":"`...)
-	out = append(out, event.Feature...)
-	out = append(out, '"')
-	out, from, fault := d.appendMetadata(out, in)
+	out = strconv.AppendInt(append(out, '['), event.Amount, 10)
+	out = append(append(append(out, `,"`...), event.Feature...), '"')
+	behind := len(out)
+	out, fault := d.appendMetadata(out, in)
 	if fault != nil {
 		return fault
 	}
-	to := len(out)
 	if event.Source != "" {
-		out = append(out, `,"source":`...)
-		out = appendString(out, []byte(event.Source))
+		if len(out) == behind {
+			out = append(out, ",null"...)
+		}
+		out = appendString(append(out, ','), []byte(event.Source))
 	}
-	out = append(out, `,"timestamp":"`...)
-	out = events.AppendTime(out, event.Timestamp)
-	out = append(out, `","type":"usage"}`...)
+	out = append(out, ']')
 	d.arena = out
-	event.Payload = out[start:len(out):len(out)]
-	if from < to {
-		event.Metadata = out[from:to:to]
+	event.Body = out[start:len(out):len(out)]
+	if bytes.IndexByte(in.eventID.chars, '"') >= 0 || bytes.IndexByte(in.eventID.chars, '\\') >= 0 {
+		quoted := appendString(nil, in.eventID.chars)
+		event.Body = events.UsagePayload(event.Body, quoted[1:len(quoted)-1], event.Timestamp)
 	}
 	return nil
 }
 
-// appendMetadata appends the member metadata, if there is any; from is where its
-// value starts, the end of out where there is none.
-func (d *decoder) appendMetadata(out []byte, in *draft) (_ []byte, from int, _ *Error) {
+// appendMetadata appends metadata behind a comma, if there is any.
+func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
 	if in.metadata == nil || in.metadata[0] == 'n' {
-		return out, len(out), nil
+		return out, nil
 	}
 	if in.metadata[0] != '{' {
-		return nil, 0, in.refuse("metadata", "metadata_invalid", "must be an object")
+		return nil, in.refuse("metadata", "metadata_invalid", "must be an object")
 	}
 	before := len(out)
-	out = append(out, `,"metadata":`...)
-	from = len(out)
 	c := &d.canonical
 	c.in = scanner{src: in.metadata, names: c.in.names[:0]}
-	c.out, c.levels, c.noNUL, c.fault = out, MaxMetadataLevels, true, ""
+	c.out, c.levels, c.noNUL, c.fault = append(out, ','), MaxMetadataLevels, true, ""
 	if c.fields = c.fields[:0]; !c.value(1) {
-		return nil, 0, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+c.fault)
+		return nil, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+c.fault)
 	}
-	switch size := len(c.out) - from; {
+	switch size := len(c.out) - before - 1; {
 	case size == len("{}"):
-		return c.out[:before], before, nil
+		return c.out[:before], nil
 	case size > MaxMetadata:
-		return nil, 0, in.refuse("metadata", "metadata_too_large",
+		return nil, in.refuse("metadata", "metadata_too_large",
 			"has "+strconv.Itoa(size)+" bytes in canonical form; at most 4096 are taken")
 	}
-	return c.out, from, nil
+	return c.out, nil
 }

@@ -216,8 +216,8 @@ func TestP2_SameEventSameHash(t *testing.T) {
 			t.Fatalf("%v %v\n%s\n%s", err, items, one, two)
 		}
 		a, b := items[0].Event, items[1].Event
-		if string(a.Payload) != string(b.Payload) {
-			t.Fatalf("%s\n%s\nbecame\n%s\n%s", one, two, a.Payload, b.Payload)
+		if string(a.Payload()) != string(b.Payload()) {
+			t.Fatalf("%s\n%s\nbecame\n%s\n%s", one, two, a.Payload(), b.Payload())
 		}
 		if a.EventID != m.id || a.Feature != m.feature || a.Amount != int64(m.amount) || a.Timestamp.UnixMicro() != m.micros {
 			t.Fatalf("%+v became %+v", m, a)
@@ -253,8 +253,8 @@ func TestP4_OtherEventOtherPayload(t *testing.T) {
 		if err != nil || items[0].Err != nil || items[1].Err != nil {
 			t.Fatalf("%v %+v", err, items)
 		}
-		if string(items[0].Event.Payload) == string(items[1].Event.Payload) {
-			t.Fatalf("%+v and %+v are both %s", m, changed, items[0].Event.Payload)
+		if string(items[0].Event.Payload()) == string(items[1].Event.Payload()) {
+			t.Fatalf("%+v and %+v are both %s", m, changed, items[0].Event.Payload())
 		}
 	})
 }

@@ -63,14 +63,25 @@ type Pending struct {
 	Subject       Subject
 	TenantID      uuid.UUID
 	DedupeKey     string
-	Canonical     byte // the rules that Payload is written by, where it tells a retry from a conflict; 0: nothing is compared
+	Canonical     byte // the rules that the payload is written by, where it tells a retry from a conflict; 0: nothing is compared
 	CorrelationID uuid.UUID
 	CausationID   uuid.UUID
 	Actor         Actor
 	OccurredAt    time.Time
-	Payload       json.RawMessage
-	Replay        string
-	Counts        Counts
+	// Payload is whole. Of recorded usage, which is written in short from the start,
+	// there is Body, as AppendBody writes it, in its place.
+	Payload json.RawMessage
+	Body    []byte
+	Replay  string
+	Counts  Counts
+}
+
+// Whole is the payload, also where there is Body in its place.
+func (p *Pending) Whole() json.RawMessage {
+	if p.Body != nil {
+		return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Body)
+	}
+	return p.Payload
 }
 
 // Hash is what another payload under the same key is held against: a byte for the
@@ -80,6 +91,6 @@ func (p *Pending) Hash() []byte {
 	if p.Canonical == 0 {
 		return nil
 	}
-	sum := sha256.Sum256(p.Payload)
+	sum := sha256.Sum256(p.Whole())
 	return append([]byte{p.Canonical}, sum[:]...)
 }

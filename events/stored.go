@@ -19,6 +19,9 @@ import (
 
 // AppendBody appends an event's payload as the log keeps it.
 func AppendBody(dst []byte, p *Pending) []byte {
+	if p.Body != nil {
+		return append(dst, p.Body...)
+	}
 	r := bodyReader{rest: p.Payload}
 	var members [6][]byte
 	switch p.Subject {
@@ -137,18 +140,26 @@ func WholePayload(subject Subject, key string, at time.Time, body []byte) []byte
 		n := split(body, members[:])
 		switch {
 		case subject == UsageRecorded && n >= 2 && n <= 4:
-			return wholeUsage(members, key, at, len(body))
+			return wholeUsage(&members, key[2:], at, len(body))
 		case subject == UsageValidated && n == 6:
-			return wholeVerdict(members, key, at, len(body))
+			return wholeVerdict(&members, key, at, len(body))
 		}
 	}
 	return append(make([]byte, 0, len(body)), body...)
 }
 
-func wholeUsage(members [6][]byte, key string, at time.Time, size int) []byte {
-	dst := make([]byte, 0, size+len(key)+120)
+// UsagePayload gives the payload of recorded usage whose body is in short. The id is
+// the eventId as it stands between its quotes.
+func UsagePayload(body, id []byte, at time.Time) []byte {
+	var members [6][]byte
+	split(body, members[:])
+	return wholeUsage(&members, string(id), at, len(body))
+}
+
+func wholeUsage(members *[6][]byte, id string, at time.Time, size int) []byte {
+	dst := make([]byte, 0, size+len(id)+120)
 	dst = append(append(dst, `{"amount":`...), members[0]...)
-	dst = append(append(dst, `,"eventId":"`...), key[2:]...)
+	dst = append(append(dst, `,"eventId":"`...), id...)
 	dst = append(append(dst, `","feature":`...), members[1]...)
 	if len(members[2]) > 0 && members[2][0] != 'n' {
 		dst = append(append(dst, `,"metadata":`...), members[2]...)
@@ -160,7 +171,7 @@ func wholeUsage(members [6][]byte, key string, at time.Time, size int) []byte {
 	return append(dst, `","type":"usage"}`...)
 }
 
-func wholeVerdict(members [6][]byte, key string, at time.Time, size int) []byte {
+func wholeVerdict(members *[6][]byte, key string, at time.Time, size int) []byte {
 	dst := make([]byte, 0, size+len(key)+180)
 	dst = append(append(dst, `{"rawPosition":`...), key[2:]...)
 	dst = append(append(dst, `,"eventId":`...), members[2]...)

@@ -203,7 +203,7 @@ func (q *queueLoad) end(rows int, smooth bool) {
 // sizeOf is what the payloads of a batch take.
 func sizeOf(batch []commands.Submitted) (bytes int64) {
 	for i := range batch {
-		bytes += int64(len(batch[i].Payload))
+		bytes += int64(len(batch[i].Payload) + len(batch[i].Body))
 	}
 	return bytes
 }

@@ -55,7 +55,7 @@ const pieceSize = 60_000
 func newRowSource(rows []row) *rowSource {
 	size := copyHeader + len(copySignature)
 	for i := 0; i < len(rows) && size < pieceSize; i++ {
-		size += len(rows[i].Payload) + rowSize
+		size += len(rows[i].Payload) + len(rows[i].Body) + rowSize
 	}
 	return &rowSource{rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
 }

@@ -111,7 +111,7 @@ func TestP2_WhatIsDecidedTheDatabaseTakes(t *testing.T) {
 		stored++
 		event, err := domain.DecodePayload([]byte(payload))
 		sum := sha256.Sum256([]byte(payload))
-		if err != nil || !bytes.Equal(event.Payload, []byte(payload)) || !event.Timestamp.Equal(at) || !strings.HasSuffix(hash, fmt.Sprintf("%x", sum)) {
+		if err != nil || !bytes.Equal(event.Payload(), []byte(payload)) || !event.Timestamp.Equal(at) || !strings.HasSuffix(hash, fmt.Sprintf("%x", sum)) {
 			t.Errorf("%s at %s with hash %s is read as %+v, %v", payload, at, hash, event, err)
 		}
 		return nil
