@@ -60,12 +60,12 @@ type times struct {
 func (c *Config) times() times {
 	if c.Quick {
 		return times{
-			rounds: 1, round: 4 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
+			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
 			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, crowd: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
-		rounds: 3, round: 8 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
+		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
 		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, crowd: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }

@@ -72,11 +72,23 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 // backlogSeen is how soon an instance knows what waits to be published.
 const backlogSeen = 3 * time.Second
 
-const passRelay = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
+const passRelaySQL = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
 
-// takeForPublished moves the relay's cursors to the heads: an instance without a relay
-// refuses, rightly, once ten million events wait to be published.
+// takeForPublished calls all events published, and waits until the instance knows.
 func (s *subject) takeForPublished(ctx context.Context) error {
+	if err := s.passRelay(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(backlogSeen):
+	}
+	return ctx.Err()
+}
+
+// passRelay moves the relay's cursors to the heads: an instance without a relay
+// refuses, rightly, once ten million events wait to be published.
+func (s *subject) passRelay(ctx context.Context) error {
 	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
 	if err != nil {
 		return err
@@ -86,14 +98,10 @@ func (s *subject) takeForPublished(ctx context.Context) error {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, passRelay); err != nil {
+	if _, err := conn.Exec(ctx, passRelaySQL); err != nil {
 		return fmt.Errorf("move the relay's cursors: %w", err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(backlogSeen):
-	}
-	return ctx.Err()
+	return nil
 }
 
 // freshCurves offers several rates and watches when they can be read.

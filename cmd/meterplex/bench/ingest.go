@@ -50,6 +50,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 	}
 	f.Value, f.Limit, f.Ratio = median(f.Runs), median(f.LimitRuns), median(ratios)
 	f.cost(total, r.stand.meter.memory())
+	f.refused(total.did)
 	limitEach := writtenOf(raw).Each
 	f.Written.Limit = &limitEach
 	return nil
@@ -92,14 +93,14 @@ func (r *run) batches(ctx context.Context, s *subject) error {
 	}
 	defer c.close()
 	f := figureB1()
-	err = r.pair(ctx, &f, func() (float64, error) {
+	err = r.pair(ctx, &f, s.published(ctx, func() (float64, error) {
 		did, err := c.measure(ctx, r.times.round)
 		return did.perSecond(), err
-	}, func() (rate, error) { return closed(ctx, batchClients, r.times.round, l.send) })
+	}), func() (rate, error) { return closed(ctx, batchClients, r.times.round, l.send) })
 	if err != nil {
 		return err
 	}
-	if err := r.paced(ctx, &f, l, batchSize); err != nil {
+	if err := r.paced(ctx, s, &f, l, batchSize); err != nil {
 		return err
 	}
 	r.add(f)
@@ -125,12 +126,27 @@ func (r *run) warm(ctx context.Context, l *load) error {
 	return err
 }
 
+// published is a limit's measure, which begins by calling all events published: what
+// the service takes between two of them is far from its bound.
+func (s *subject) published(ctx context.Context, limit func() (float64, error)) func() (float64, error) {
+	return func() (float64, error) {
+		if err := s.passRelay(ctx); err != nil {
+			return 0, err
+		}
+		return limit()
+	}
+}
+
 // paced adds the latencies at a share of what was reached.
-func (r *run) paced(ctx context.Context, f *Figure, l *load, size int) error {
+func (r *run) paced(ctx context.Context, s *subject, f *Figure, l *load, size int) error {
+	if err := s.takeForPublished(ctx); err != nil {
+		return err
+	}
 	offered := f.Value * pacedShare
-	h, _, err := openOver(offered/float64(size), r.times.paced, len(l.wires), l.sendOne).run(ctx)
+	h, did, err := openOver(offered/float64(size), r.times.paced, len(l.wires), l.sendOne).run(ctx)
 	f.Latency = latencyOf(h)
 	f.LatencyAt = fmt.Sprintf("of a request, at %.0f events/s", offered)
+	f.refused(did)
 	return err
 }
 
@@ -152,12 +168,12 @@ func (r *run) singles(ctx context.Context, s *subject) error {
 	}
 	defer in.close()
 	f := figureB2(in.how())
-	err = r.pair(ctx, &f, func() (float64, error) { return in.measure(ctx, r.times.round) },
+	err = r.pair(ctx, &f, s.published(ctx, func() (float64, error) { return in.measure(ctx, r.times.round) }),
 		func() (rate, error) { return closed(ctx, singleClients, r.times.round, l.send) })
 	if err != nil {
 		return err
 	}
-	if err := r.paced(ctx, &f, l, 1); err != nil {
+	if err := r.paced(ctx, s, &f, l, 1); err != nil {
 		return err
 	}
 	r.add(f)
