@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,9 +23,10 @@ type IngestUsage struct {
 	Now       Clock
 	Ahead     time.Duration // how far ahead of the server a timestamp may be
 	Behind    time.Duration // how far behind; keys with usage:backfill may go further
-	NewID     func() uuid.UUID
+	NewID     func(now time.Time) uuid.UUID
 	// Seen is told how many duplicates a batch held; nil: nobody is.
 	Seen func(tenant uuid.UUID, duplicates int)
+	kept sync.Pool // of *[]Submitted whose events are stored, for their memory
 }
 
 // Statuses of a verdict.
@@ -68,7 +70,7 @@ type inbox struct {
 func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox) ([]EventVerdict, error) {
 	verdicts := make([]EventVerdict, len(items))
 	refusals := make([]*domain.Error, len(items)) // of policy
-	submitted := make([]Submitted, 0, len(items)) // never grows: what is in it is pointed to
+	submitted := c.room(len(items))               // never grows: what is in it is pointed to
 	index := make([]int, 0, len(items))
 	policy := c.policy(by)
 	by.Actor = by.actor()
@@ -92,15 +94,16 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		refusals[i] = inBody(refusal, item)
 		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
 		s := &submitted[len(submitted)-1]
-		c.pending(&s.Pending, &by, item.Event)
+		c.pending(&s.Pending, &by, item.Event, policy.now)
 		if in != nil {
 			s.claim(in.pending(i, refusals[i]))
 		}
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
-		return nil, err
+		return nil, err // the log may be at work on them still
 	}
+	c.keep(submitted)
 	duplicates := 0
 	for n := range places {
 		v := &verdicts[index[n]]
@@ -119,6 +122,26 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		c.Seen(by.TenantID, duplicates)
 	}
 	return verdicts, nil
+}
+
+// manyEvents is from where on the memory of a batch is worth keeping for the next.
+const manyEvents = 64
+
+// room is for the events of a batch.
+func (c *IngestUsage) room(n int) []Submitted {
+	if n >= manyEvents {
+		if kept, ok := c.kept.Get().(*[]Submitted); ok && cap(*kept) >= n {
+			return (*kept)[:0]
+		}
+	}
+	return make([]Submitted, 0, n)
+}
+
+// keep takes the room of a batch back that is stored.
+func (c *IngestUsage) keep(batch []Submitted) {
+	if cap(batch) >= manyEvents {
+		c.kept.Put(&batch)
+	}
 }
 
 // claim names the inbox key of an event, and what is stored where it is refused.
@@ -174,9 +197,9 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 }
 
 // pending fills in what is to be stored of an event.
-func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent) {
+func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent, now time.Time) {
 	*p = events.Pending{
-		EventID: c.NewID(), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
+		EventID: c.NewID(now), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
 		Canonical: domain.CanonicalVersion, CorrelationID: correlation(by, e),
 		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay,
 		Counts: events.Counts{Accepted: 1},

@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,6 +21,8 @@ type script struct {
 	asked         int               // how often the tables were read
 	got           []Submitted
 }
+
+func newID(time.Time) uuid.UUID { return uuid.New() }
 
 func (s *script) Cached(context.Context, uuid.UUID) (domain.History, error) { return s.cached, nil }
 
@@ -61,7 +65,7 @@ func ingest(t *testing.T, s *script, scopes []string, body string) []EventVerdic
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: uuid.New}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: newID}
 	verdicts, err := c.Do(t.Context(), Caller{TenantID: uuid.New(), Scopes: scopes}, items)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +143,7 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 		t.Fatal(err, items)
 	}
 	s := &script{cached: active()}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: uuid.New}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
 	if _, err := c.Do(t.Context(), Caller{CorrelationID: uuid.New()}, items); err != nil {
 		t.Fatal(err)
 	}
@@ -148,5 +152,43 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 	}
 	if s.got[0].Subject != events.UsageRecorded || s.got[0].Counts.Accepted != 1 {
 		t.Fatalf("%+v", s.got[0])
+	}
+}
+
+// silent is a log that does not answer, and goes on with what it was given.
+type silent struct {
+	*script
+	held [][]Submitted
+}
+
+func (s *silent) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+	s.held = append(s.held, batch)
+	return nil, ErrUnavailable
+}
+
+// A batch whose answer is not known may be on its way into the log still: no other
+// may be written over it.
+func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
+	s := &silent{script: &script{cached: active(), fresh: active()}}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
+	batch := func(name string) []domain.BatchItem {
+		items := make([]domain.BatchItem, manyEvents)
+		for i := range items {
+			id := name + strconv.Itoa(i)
+			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+		}
+		return items
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := c.Do(t.Context(), Caller{TenantID: uuid.New()}, batch(name)); !errors.Is(err, ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	for n, name := range []string{"a", "b", "c"} {
+		for i := range s.held[n] {
+			if got, want := s.held[n][i].DedupeKey, events.KeyUsage(name+strconv.Itoa(i)); got != want {
+				t.Fatalf("%s became %s", want, got)
+			}
+		}
 	}
 }

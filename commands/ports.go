@@ -123,7 +123,7 @@ type UsageLog interface {
 	// same time. It returns after commit; a commit that is not answered is looked
 	// up until the truth is known. The error is ErrUnavailable (wrapped) where
 	// that did not succeed: then nothing is known; or it is Overloaded, at once:
-	// then nothing was stored.
+	// then nothing was stored. Without an error nothing refers to batch any more.
 	Submit(ctx context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error)
 	// Admit is Overloaded where Submit would be now. It is asked before a batch is
 	// read, so that refusing costs less than serving.

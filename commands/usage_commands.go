@@ -152,8 +152,9 @@ func (c *UsageCommands) store(ctx context.Context, by Caller, entries []entry, b
 		if refusal == nil {
 			return p
 		}
-		p.EventID, p.Subject, p.Actor = c.Ingest.NewID(), events.UsageRefused, by.Actor
+		p.Subject, p.Actor = events.UsageRefused, by.Actor
 		p.OccurredAt, p.CorrelationID = c.Ingest.Now(), e.trace
+		p.EventID = c.Ingest.NewID(p.OccurredAt)
 		p.Payload = e.refusal(refusal)
 		return p
 	}}

@@ -82,7 +82,7 @@ func desk() (*UsageCommands, *ledger, *directory) {
 	d := &directory{tenants: map[uuid.UUID]string{alice: domain.TenantActive, barry: domain.TenantSuspended}}
 	s := &script{cached: active(), fresh: active()}
 	return &UsageCommands{
-		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: uuid.New},
+		Ingest:  &IngestUsage{Log: l, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID},
 		Tenants: d,
 	}, l, d
 }

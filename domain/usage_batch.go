@@ -22,7 +22,8 @@ type BatchItem struct {
 // StrictJSON; lone surrogates inside an element are that element's fault, though),
 // unknown_member, member_missing, events_invalid, batch_empty and
 // batch_too_large, in that order where there are several. All else is the verdict
-// of the one element, in its BatchItem; pointers start at the body.
+// of the one element, in its BatchItem; pointers start at the body. What it gives
+// shares no memory with body.
 func DecodeBatch(body []byte) ([]BatchItem, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {

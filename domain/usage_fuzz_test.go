@@ -25,6 +25,11 @@ func FuzzDecodeBatch(f *testing.F) {
 	f.Add([]byte(`{"events":[],"events":{}} x`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		items, err := DecodeBatch(body)
+		again := bytes.Clone(body)
+		other, _ := DecodeBatch(again)
+		if clear(again); !reflect.DeepEqual(items, other) {
+			t.Fatalf("%q: what is decoded shares the body's memory", body)
+		}
 		if err != nil {
 			checkWholeRefusal(t, body, err.(*Error))
 			return
@@ -160,6 +165,11 @@ func FuzzCloudEvent(f *testing.F) {
 		}
 		if binary[0].Err == nil && !reflect.DeepEqual(binary[0], items[0]) {
 			t.Fatalf("%q: %+v, binary %+v", structured, items[0].Event, binary[0].Event)
+		}
+		again := bytes.Clone(structured)
+		other, _ := DecodeCloudEvent(again)
+		if clear(again); !reflect.DeepEqual(items, other) {
+			t.Fatalf("%q: what is decoded shares the body's memory", structured)
 		}
 		if event := items[0].Event; event != nil {
 			if again, err := DecodePayload(event.Payload()); err != nil || !bytes.Equal(again.Payload(), event.Payload()) || again.Source != source {

@@ -53,10 +53,10 @@ func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 	if guess > 0 {
 		room = min(guess+1, firstRoom) // one more, so that the end is seen without growing
 	}
-	if !charge.more(room) {
+	body := takeBuffer(int(room))
+	if !charge.more(int64(cap(body))) {
 		return nil, tooLargeTogether()
 	}
-	body := make([]byte, 0, room)
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -87,6 +87,33 @@ func bodyProblem(err error, limit int64) *Problem {
 		return newProblem("request_timeout", "The body did not arrive in time; send it again")
 	}
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
+}
+
+// keptBuffers are large buffers that nobody uses now, for bodies and answers to come.
+var keptBuffers sync.Pool
+
+// Of what size they are: smaller ones cost little, larger ones are rare.
+const (
+	minKept = 16 << 10
+	maxKept = 1 << 20
+)
+
+// takeBuffer gives an empty buffer of the capacity at least, and of twice that at most
+// where it is large.
+func takeBuffer(capacity int) []byte {
+	if capacity >= minKept {
+		if kept, ok := keptBuffers.Get().(*[]byte); ok && cap(*kept) >= capacity && cap(*kept) <= 2*capacity {
+			return (*kept)[:0]
+		}
+	}
+	return make([]byte, 0, capacity)
+}
+
+// keepBuffer takes a buffer back that nothing refers to any more.
+func keepBuffer(b []byte) {
+	if cap(b) >= minKept && cap(b) <= maxKept {
+		keptBuffers.Put(&b)
+	}
 }
 
 // bounded reads up to left bytes and fails where there are more.

@@ -20,11 +20,12 @@ type edge struct {
 }
 
 func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
-	x, out, start := newExchange(r), &recorder{ResponseWriter: w}, time.Now()
+	start := time.Now()
+	x, out := newExchange(r, e.newID(start)), &recorder{ResponseWriter: w}
 	header := w.Header()
 	header["X-Request-Id"] = []string{x.id}
-	header["X-Content-Type-Options"] = []string{"nosniff"}
-	header["Cache-Control"] = []string{"no-store"}
+	header["X-Content-Type-Options"] = noSniff
+	header["Cache-Control"] = noStore
 	x.to = w
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer e.finish(out, r, x, start)
@@ -34,6 +35,13 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	}
 	e.next.ServeHTTP(out, r)
 }
+
+// Values of headers that many answers share: net/http writes to none of them.
+var (
+	noSniff  = []string{"nosniff"}
+	noStore  = []string{"no-store"}
+	jsonType = []string{mediaJSON}
+)
 
 // finish answers for a panic, counts and logs.
 func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time.Time) {

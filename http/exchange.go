@@ -37,10 +37,9 @@ func exchangeOf(ctx context.Context) *exchange {
 
 func (x *exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
 
-// newExchange takes the ids a client sent where they are sane, else its own.
-func newExchange(r *nethttp.Request) *exchange {
+// newExchange takes the ids a client sent where they are sane, else fresh.
+func newExchange(r *nethttp.Request, fresh uuid.UUID) *exchange {
 	x := &exchange{id: r.Header.Get("X-Request-Id"), from: r}
-	fresh := uuid.Must(uuid.NewV7())
 	if !isRequestID(x.id) {
 		x.id = fresh.String()
 	}

@@ -201,7 +201,7 @@ func FuzzTraceIDs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, parent, id string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header["Traceparent"], r.Header["X-Request-Id"] = []string{parent}, []string{id}
-		x := newExchange(r)
+		x := newExchange(r, uuid.New())
 		if trace, ok := traceOf([]string{parent}); ok && (x.trace != trace || x.traceID() != parent[3:35]) || x.trace == uuid.Nil {
 			t.Fatalf("%q is the trace %s", parent, x.traceID())
 		}

@@ -43,14 +43,15 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 		return err
 	}
 	sums := countVerdicts(verdicts)
-	body := appendVerdicts(make([]byte, 0, answerRoom*(1+len(verdicts))), sums, verdicts)
+	body := appendVerdicts(takeBuffer(answerRoom*(1+len(verdicts))), sums, verdicts)
 	s.metrics.ingest.Observe(time.Since(start).Seconds())
 	s.metrics.ingested.add(sums)
 	header := w.Header()
-	header["Content-Type"] = []string{mediaJSON}
+	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(nethttp.StatusAccepted)
 	_, _ = w.Write(body) // who went away sends it again
+	keepBuffer(body)
 	return nil
 }
 
@@ -84,6 +85,7 @@ func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
 	if p != nil {
 		return nil, p
 	}
+	defer keepBuffer(body) // what is decoded shares no memory with it
 	switch media {
 	case mediaCloudEvent:
 		return domain.DecodeCloudEvent(body)

@@ -2,7 +2,9 @@ package http
 
 import (
 	"errors"
+	"maps"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +19,19 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
+	kinds    atomic.Pointer[map[answerKind]answerMeters] // replaced where there is a new one
+}
+
+// answerKind is what answers are told apart by. There are few.
+type answerKind struct {
+	route  *Route
+	method string
+	status int
+}
+
+type answerMeters struct {
+	requests prometheus.Counter
+	seconds  prometheus.Observer
 }
 
 // newMetrics registers the metrics, and gauges of what is in work.
@@ -76,30 +91,50 @@ func (m *metrics) answered(route *Route, method string, status int, took time.Du
 	if route == nil {
 		method = "none"
 	}
-	m.requests.WithLabelValues(method, routePath(route), strconv.Itoa(status)).Inc()
-	m.seconds.WithLabelValues(method, routePath(route)).Observe(took.Seconds())
+	meters := m.metersOf(answerKind{route, method, status})
+	meters.requests.Inc()
+	meters.seconds.Observe(took.Seconds())
+}
+
+// metersOf spares looking labels up for each request.
+func (m *metrics) metersOf(kind answerKind) answerMeters {
+	known := m.kinds.Load()
+	if known != nil {
+		if meters, ok := (*known)[kind]; ok {
+			return meters
+		}
+	}
+	path := routePath(kind.route)
+	meters := answerMeters{m.requests.WithLabelValues(kind.method, path, strconv.Itoa(kind.status)), m.seconds.WithLabelValues(kind.method, path)}
+	more := map[answerKind]answerMeters{kind: meters}
+	if known != nil {
+		maps.Copy(more, *known)
+	}
+	m.kinds.CompareAndSwap(known, &more) // who comes second does it again
+	return meters
 }
 
 // ingested counts verdicts, whichever way the events came in.
 type ingested struct {
-	events    *prometheus.CounterVec
+	accepted, duplicate, conflict, rejected prometheus.Counter // by verdict
+
 	conflicts prometheus.Counter
 }
 
 // newIngested registers the counters, or takes those that are registered already.
 func newIngested(registerer prometheus.Registerer) (*ingested, error) {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
+		Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"})
 	c := &ingested{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
-			Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
 	}
 	var err1, err2 error
-	c.events, err1 = registered(registerer, c.events)
+	events, err1 = registered(registerer, events)
 	c.conflicts, err2 = registered(registerer, c.conflicts)
-	for _, verdict := range []string{commands.StatusAccepted, commands.StatusDuplicate, commands.StatusConflict, commands.StatusRejected} {
-		c.events.WithLabelValues(verdict) // a rate needs the zero before the first
-	}
+	// All are there from the start: a rate needs the zero before the first.
+	c.accepted, c.duplicate = events.WithLabelValues(commands.StatusAccepted), events.WithLabelValues(commands.StatusDuplicate)
+	c.conflict, c.rejected = events.WithLabelValues(commands.StatusConflict), events.WithLabelValues(commands.StatusRejected)
 	return c, errors.Join(err1, err2)
 }
 
@@ -115,10 +150,10 @@ func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (
 
 func (i *ingested) add(c counts) {
 	i.conflicts.Add(float64(c.conflicts))
-	i.events.WithLabelValues(commands.StatusAccepted).Add(float64(c.accepted))
-	i.events.WithLabelValues(commands.StatusDuplicate).Add(float64(c.duplicates))
-	i.events.WithLabelValues(commands.StatusConflict).Add(float64(c.conflicts))
-	i.events.WithLabelValues(commands.StatusRejected).Add(float64(c.rejected))
+	i.accepted.Add(float64(c.accepted))
+	i.duplicate.Add(float64(c.duplicates))
+	i.conflict.Add(float64(c.conflicts))
+	i.rejected.Add(float64(c.rejected))
 }
 
 // CountVerdicts gives what counts verdicts on usage that did not come by HTTP, in

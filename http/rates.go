@@ -54,15 +54,20 @@ func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left flo
 // hit (draft-ietf-httpapi-ratelimit-headers).
 func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *Problem {
 	left, wait, ok := s.ingestRate.take(tenant, n, s.now(), s.limits)
-	window := math.Ceil(s.limits.EventsBurst / s.limits.EventsPerSecond)
 	reset := math.Ceil((s.limits.EventsBurst - left) / s.limits.EventsPerSecond)
-	header["Ratelimit-Policy"] = []string{`"events";q=` + strconv.FormatInt(int64(s.limits.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
+	header["Ratelimit-Policy"] = s.ratePolicy
 	header["Ratelimit"] = []string{`"events";r=` + strconv.FormatInt(int64(max(left, 0)), 10) + ";t=" + strconv.Itoa(int(reset))}
 	if ok {
 		return nil
 	}
 	return newProblem("rate_limited", "The tenant is over its rate; nothing of the batch was taken, send it again later").
 		retry(max(1, int(math.Ceil(wait.Seconds()))))
+}
+
+// ratePolicy is the header that tells the limit.
+func ratePolicy(l Limits) []string {
+	window := math.Ceil(l.EventsBurst / l.EventsPerSecond)
+	return []string{`"events";q=` + strconv.FormatInt(int64(l.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
 }
 
 // admitBacklog refuses while more events wait to be published than may.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
@@ -40,7 +41,9 @@ type Server struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        commands.Clock
-	Limits     Limits
+	// NewID, where it is set, makes the ids of requests; nil: the library does.
+	NewID  func(now time.Time) uuid.UUID
+	Limits Limits
 	// BootstrapOperatorKey is an operator key with every scope that no store knows.
 	BootstrapOperatorKey string
 	Version              string
@@ -132,6 +135,10 @@ func (s *Server) Handler() (nethttp.Handler, error) {
 	if svc.now == nil {
 		svc.now = time.Now
 	}
+	if svc.newID = s.NewID; svc.newID == nil {
+		svc.newID = func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	svc.ratePolicy = ratePolicy(svc.limits)
 	if err := svc.readBootstrapKey(); err != nil {
 		return nil, err
 	}
@@ -189,7 +196,9 @@ type service struct {
 	log         *slog.Logger
 	now         func() time.Time
 	metrics     *metrics
+	newID       func(now time.Time) uuid.UUID
 	ingestRate  *rates
+	ratePolicy  []string // the header
 	bootstrap   *[32]byte
 	ingests     counter // ingest requests in work
 	others      counter

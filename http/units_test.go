@@ -90,7 +90,7 @@ func TestProblemsAreSmallWhateverIsInThem(t *testing.T) {
 
 func TestAPanicIsA500AndIsLogged(t *testing.T) {
 	var logs bytes.Buffer
-	svc := &service{Server: &Server{}, log: slog.New(slog.NewTextHandler(&logs, nil))}
+	svc := &service{Server: &Server{}, log: slog.New(slog.NewTextHandler(&logs, nil)), newID: func(time.Time) uuid.UUID { return uuid.New() }}
 	svc.metrics, _ = newMetrics(nil)
 	boom := nethttp.HandlerFunc(func(nethttp.ResponseWriter, *nethttp.Request) { panic("the canary") })
 	w := httptest.NewRecorder()
@@ -120,7 +120,7 @@ func TestTraceAndRequestIDs(t *testing.T) {
 	for id, kept := range map[string]bool{"abc-1_2.3": true, strings.Repeat("a", 128): true, strings.Repeat("a", 129): false, "": false, "a b": false, "a\r\nb": false, "ü": false, "<x>": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header["X-Request-Id"] = []string{id}
-		if x := newExchange(r); (x.id == id) != kept || !isRequestID(x.id) {
+		if x := newExchange(r, uuid.New()); (x.id == id) != kept || !isRequestID(x.id) {
 			t.Errorf("%q became %q", id, x.id)
 		}
 	}

@@ -83,7 +83,7 @@ func (w *world) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
-		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.log, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: newID},
+		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.log, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.log, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},

@@ -326,8 +326,9 @@ func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
 	g.Go(func() error { return n.grants.Run(ctx) })
 	return &http.Server{
 		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,
+			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 		},
+		NewID:     newIDAt,
 		Catalogue: &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret},
 		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
 		Replays:   n.replays(),

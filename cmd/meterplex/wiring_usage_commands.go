@@ -30,7 +30,7 @@ func (n *node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	g.Go(func() error { return seen.Run(ctx) })
 	take := &commands.UsageCommands{
 		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newID, Seen: seen.Seen,
+			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 		},
 		Tenants: &postgres.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },

@@ -38,7 +38,7 @@ func edit(file, before, after string) overlay.Edit {
 func catalogue() []bug {
 	return slices.Concat(
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), explainBugs(), crowdBugs(), serverBugs(),
+		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), crowdBugs(), serverBugs(),
 		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
 	)
 }

@@ -199,7 +199,7 @@ func brokerBugs() []bug {
 		{
 			name: "refusal-of-each-delivery", what: "what a message brings is refused anew each time that it is delivered",
 			promise: "P2: a message's fate is decided once",
-			edits:   []overlay.Edit{edit("commands/usage_commands.go", `events.KeyRefused(e.id, e.sum, e.item.Index)`, `events.KeyRefused(c.Ingest.NewID().String(), e.sum, e.item.Index)`)},
+			edits:   []overlay.Edit{edit("commands/usage_commands.go", `events.KeyRefused(e.id, e.sum, e.item.Index)`, `events.KeyRefused(c.Ingest.NewID(c.Ingest.Now()).String(), e.sum, e.item.Index)`)},
 			pkg:     e2e, run: "TestP2_UsageAsCommands",
 			says: `refusals are in the log, want`,
 		},

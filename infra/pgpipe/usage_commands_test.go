@@ -103,7 +103,7 @@ func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.
 		t.Fatal(err)
 	}
 	take := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
-		Log: log, Histories: log, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },
+		Log: log, Histories: log, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages

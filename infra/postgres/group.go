@@ -25,14 +25,14 @@ type group struct {
 	partitions []int16
 	mustProbe  bool              // in-batch conflicts and probes cannot be settled without a look
 	inbox      []*events.Pending // keys that are looked up beside those of the members
-	firsts     map[logKey]int    // index of the first member with a key
-	heirs      map[int]int       // who is first of a key where the first member was refused; -1: nobody yet
+	firsts     firsts
+	heirs      map[int]int // who is first of a key where the first member was refused; -1: nobody yet
 	rows       []row
 	sent       bool // to be committed, with an outcome that may not be known
 }
 
 func newGroup(l *Log, subs []*submission) *group {
-	g := &group{log: l, firsts: map[logKey]int{}}
+	g := &group{log: l}
 	g.take(subs)
 	return g
 }
@@ -42,10 +42,11 @@ func (g *group) take(subs []*submission) {
 	g.forget()
 	n := rowsOf(subs)
 	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)
+	g.firsts.reset(n)
 	for _, s := range subs {
 		for i := range s.batch {
 			sub := &s.batch[i]
-			m := member{sub, &s.places[i], len(g.members)}
+			m := member{sub, &s.places[i], g.firsts.of(g.members, &sub.Pending, len(g.members), !sub.ProbeOnly)}
 			if sub.ProbeOnly {
 				g.mustProbe = true
 			}
@@ -53,12 +54,8 @@ func (g *group) take(subs []*submission) {
 				g.mustProbe = true
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
-			key := keyOf(&sub.Pending)
-			if first, ok := g.firsts[key]; ok {
-				m.first = first
-				g.mustProbe = g.mustProbe || !sameHash(g.members[first].submitted.Hash(), sub.Hash())
-			} else if !sub.ProbeOnly {
-				g.firsts[key] = m.first
+			if m.first < len(g.members) {
+				g.mustProbe = g.mustProbe || !sameHash(g.members[m.first].submitted.Hash(), sub.Hash())
 			}
 			g.members = append(g.members, m)
 			g.pending = append(g.pending, &sub.Pending)
@@ -69,7 +66,6 @@ func (g *group) take(subs []*submission) {
 
 // forget lets go of what the group holds, but for the memory of its lists.
 func (g *group) forget() {
-	clear(g.firsts)
 	clear(g.members)
 	clear(g.pending)
 	clear(g.rows)

@@ -139,7 +139,7 @@ func (s *sim) doorOf(p *proc) *commands.IngestUsage {
 	l := s.logOf(p)
 	l.start()
 	p.onKill = func() { s.wait.Go(l.Close) }
-	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Ahead: time.Hour, Behind: time.Hour * 24 * 365, NewID: p.newID}
+	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Ahead: time.Hour, Behind: time.Hour * 24 * 365, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 }
 
 // client sends its requests in order, each until it is answered.

@@ -79,7 +79,7 @@ func takesAll(t *testing.T, l *Log, pool *pgxpool.Pool) (*commands.UsageCommands
 	}
 	const ages = 290 * 365 * 24 * time.Hour
 	return &commands.UsageCommands{Tenants: &Catalogue{Pool: pool},
-		Ingest: &commands.IngestUsage{Log: l, Histories: l, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
+		Ingest: &commands.IngestUsage{Log: l, Histories: l, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
 }
 
 // Whatever a message holds, the database takes what is decided of it: an error would

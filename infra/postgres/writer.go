@@ -220,7 +220,8 @@ func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
 // attempt is one transaction. Once a group was sent its events may be in a
 // transaction that holds their heads, which is waited for.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
-	if _, err := w.log.originsOf(ctx, g.pending); err != nil { // new ones are noted before anything is locked
+	origin, err := w.log.originsOf(ctx, g.pending) // new ones are noted before anything is locked
+	if err != nil {
 		return err
 	}
 	conn, err := w.log.session(ctx)
@@ -242,10 +243,9 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	}
 	if len(hs) < len(g.partitions) {
 		w.passOn(g.leave(hs))
-	}
-	origin, err := w.log.originsOf(ctx, g.pending)
-	if err != nil {
-		return errors.Join(err, rollback(conn))
+		if origin, err = w.log.originsOf(ctx, g.pending); err != nil {
+			return errors.Join(err, rollback(conn))
+		}
 	}
 	if err := g.decide(ctx, conn, hs, origin, probing); err != nil {
 		return errors.Join(err, rollback(conn))
