@@ -127,10 +127,11 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 // manyEvents is from where on the memory of a batch is worth keeping for the next.
 const manyEvents = 64
 
-// room is for the events of a batch.
+// room is for the events of a batch. What it had before stays until it is written over:
+// the half of it at most.
 func (c *IngestUsage) room(n int) []Submitted {
 	if n >= manyEvents {
-		if kept, ok := c.kept.Get().(*[]Submitted); ok && cap(*kept) >= n {
+		if kept, ok := c.kept.Get().(*[]Submitted); ok && n <= cap(*kept) && cap(*kept) <= 2*n {
 			return (*kept)[:0]
 		}
 	}

@@ -192,3 +192,30 @@ func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// A batch is stored in the memory of the one before, and nothing of that is left in it.
+func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
+	s := &script{cached: active(), fresh: active()}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
+	for n, size := range []int{3 * manyEvents, 2 * manyEvents, manyEvents, 3, 4 * manyEvents} {
+		tenant := uuid.New()
+		items := make([]domain.BatchItem, size)
+		for i := range items {
+			id := strconv.Itoa(n) + "/" + strconv.Itoa(i)
+			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+			if n%2 == 1 {
+				items[i].Event.Feature = "unknown" // refused by policy: asked for only
+			}
+		}
+		if _, err := c.Do(t.Context(), Caller{TenantID: tenant}, items); err != nil || len(s.got) != size {
+			t.Fatal(len(s.got), err)
+		}
+		for i := range s.got {
+			got, id := &s.got[i], items[i].EventID
+			if got.TenantID != tenant || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id || got.ProbeOnly != (n%2 == 1) ||
+				got.Refusal != nil || got.Inbox != "" || got.EventID == uuid.Nil || got.OccurredAt != noon {
+				t.Fatalf("batch %d, event %d is stored as %+v", n, i, got)
+			}
+		}
+	}
+}

@@ -171,6 +171,11 @@ func FuzzCloudEvent(f *testing.F) {
 		if clear(again); !reflect.DeepEqual(items, other) {
 			t.Fatalf("%q: what is decoded shares the body's memory", structured)
 		}
+		again = bytes.Clone(data)
+		other, _ = DecodeCloudEventBinary(header, again)
+		if clear(again); !reflect.DeepEqual(binary, other) {
+			t.Fatalf("%q: what is decoded in binary mode shares the body's memory", data)
+		}
 		if event := items[0].Event; event != nil {
 			if again, err := DecodePayload(event.Payload()); err != nil || !bytes.Equal(again.Payload(), event.Payload()) || again.Source != source {
 				t.Fatalf("%s: %+v, %v", event.Payload(), again, err)

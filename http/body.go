@@ -3,10 +3,10 @@ package http
 import (
 	"errors"
 	"io"
+	"math/bits"
 	"mime"
 	"net"
 	nethttp "net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,14 +49,14 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 // readAll takes memory as it needs it: who tells of much and sends little keeps
 // no others from theirs.
 func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
-	room := int64(512)
+	room := 512
 	if guess > 0 {
-		room = min(guess+1, firstRoom) // one more, so that the end is seen without growing
+		room = bufferSize(int(min(guess+1, firstRoom))) // one more, so that the end is seen without growing
 	}
-	body := takeBuffer(int(room))
-	if !charge.more(int64(cap(body))) {
+	if !charge.more(int64(room)) {
 		return nil, tooLargeTogether()
 	}
+	body := takeBuffer(room)
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -70,7 +70,9 @@ func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 			if !charge.more(int64(cap(body))) {
 				return nil, tooLargeTogether()
 			}
-			body = slices.Grow(body, cap(body))
+			larger := append(takeBuffer(2*cap(body)), body...)
+			keepBuffer(body)
+			body = larger
 		}
 	}
 }
@@ -89,30 +91,47 @@ func bodyProblem(err error, limit int64) *Problem {
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
 }
 
-// keptBuffers are large buffers that nobody uses now, for bodies and answers to come.
-var keptBuffers sync.Pool
+// keptBuffers are large buffers that nobody uses now, for bodies and answers to come:
+// a pool for each power of two from minKept to maxKept.
+var keptBuffers [7]sync.Pool
 
 // Of what size they are: smaller ones cost little, larger ones are rare.
 const (
 	minKept = 16 << 10
-	maxKept = 1 << 20
+	maxKept = minKept << (len(keptBuffers) - 1)
 )
 
-// takeBuffer gives an empty buffer of the capacity at least, and of twice that at most
-// where it is large.
-func takeBuffer(capacity int) []byte {
-	if capacity >= minKept {
-		if kept, ok := keptBuffers.Get().(*[]byte); ok && cap(*kept) >= capacity && cap(*kept) <= 2*capacity {
+// bufferSize is the size of buffer to take for so many bytes: where buffers are kept, the
+// next power of two.
+func bufferSize(n int) int {
+	if n < minKept || n > maxKept {
+		return n
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+// keptAs is the pool for a size, -1 where none is.
+func keptAs(size int) int {
+	if size < minKept || size > maxKept || size&(size-1) != 0 {
+		return -1
+	}
+	return bits.Len(uint(size/minKept)) - 1
+}
+
+// takeBuffer gives an empty buffer of exactly that capacity.
+func takeBuffer(size int) []byte {
+	if pool := keptAs(size); pool >= 0 {
+		if kept, ok := keptBuffers[pool].Get().(*[]byte); ok {
 			return (*kept)[:0]
 		}
 	}
-	return make([]byte, 0, capacity)
+	return make([]byte, 0, size)
 }
 
 // keepBuffer takes a buffer back that nothing refers to any more.
 func keepBuffer(b []byte) {
-	if cap(b) >= minKept && cap(b) <= maxKept {
-		keptBuffers.Put(&b)
+	if pool := keptAs(cap(b)); pool >= 0 {
+		keptBuffers[pool].Put(&b)
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 		return err
 	}
 	sums := countVerdicts(verdicts)
-	body := appendVerdicts(takeBuffer(answerRoom*(1+len(verdicts))), sums, verdicts)
+	body := appendVerdicts(takeBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.ingest.Observe(time.Since(start).Seconds())
 	s.metrics.ingested.add(sums)
 	header := w.Header()
@@ -51,7 +51,7 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(nethttp.StatusAccepted)
 	_, _ = w.Write(body) // who went away sends it again
-	keepBuffer(body)
+	keepBuffer(body)     // Write has sent or copied it, by HTTP/1 and HTTP/2
 	return nil
 }
 

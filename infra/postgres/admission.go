@@ -16,7 +16,7 @@ import (
 // one of time what callers wait; whichever is reached first refuses.
 const (
 	maxQueuedRows  = 32_000   // 16 groups
-	maxQueuedBytes = 16 << 20 // of payloads
+	maxQueuedBytes = 16 << 20 // of what is to be stored
 	// standardWait is far below what clients wait for an answer, and far above what a
 	// full group takes.
 	standardWait = 500 * time.Millisecond
@@ -200,7 +200,7 @@ func (q *queueLoad) end(rows int, smooth bool) {
 	q.perRow.Store(max(1, before+(each-before)/4))
 }
 
-// sizeOf is what the payloads of a batch take.
+// sizeOf is what the log will keep of a batch beside its keys.
 func sizeOf(batch []commands.Submitted) (bytes int64) {
 	for i := range batch {
 		bytes += int64(len(batch[i].Payload) + len(batch[i].Body))

@@ -169,7 +169,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			batchOf := func(tenant uuid.UUID, name string, n int) (b []commands.Submitted) {
 				for i := range n {
 					u := usage(tenant, fmt.Sprint(name, "/", i), 1)
-					u.Payload = append(u.Payload[:len(u.Payload)-1], fmt.Sprintf(`,"source":%q}`, strings.Repeat("x", pad))...)
+					u.Body = append(u.Body[:len(u.Body)-1], fmt.Sprintf(`,null,%q]`, strings.Repeat("x", pad))...)
 					b = append(b, u)
 				}
 				return b

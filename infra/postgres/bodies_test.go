@@ -132,6 +132,7 @@ func TestRowsOfBeforeAreRead(t *testing.T) {
 	}
 	tenant := uuid.Must(uuid.NewV7())
 	old := usage(tenant, "a", 1)
+	old.Payload, old.Body = old.Whole(), nil
 	partition := events.PartitionOf(tenant)
 	for _, sql := range []string{
 		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 's', 'i', 'c')`,

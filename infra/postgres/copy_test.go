@@ -21,7 +21,7 @@ func TestRowsComeInPieces(t *testing.T) {
 		for i := range rows {
 			p := usage(tenant, "a", i).Pending
 			if i == 500 {
-				p.Payload = bytes.Repeat([]byte("x"), 2*pieceSize)
+				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
 			}
 			rows[i] = row{Pending: &p, position: events.Position{Number: int64(i + 1)}, recorded: time.Now()}
 			want = encodeRow(want, &rows[i])

@@ -43,13 +43,12 @@ func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
 	return l, pool
 }
 
-// usage makes a submission; other amounts make other payloads.
+// usage makes a submission, in short as those that are decoded; other amounts make other payloads.
 func usage(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
-	payload := fmt.Sprintf(`{"amount":%d,"eventId":%q,"feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`, amount, eventID)
 	return commands.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: domain.CanonicalVersion, Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
-		Payload: []byte(payload), Counts: events.Counts{Accepted: 1},
+		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 

@@ -33,7 +33,7 @@ const (
 type submission struct {
 	tenant uuid.UUID
 	batch  []commands.Submitted
-	bytes  int64 // of the payloads
+	bytes  int64 // of the bodies
 	owed   bool  // messages brought it, and bring it until it is stored
 	places []commands.Placement
 	load   *queueLoad // counts it until it is answered

@@ -146,7 +146,9 @@ func (r *run) paced(ctx context.Context, s *subject, f *Figure, l *load, size in
 	h, did, err := openOver(offered/float64(size), r.times.paced, len(l.wires), l.sendOne).run(ctx)
 	f.Latency = latencyOf(h)
 	f.LatencyAt = fmt.Sprintf("of a request, at %.0f events/s", offered)
-	f.refused(did)
+	if did.refused > 0 {
+		f.note("refused at that rate", fmt.Sprint(did.refused))
+	}
 	return err
 }
 

@@ -56,8 +56,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 var hits atomic.Int64
@@ -90,16 +88,6 @@ func Die(place string) {
 func Now() time.Time {
 	wrong, _ := time.ParseDuration(os.Getenv("METERPLEX_FAULT_CLOCK"))
 	return time.Now().Add(wrong)
-}
-
-// ID has the wrong clock's time in it.
-func ID() uuid.UUID {
-	id := uuid.Must(uuid.NewV7())
-	now := Now().UnixMilli()
-	for i := range 6 {
-		id[i] = byte(now >> (40 - 8*i))
-	}
-	return id
 }
 
 // Dial goes to the broker by way of a proxy where there is one.
@@ -168,14 +156,13 @@ func commitOf(ctx context.Context, t pgx.Tx) error {`},
 func wrongClock() (edits []overlay.Edit) {
 	root := filepath.Join("..", "..", "..")
 	files, _ := filepath.Glob(filepath.Join(root, "cmd", "meterplex", "wiring*.go"))
-	for _, file := range files {
+	for _, file := range append(files, filepath.Join(root, "cmd", "meterplex", "ids.go")) {
 		raw, err := os.ReadFile(file)
 		text := string(raw)
 		if err != nil || strings.HasSuffix(file, "_test.go") || !strings.Contains(text, "time.Now") {
 			continue
 		}
 		changed := strings.ReplaceAll(text, "time.Now", "fault.Now")
-		changed = strings.Replace(changed, "func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }", "func newID() uuid.UUID { return fault.ID() }\n\nvar _ = uuid.Nil", 1)
 		changed = strings.Replace(changed, "import (", "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n", 1) + "\nvar _ time.Duration\n"
 		edits = append(edits, overlay.Edit{File: "cmd/meterplex/" + filepath.Base(file), Old: text, New: changed})
 	}

@@ -1,0 +1,51 @@
+package http
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// Buffers are of sizes that are kept again, and no larger than twice what they are for:
+// that is what a request is charged.
+func TestBuffersAreKeptBySize(t *testing.T) {
+	for _, n := range []int{1, minKept - 1, minKept, minKept + 1, 112_112, firstRoom, 142_012, maxKept, maxKept + 1} {
+		size := bufferSize(n)
+		if size < n || size > 2*n {
+			t.Errorf("%d bytes get a buffer of %d", n, size)
+		}
+		if kept := keptAs(size) >= 0; kept != (n >= minKept && n <= maxKept) {
+			t.Errorf("a buffer for %d bytes, of %d, is kept: %v", n, size, kept)
+		}
+		if got := takeBuffer(size); len(got) != 0 || cap(got) != size {
+			t.Errorf("a buffer of %d has %d of %d", size, len(got), cap(got))
+		}
+	}
+	for pool := range keptBuffers {
+		if at := keptAs(minKept << pool); at != pool {
+			t.Errorf("%d bytes are kept in pool %d of %d", minKept<<pool, at, pool)
+		}
+	}
+}
+
+// What is read is what was sent, whatever buffers others have left.
+func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
+	for pool := range keptBuffers {
+		keepBuffer(bytes.Repeat([]byte{0xff}, minKept<<pool))
+	}
+	for _, n := range []int{0, 1, minKept, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, maxKept + 5} {
+		sent := bytes.Repeat([]byte(uuid.NewString()), n/36+1)[:n]
+		for _, told := range []int64{int64(n), -1} {
+			charge := &charge{}
+			got, err := readAll(bytes.NewReader(sent), told, charge)
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
+			}
+			if told > 0 && n >= minKept && n < maxKept && keptAs(cap(got)) < 0 {
+				t.Errorf("%d bytes are read into a buffer of %d, which is not kept", n, cap(got))
+			}
+			keepBuffer(got)
+		}
+	}
+}
