@@ -251,7 +251,7 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 		t.Fatalf("%d events, %v", len(got), err)
 	}
 	e := got[0]
-	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(sent.Payload) ||
+	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(sent.Whole()) ||
 		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.Epoch != 1 || e.Previous != 0 || got[1].Previous != 1 {
 		t.Fatalf("%+v", e)
 	}
