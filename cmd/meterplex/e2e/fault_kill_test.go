@@ -38,22 +38,53 @@ const placeTime = 90 * time.Second
 // dies lets the process die the n-th time that it comes by a place, which cause, where
 // there is one, leads it to; then it is started again. cause has returned by then.
 func (m *mortal) dies(place string, n int, cause func()) bool {
-	m.mu.Lock()
-	running := m.run
-	m.mu.Unlock()
-	if err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600); err != nil {
-		m.t.Error(err)
-		return false
-	}
-	if err := os.Rename(m.arm+".new", m.arm); err != nil {
-		m.t.Error(err)
+	return m.diesInTurn([]string{place}, n, cause)
+}
+
+// diesInTurn is dies for places that one piece of work comes by. Each is set before the
+// process is started for it: it might be past it otherwise.
+func (m *mortal) diesInTurn(places []string, n int, cause func()) bool {
+	if !m.set(places[0], n) {
 		return false
 	}
 	var caused sync.WaitGroup
-	defer caused.Wait()
+	defer caused.Wait() // it may need what is started again
 	if cause != nil {
 		caused.Go(cause)
 	}
+	for i, place := range places {
+		if !m.diesAt(place) {
+			return false
+		}
+		if i+1 < len(places) && !m.set(places[i+1], n) {
+			return false
+		}
+		if err := m.tryStart(); err != nil {
+			m.t.Error(err)
+			return false
+		}
+		m.reached++
+	}
+	return true
+}
+
+// set names the place of the next death.
+func (m *mortal) set(place string, n int) bool {
+	err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600)
+	if err == nil {
+		err = os.Rename(m.arm+".new", m.arm)
+	}
+	if err != nil {
+		m.t.Error(err)
+	}
+	return err == nil
+}
+
+// diesAt waits for the death at the place that is set.
+func (m *mortal) diesAt(place string) bool {
+	m.mu.Lock()
+	running := m.run
+	m.mu.Unlock()
 	select {
 	case <-running.done:
 	case <-m.t.Context().Done():
@@ -67,11 +98,6 @@ func (m *mortal) dies(place string, n int, cause func()) bool {
 		m.t.Errorf("%s ended before it came by %q:\n%s", m.name, place, m.lastLines(30))
 		return false
 	}
-	if err := m.tryStart(); err != nil {
-		m.t.Error(err)
-		return false
-	}
-	m.reached++
 	return true
 }
 
@@ -266,13 +292,10 @@ func (d *deaths) projectorDies(ready chan<- rebuild) {
 	start := func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "test", "workers": 2}, http.StatusAccepted)
 	}
-	for _, place := range []string{
+	if !d.projector.diesInTurn([]string{
 		"rebuild: a chunk, before COMMIT", "rebuild: a chunk, after COMMIT", "rebuild: the last chunk, before COMMIT", "rebuild: ready, before COMMIT", "rebuild: ready, after COMMIT",
-	} {
-		if !d.projector.dies(place, 1, start) {
-			return
-		}
-		start = nil
+	}, 1, start) {
+		return
 	}
 	var r rebuild
 	if err := d.sql.QueryRow(d.t.Context(), `SELECT id::text, generation FROM projection_rebuilds WHERE state = 'READY'`).Scan(&r.ID, &r.Generation); err != nil {
