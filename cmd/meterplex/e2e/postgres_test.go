@@ -44,6 +44,7 @@ func TestPostgresKilled(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		w.sql.Reset() // the test's own connections ended with the server
 		if !i.alive() {
 			t.Fatalf("the service ended with its database:\n%s", i.lastLines(30))
 		}
