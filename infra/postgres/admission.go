@@ -27,8 +27,8 @@ const (
 	measuredRows = 256
 )
 
-// queueLoad is what one writer has before it, and how fast it gets on. All of it
-// is read without a lock, since every request asks.
+// queueLoad is what one writer has before it, and how fast it gets on. Rows and bytes
+// change under the lock alone, with the shares; anybody reads them without it.
 type queueLoad struct {
 	longest time.Duration
 	started time.Time // what since counts from
@@ -57,38 +57,33 @@ type sight struct {
 	at     time.Duration // since the queue began; 0: never
 }
 
-// meet notes that a submission comes, counts so much of its tenant in, and tells what
-// that had before, and whether others wait there or came lately.
-func (q *queueLoad) meet(s *submission, rows, bytes int64) (was share, others bool) {
-	was = q.shareOf(s.tenant, rows, bytes)
+// meet notes that a submission comes, and tells what its tenant has, and whether
+// others wait there or came lately. Its caller holds the lock.
+func (q *queueLoad) meet(s *submission) (had share, others bool) {
 	who, now := s.tenant, max(1, time.Since(q.started))
 	if s.owed {
 		who = uuid.Max // room is left for it as for another tenant
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.seen[0].tenant != who {
 		q.seen[1] = q.seen[0]
 	}
 	q.seen[0] = sight{who, now}
-	_, waits := q.shares[s.tenant]
+	had, waits := q.shares[s.tenant]
 	last := q.seen[1]
-	return was, len(q.shares) > 1 || len(q.shares) == 1 && !waits || last.at > 0 && now-last.at < othersFor
+	return had, len(q.shares) > 1 || len(q.shares) == 1 && !waits || last.at > 0 && now-last.at < othersFor
 }
 
-// shareOf counts more of a tenant in, or less, and tells what it had before.
-func (q *queueLoad) shareOf(tenant uuid.UUID, rows, bytes int64) share {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// count counts so much of a tenant in, or out. Its caller holds the lock.
+func (q *queueLoad) count(tenant uuid.UUID, rows, bytes int64) {
+	q.rows.Add(rows)
+	q.bytes.Add(bytes)
 	was := q.shares[tenant]
-	switch now := (share{was.rows + rows, was.bytes + bytes}); {
-	case now == was:
-	case now == share{}:
+	now := share{was.rows + rows, was.bytes + bytes}
+	if now == (share{}) {
 		delete(q.shares, tenant)
-	default:
-		q.shares[tenant] = now
+		return
 	}
-	return was
+	q.shares[tenant] = now
 }
 
 func newQueueLoad(longest time.Duration) *queueLoad {
@@ -149,38 +144,39 @@ func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) 
 
 // mayEnter refuses what could not enter, and counts nothing.
 func (q *queueLoad) mayEnter(s *submission) error {
-	had, others := q.meet(s, 0, 0)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	had, others := q.meet(s)
 	return q.refusal(s, q.rows.Load(), had, others)
 }
 
-// enter counts a submission in, or refuses it.
+// enter counts a submission in, or refuses it, under one lock: what is refused is
+// never counted, or those that come meanwhile would be refused for it.
 func (q *queueLoad) enter(s *submission) error {
-	rows := int64(len(s.batch))
-	ahead := q.rows.Add(rows) - rows
-	had, others := q.meet(s, rows, s.bytes)
-	if err := q.refusal(s, ahead, had, others); err != nil {
-		q.shareOf(s.tenant, -rows, -s.bytes)
-		q.rows.Add(-rows)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	had, others := q.meet(s)
+	if err := q.refusal(s, q.rows.Load(), had, others); err != nil {
 		return err
 	}
-	q.bytes.Add(s.bytes)
+	q.count(s.tenant, int64(len(s.batch)), s.bytes)
 	s.load = q
 	return nil
 }
 
 // add counts a submission in that was admitted elsewhere.
 func (q *queueLoad) add(s *submission) {
-	q.rows.Add(int64(len(s.batch)))
-	q.bytes.Add(s.bytes)
-	q.shareOf(s.tenant, int64(len(s.batch)), s.bytes)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.count(s.tenant, int64(len(s.batch)), s.bytes)
 	s.load = q
 }
 
 // leave counts a submission out, once it is answered.
 func (q *queueLoad) leave(s *submission) {
-	q.rows.Add(-int64(len(s.batch)))
-	q.bytes.Add(-s.bytes)
-	q.shareOf(s.tenant, -int64(len(s.batch)), -s.bytes)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.count(s.tenant, -int64(len(s.batch)), -s.bytes)
 }
 
 // begin and end stand around the commit of a group.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,5 +106,25 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	// They are seen as another tenant is, so that room is left for the next of them.
 	if again := fill(load, whale); len(again) != maxQueuedRows/2000 {
 		t.Errorf("beside messages the flood has %d thousand rows", len(again))
+	}
+}
+
+// Whoever is refused takes no room from those that come at the same moment: many
+// that come at once fill a queue to its bound, or to their halves of it.
+func TestTheRefusedTakeNoRoom(t *testing.T) {
+	tenants := []uuid.UUID{uuid.New(), uuid.New()}
+	for round := range 200 {
+		q := newQueueLoad(time.Hour)
+		var all sync.WaitGroup
+		for caller := range 40 * len(tenants) {
+			all.Go(func() {
+				s := &submission{tenant: tenants[caller%len(tenants)], batch: make([]commands.Submitted, 1000), bytes: 1}
+				_ = q.enter(s)
+			})
+		}
+		all.Wait()
+		if rows := q.rows.Load(); rows != maxQueuedRows {
+			t.Fatalf("round %d: %d rows are in, the bound is %d", round, rows, maxQueuedRows)
+		}
 	}
 }
