@@ -80,22 +80,24 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 	}, nil
 }
 
-// ensureTopics goes on without a broker: ingestion needs none, and the topics are
-// looked at again when there is one. Topics of another shape are refused.
-func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+// topics is what the service asks of the topics it works on.
+type topics interface {
+	Ensure(ctx context.Context) error
+	Doubts(ctx context.Context) ([]string, error)
+}
+
+// ensureTopics goes on without a broker, or with one that is slow: ingestion needs none,
+// and the topics are looked at again. What waiting does not mend ends the start.
+func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
-	err := admin.Ensure(ctx)
-	if errors.Is(err, kafka.ErrTooFewBrokers) {
-		logger.Error("the topics cannot be made now: events are recorded and wait in the log", "error", err)
-		return nil
-	}
-	if err != nil && admin.Ping(ctx) != nil {
-		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
-		return nil
-	}
-	if err != nil {
+	switch err := admin.Ensure(ctx); {
+	case err == nil:
+	case errors.Is(err, kafka.ErrTopicsUnfit) && !errors.Is(err, kafka.ErrTooFewBrokers):
 		return err
+	default:
+		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
+		return nil
 	}
 	doubts, err := admin.Doubts(ctx)
 	if err != nil { // it may not be ours to ask
@@ -107,15 +109,21 @@ func ensureTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) 
 	return nil
 }
 
+// ensureTime is how long the start waits for the brokers.
+const ensureTime = 20 * time.Second
+
 const keepTopicsEvery = 5 * time.Second
 
 // keepTopics makes topics that are missing: because no broker answered when the
 // service started, or because one lost all that it held.
-func keepTopics(ctx context.Context, admin *kafka.Admin, logger *slog.Logger) error {
+func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	return every(ctx, keepTopicsEvery, func() {
 		level, err := slog.LevelDebug, admin.Ensure(ctx)
-		if errors.Is(err, kafka.ErrTooFewBrokers) {
+		switch {
+		case errors.Is(err, kafka.ErrTooFewBrokers):
 			level = slog.LevelWarn
+		case errors.Is(err, kafka.ErrTopicsUnfit):
+			level = slog.LevelError
 		}
 		if err != nil {
 			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)

@@ -23,6 +23,9 @@ const topicMaxBytes = 2 * maxBatchBytes
 // of each record as were asked for.
 var ErrTooFewBrokers = errors.New("kafka: there are too few brokers for the topics' copies")
 
+// ErrTopicsUnfit says that the topics cannot be used, or not be made: waiting mends nothing.
+var ErrTopicsUnfit = errors.New("kafka: the topics do not fit")
+
 // Where there are so many brokers, each record is on three and acknowledged by two.
 const (
 	replicatedBrokers = 3
@@ -66,8 +69,9 @@ func (a *Admin) Ping(ctx context.Context) error {
 }
 
 // Ensure creates the registry's topics where they are missing. A topic that has
-// another number of partitions is an error: a log partition is the Kafka partition
-// of the same number, for ever.
+// another number of partitions is ErrTopicsUnfit: a log partition is the Kafka partition
+// of the same number, for ever. So is one that the brokers refuse to make; other
+// errors may pass by themselves.
 func (a *Admin) Ensure(ctx context.Context) error {
 	// Brokers that were slow to say that they live are fenced for a moment, and then
 	// there are too few of them for any topic.
@@ -157,8 +161,12 @@ func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses)
 		return nil, err
 	}
 	for _, t := range topics {
-		if err := refused[t.Name]; err != nil && t.Partitions == 0 {
+		switch err := refused[t.Name]; {
+		case err == nil || t.Partitions != 0:
+		case kerr.IsRetriable(err):
 			return nil, err
+		default:
+			return nil, fmt.Errorf("%w: %w", ErrTopicsUnfit, err)
 		}
 	}
 	return names, nil
@@ -188,8 +196,8 @@ func (a *Admin) check(ctx context.Context) error {
 		missing := ""
 		for _, t := range topics {
 			if t.Partitions != 0 && t.Partitions != events.Partitions {
-				return fmt.Errorf("kafka: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete it (the log fills it again) or choose another topic prefix",
-					t.Name, t.Partitions, events.Partitions)
+				return fmt.Errorf("%w: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete it (the log fills it again) or choose another topic prefix",
+					ErrTopicsUnfit, t.Name, t.Partitions, events.Partitions)
 			}
 			if !t.Ready {
 				missing = t.Name

@@ -311,7 +311,7 @@ func TestEnsure(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = newAdmin(t, other).Ensure(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
+	if !errors.Is(err, kafka.ErrTopicsUnfit) || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
 		t.Errorf("a topic with 6 partitions: %v", err)
 	}
 }

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/meterplex/meterplex/infra/kafka"
+)
+
+type brokers struct{ says error }
+
+func (b brokers) Ensure(context.Context) error             { return b.says }
+func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says }
+
+// Brokers that answer, but do not make topics in time, are no reason to take no usage.
+func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
+	few := fmt.Errorf("%w: %w: %w", kafka.ErrTooFewBrokers, kafka.ErrTopicsUnfit, kerr.InvalidReplicationFactor)
+	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
+		if ended := ensureTopics(t.Context(), brokers{err}, slog.New(slog.DiscardHandler)); ended != nil {
+			t.Errorf("%v ended the start: %v", err, ended)
+		}
+	}
+	unfit := fmt.Errorf("%w: 6 partitions", kafka.ErrTopicsUnfit)
+	if err := ensureTopics(t.Context(), brokers{unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
+		t.Errorf("topics that do not fit gave %v", err)
+	}
+}
