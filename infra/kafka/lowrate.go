@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -16,15 +17,19 @@ import (
 )
 
 // lowRate is watermill-kafka's subscriber as it is: one record at a time for each
-// partition. What is ours is the configuration, and that a broker which cannot be
-// reached when the subscription starts is waited for like one that goes later.
+// partition. What is ours is the configuration, that a broker which cannot be
+// reached when the subscription starts is waited for like one that goes later, and that
+// one which says nothing holds up no stop.
 type lowRate struct {
-	cfg   SubscriberConfig
-	inner *wmkafka.Subscriber
-	open  watermill.Subscriptions
+	cfg  SubscriberConfig
+	open watermill.Subscriptions
 }
 
-const lowRateRetry = time.Second
+const (
+	lowRateRetry = time.Second
+	// leaveTime is what a subscription has to tell the brokers that it ends.
+	leaveTime = 3 * time.Second
+)
 
 // NewLowRateSubscriber reads topics of low rate through watermill-kafka. A message
 // is a batch of one record, so that consumers see the same thing on every pipe.
@@ -32,22 +37,56 @@ func NewLowRateSubscriber(cfg SubscriberConfig) (message.Subscriber, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	client, err := saramaConfig(&cfg.Config)
+	s := &lowRate{cfg: cfg}
+	inner, err := s.inner(lines{context.Background()})
 	if err != nil {
 		return nil, err
 	}
+	return s, inner.Close()
+}
+
+// inner is the subscriber of one subscription, on lines of its own.
+func (s *lowRate) inner(own lines) (*wmkafka.Subscriber, error) {
+	client, err := saramaConfig(&s.cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	client.Net.Proxy.Enable, client.Net.Proxy.Dialer = true, own
 	inner, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-		Brokers:               cfg.Brokers,
-		ConsumerGroup:         cfg.TopicPrefix + cfg.Group,
-		Unmarshaler:           oneRecord{cfg.TopicPrefix},
+		Brokers:               s.cfg.Brokers,
+		ConsumerGroup:         s.cfg.TopicPrefix + s.cfg.Group,
+		Unmarshaler:           oneRecord{s.cfg.TopicPrefix},
 		OverwriteSaramaConfig: client,
 		NackResendSleep:       nackPause,
 		ReconnectRetrySleep:   lowRateRetry,
-	}, watermill.Logger(cfg.Logger))
+	}, watermill.Logger(s.cfg.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("make a subscriber of watermill-kafka: %w", err)
 	}
-	return &lowRate{cfg: cfg, inner: inner}, nil
+	return inner, nil
+}
+
+// lines are connections to brokers that can be cut together, by ending the context: the
+// client waits minutes for a broker that takes connections and says nothing.
+type lines struct{ context.Context }
+
+// Dial implements the dialer of sarama.
+func (l lines) Dial(network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(l, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &line{conn, context.AfterFunc(l, func() { _ = conn.Close() })}, nil
+}
+
+type line struct {
+	net.Conn
+	forget func() bool
+}
+
+func (l *line) Close() error {
+	l.forget()
+	return l.Conn.Close()
 }
 
 func saramaConfig(cfg *Config) (*sarama.Config, error) {
@@ -77,7 +116,15 @@ func (s *lowRate) Subscribe(ctx context.Context, topic string) (<-chan *message.
 }
 
 func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message.Message) {
-	in := s.connect(ctx, s.cfg.TopicPrefix+topic)
+	cutting, cut := context.WithCancel(context.Background())
+	defer cut()
+	inner, err := s.inner(lines{cutting})
+	if err != nil { // of the configuration, which was looked at before
+		s.cfg.Logger.Error("reading from Kafka is not possible", "topic", topic, "error", err)
+		return
+	}
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTime, cut) })()
+	in := s.connect(ctx, inner, s.cfg.TopicPrefix+topic)
 	if in == nil {
 		return
 	}
@@ -89,16 +136,16 @@ func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message
 	}
 }
 
-func (s *lowRate) connect(ctx context.Context, topic string) <-chan *message.Message {
+func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic string) <-chan *message.Message {
 	for failures := 0; ; failures++ {
-		in, err := s.inner.Subscribe(ctx, topic)
+		in, err := inner.Subscribe(ctx, topic)
 		if err == nil {
 			if failures > 0 {
 				s.cfg.Logger.Info("reading from Kafka works again", slog.String("topic", topic))
 			}
 			return in
 		}
-		if failures == 0 {
+		if failures == 0 && ctx.Err() == nil {
 			s.cfg.Logger.Warn("reading from Kafka fails; trying again until it works", "topic", topic, "error", err)
 		}
 		if !pause(ctx, lowRateRetry) {
@@ -107,15 +154,9 @@ func (s *lowRate) connect(ctx context.Context, topic string) <-chan *message.Mes
 	}
 }
 
-// Close ends all subscriptions and waits for them.
-func (s *lowRate) Close() error {
-	// watermill-kafka ends with the subscriptions' contexts; Close waits for both.
-	_ = s.open.Close()
-	if err := s.inner.Close(); err != nil {
-		return fmt.Errorf("close the subscriber of watermill-kafka: %w", err)
-	}
-	return nil
-}
+// Close ends all subscriptions and waits for them: watermill-kafka ends each with its
+// context.
+func (s *lowRate) Close() error { return s.open.Close() }
 
 // oneRecord frames a record for itself. It takes everything: an error would end
 // the claim of the partition.

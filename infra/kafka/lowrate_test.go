@@ -1,0 +1,47 @@
+package kafka_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+)
+
+// A broker that takes connections and says nothing holds up no stop. Its client alone
+// would wait for it for two minutes.
+func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{
+		Config: kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()}, Group: events.GroupCommands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // it asks, and waits
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	if _, open := <-messages; open {
+		t.Error("a message from nowhere")
+	}
+}
