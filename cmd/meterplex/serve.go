@@ -14,7 +14,8 @@ import (
 
 // Endpoints says where what was started listens.
 type Endpoints struct {
-	URL         string
+	URL         string // "": nothing answers HTTP
+	API         bool   // at URL; else only what is asked of an instance's health
 	DatabaseURL string
 	Brokers     []string // none: the PostgreSQL pipe
 }
@@ -46,11 +47,14 @@ func (c *ServeCmd) Run(a *app) error {
 	go func() {
 		select {
 		case at := <-ready:
-			if at.URL == "" {
+			switch {
+			case at.URL == "":
 				a.say("The service runs, without the role api: nothing answers HTTP here")
-				return
+			case !at.API:
+				a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", at.URL)
+			default:
+				a.say("The service answers at %s", at.URL)
 			}
-			a.say("The service answers at %s", at.URL)
 		case <-a.ctx.Done():
 		}
 	}()
