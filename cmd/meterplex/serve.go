@@ -35,7 +35,7 @@ const heapWeight = 32 << 20
 
 // Run serves until the signal.
 func (c *ServeCmd) Run(a *app) error {
-	cfg, _, err := a.config(c.ServiceFlags)
+	cfg, err := a.serviceConfig(c.ServiceFlags)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (MigrateCmd) Help() string {
 
 // Run migrates and ends.
 func (c *MigrateCmd) Run(a *app) error {
-	cfg, _, err := a.config(c.ServiceFlags)
+	cfg, err := a.serviceConfig(c.ServiceFlags)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c *MigrateCmd) Run(a *app) error {
 	}
 	n, err := migrate(a.ctx, cfg, servers.logger)
 	if err != nil {
-		return err
+		return servers.ofDatabase(err)
 	}
 	fmt.Fprintf(a.stdout, "%d migrations applied\n", n)
 	return nil
@@ -108,6 +108,16 @@ func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) 
 	}
 	defer db.Close()
 	return n, pgpipe.Ensure(ctx, pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix})
+}
+
+// serviceConfig resolves the settings of a command that runs unattended: where its log
+// is JSON, what it says besides is, too.
+func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
+	cfg, _, err := a.config(flags)
+	if cfg.LogFormat == "json" {
+		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
+	}
+	return cfg, err
 }
 
 func newLogger(to io.Writer, cfg Config) *slog.Logger {

@@ -60,11 +60,11 @@ func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err er
 	own := &servers{logger: logger}
 	defer func() { err = errors.Join(err, own.stop()) }()
 	if cfg, err = own.start(ctx, cfg); err != nil {
-		return err
+		return own.ofDatabase(err)
 	}
 	n, err := openNode(ctx, cfg, logger)
 	if err != nil {
-		return err
+		return own.ofDatabase(err)
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
 	watching, stop := context.WithCancel(ctx)
