@@ -121,11 +121,20 @@ func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
 }
 
 func newLogger(to io.Writer, cfg Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: inWords}
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(to, options))
 	}
 	return slog.New(slog.NewTextHandler(to, options))
+}
+
+// inWords keeps the text form of the log from writing errors with the stacks that some
+// libraries give theirs.
+func inWords(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(err.Error())
+	}
+	return a
 }
 
 // startUp bounds how long what is needed may take to come up: a first start

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,6 +10,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -38,6 +40,27 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 		var line struct{ Time, Level, Msg string }
 		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil || line.Msg != want || line.Time == "" || line.Level == "" {
 			t.Errorf("%s, %v; want %q", lines[i], err, want)
+		}
+	}
+}
+
+// withStack is an error as libraries make them that tell where it came to be.
+type withStack struct{ error }
+
+func (w withStack) Format(f fmt.State, _ rune) {
+	fmt.Fprint(f, w.Error())
+	if f.Flag('+') {
+		fmt.Fprint(f, "\nmain.go:7")
+	}
+}
+
+// Neither form of the log shows an error's stack.
+func TestLogsTellErrorsInWords(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var log bytes.Buffer
+		newLogger(&log, Config{LogFormat: format}).Warn("no", "error", fmt.Errorf("read: %w", withStack{errors.New("gone")}), "cause", withStack{errors.New("away")})
+		if got := log.String(); strings.Contains(got, "main.go") || !strings.Contains(got, "read: gone") || !strings.Contains(got, "away") {
+			t.Errorf("%s: %s", format, got)
 		}
 	}
 }
