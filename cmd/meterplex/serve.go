@@ -87,6 +87,9 @@ func (c *MigrateCmd) Run(a *app) error {
 	if err != nil {
 		return servers.ofDatabase(err)
 	}
+	if a.client.Output != "table" {
+		return a.object(fmt.Appendf(nil, `{"applied":%d}`, n))
+	}
 	fmt.Fprintf(a.stdout, "%d migrations applied\n", n)
 	return nil
 }
