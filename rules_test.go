@@ -162,3 +162,31 @@ func looksForLeaks(t *testing.T, dir string) (looks bool) {
 	}
 	return looks
 }
+
+// Who searches the log for errors searches for one name.
+func TestLogsNameErrorsAlike(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			for i := 0; ok && i+1 < len(call.Args); i++ {
+				name, _ := call.Args[i].(*ast.BasicLit)
+				value, _ := call.Args[i+1].(*ast.Ident)
+				if name != nil && name.Value == `"err"` && value != nil && value.Name == "err" {
+					t.Errorf("%s logs an error as err; it is called error everywhere", path)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -29,10 +29,11 @@ func (s *service) readBootstrapKey() error {
 	return nil
 }
 
-// Bounds of a key: 256 random bits need 43 characters; more than 200 is no key.
+// Bounds of a key: 256 random bits need 43 characters. The bootstrap key may be as long
+// as whoever made it pleased; what is longer than this was made to be looked up in vain.
 const (
 	minSecret = 32
-	maxKey    = 200
+	maxKey    = 4 << 10
 )
 
 // isKey tells what may be a key: mp_live_, mp_test_ or mp_op_ and a secret.

@@ -39,7 +39,7 @@ func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 	if s.metrics, err = newMetrics(nil); err != nil {
 		t.Fatal(err)
 	}
-	site := newSite(s)
+	site := newSite(s, Routes())
 	s.operations(site)
 	if err := site.finish(); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func FuzzKeys(f *testing.F) {
 	form := regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]{32,}$`)
 	secret := strings.Repeat("a", 43)
 	for _, value := range []string{"Bearer mp_live_" + secret, "bearer mp_op_" + secret, "Bearer  mp_test_" + secret, "Basic mp_live_" + secret, "Bearer mp_live_" + secret[:31], "Bearer mp__" + secret,
-		"Bearer mp_root_" + secret, "Bearer mp_live_" + strings.Repeat("b", 200), "Bearer mp_live_" + secret + "\n", "Bearer", "", "Bearer mp_live_" + secret + " ", "\x00"} {
+		"Bearer mp_root_" + secret, "Bearer mp_live_" + strings.Repeat("b", 4096), "Bearer mp_live_" + secret + "\n", "Bearer", "", "Bearer mp_live_" + secret + " ", "\x00"} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

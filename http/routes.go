@@ -161,14 +161,20 @@ func catalogueRoutes() []Route {
 
 func systemRoutes() []Route {
 	const billing, auditor, admin = commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin
-	return []Route{
+	return append(healthRoutes(), []Route{
 		{get, prefix + "/system/identity", Operator, []string{billing, auditor, admin}},
 
-		{get, "/livez", Public, nil},
-		{get, "/readyz", Public, nil},
-		{get, "/metrics", Public, nil},
 		{get, "/openapi.json", Public, nil},
 		{get, "/openapi.yaml", Public, nil},
 		{get, "/docs", Public, nil},
+	}...)
+}
+
+// healthRoutes are what every instance answers, whatever its roles are.
+func healthRoutes() []Route {
+	return []Route{
+		{get, "/livez", Public, nil},
+		{get, "/readyz", Public, nil},
+		{get, "/metrics", Public, nil},
 	}
 }

@@ -72,7 +72,7 @@ func describedRoutes(t *testing.T, h nethttp.Handler) map[string]bool {
 
 func TestARouteWithoutARowDoesNotStart(t *testing.T) {
 	svc := &service{Server: &Server{}}
-	site := newSite(svc)
+	site := newSite(svc, Routes())
 	site.servePlain("/surprise", nethttp.NotFoundHandler())
 	err := site.finish()
 	if err == nil || !strings.Contains(err.Error(), "GET /surprise has no row") || !strings.Contains(err.Error(), "POST /api/v1/usage/events, which nothing serves") {

@@ -128,6 +128,16 @@ func (l Limits) orDefault() Limits {
 // Handler serves the API. It is an error when a route is not in the route table
 // or a row of the table is not served.
 func (s *Server) Handler() (nethttp.Handler, error) {
+	return s.handler(Routes(), (*service).operations)
+}
+
+// HealthHandler serves what every instance answers, for one that has no part in the API:
+// whether it lives, whether it can work, and its metrics.
+func (s *Server) HealthHandler() (nethttp.Handler, error) {
+	return s.handler(healthRoutes(), (*service).healthOperations)
+}
+
+func (s *Server) handler(routes []Route, operations func(*service, *site)) (nethttp.Handler, error) {
 	svc := &service{Server: s, limits: s.Limits.orDefault(), log: s.Logger, now: s.Now, ingestRate: newRates(), leaving: make(chan struct{})}
 	if svc.log == nil {
 		svc.log = slog.New(slog.DiscardHandler)
@@ -146,8 +156,8 @@ func (s *Server) Handler() (nethttp.Handler, error) {
 	if svc.metrics, err = newMetrics(s.Registerer, svc.inFlight()...); err != nil {
 		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
 	}
-	site := newSite(svc)
-	svc.operations(site)
+	site := newSite(svc, routes)
+	operations(svc, site)
 	if err := site.finish(); err != nil {
 		return nil, err
 	}

@@ -150,6 +150,11 @@ func TestBootstrapKeysAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
+	for _, n := range []int{32, 200, 1000} {
+		if _, err := (&http.Server{BootstrapOperatorKey: "mp_op_" + strings.Repeat("x", n)}).Handler(); err != nil {
+			t.Errorf("%d characters: %v", n, err)
+		}
+	}
 }
 
 // TestKeysAreInNoAnswer looks for secrets in what everybody can ask for.

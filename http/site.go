@@ -26,9 +26,9 @@ type site struct {
 	faults []error
 }
 
-func newSite(s *service) *site {
+func newSite(s *service, rows []Route) *site {
 	t := &site{service: s, router: chi.NewMux(), rows: map[string]*Route{}}
-	for _, row := range Routes() {
+	for _, row := range rows {
 		t.rows[row.name()] = &row
 	}
 	t.router.Use(middleware.GetHead)

@@ -13,6 +13,13 @@ import (
 func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = applied + rejected + undecided + unapplied + parked, in one snapshot."}, s.identity)
+	s.healthOperations(t)
+	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
+	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))
+	t.servePlain("/docs", newReference())
+}
+
+func (s *service) healthOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: "/livez", id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
 	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency. 503 names those that do not answer."}, s.ready)
@@ -21,9 +28,6 @@ func (s *service) systemOperations(t *site) {
 	} else {
 		t.servePlain("/metrics", s.Metrics)
 	}
-	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
-	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))
-	t.servePlain("/docs", newReference())
 }
 
 type identityAnswer struct{ Body projections.Identity }

@@ -302,7 +302,7 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			r.Logger.Warn("will try again", "consumer", r.Consumer.Name, "in", backoff, "err", err)
+			r.Logger.Warn("will try again", "consumer", r.Consumer.Name, "in", backoff, "error", err)
 			timer.Reset(backoff/2 + jitter(backoff/2))
 			backoff = min(2*backoff, backoffLast)
 		default:

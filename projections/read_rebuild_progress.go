@@ -30,6 +30,18 @@ type Progress struct {
 	Units           []Unit   `json:"units,omitempty"`
 
 	pastTarget bool // what was there when it began is folded
+	begun      bool // somebody has folded some of it
+}
+
+// overdue is when a rebuild that nobody has begun shows that nobody is there to: a
+// worker looks four times a second. Which instances have the role is known to nobody.
+const overdue = 30 // seconds
+
+// tellIdle says whose work it is where nobody does it.
+func (p *Progress) tellIdle(seconds float64) {
+	if !p.begun && seconds > overdue {
+		p.Note = "It waits for an instance with the role projector, and none seems to run: start one (serve --roles=projector)."
+	}
 }
 
 const readUnits = `
@@ -73,6 +85,7 @@ func progressOf(units []Unit, seconds float64, ready bool) *Progress {
 		grown += max(u.Live-u.Target, 0)
 		folded += min(u.Position, u.Live)
 		p.pastTarget = p.pastTarget && u.Position >= u.Target
+		p.begun = p.begun || u.Joined || u.Position > 0
 	}
 	if ready {
 		folded -= grown

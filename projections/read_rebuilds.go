@@ -185,8 +185,11 @@ func (s *stored) status(units []Unit) (RebuildStatus, error) {
 	if r.Flip != 0 {
 		v.Flip = &r.Flip
 	}
-	if v.Progress = progressOf(units, s.elapsed, r.ReadyAt != nil); v.Progress != nil && r.State == domain.RebuildFolding && v.Progress.pastTarget {
-		v.State = domain.RebuildCatchingUp
+	if v.Progress = progressOf(units, s.elapsed, r.ReadyAt != nil); v.Progress != nil && r.State == domain.RebuildFolding {
+		if v.Progress.pastTarget {
+			v.State = domain.RebuildCatchingUp
+		}
+		v.Progress.tellIdle(s.elapsed)
 	}
 	if s.report == nil {
 		return v, nil

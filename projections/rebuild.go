@@ -87,7 +87,7 @@ func (b *Rebuilder) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			b.Logger.Warn("looking for rebuilds; will try again", "err", err)
+			b.Logger.Warn("looking for rebuilds; will try again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain
 				err = b.end(ctx, &r, refusal.Message)
 			}
 			if err != nil && ctx.Err() == nil {
-				b.Logger.Warn("comparing a projection with the log; will try again", "rebuild", r.ID, "err", err)
+				b.Logger.Warn("comparing a projection with the log; will try again", "rebuild", r.ID, "error", err)
 			}
 			return
 		}
@@ -169,7 +169,7 @@ func (b *Rebuilder) work(ctx context.Context, c *Consumer, r domain.Rebuild, wor
 			wait = backoffFirst
 			continue
 		}
-		b.Logger.Warn("a rebuild's worker will try again", "rebuild", r.ID, "worker", worker, "in", wait, "err", err)
+		b.Logger.Warn("a rebuild's worker will try again", "rebuild", r.ID, "worker", worker, "in", wait, "error", err)
 		idle(ctx, wait)
 		wait = min(2*wait, backoffLast)
 	}

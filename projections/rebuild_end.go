@@ -199,7 +199,7 @@ func (b *Rebuilder) keptFor(d time.Duration, err error) error {
 	if d > cmp.Or(b.Patience, defaultPatience) {
 		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
 	}
-	b.Logger.Debug("a generation is in use and will be dropped another time", "since", d, "err", err)
+	b.Logger.Debug("a generation is in use and will be dropped another time", "since", d, "error", err)
 	return nil
 }
 

@@ -27,7 +27,7 @@ func (CompletionCmd) Help() string {
 
 // Run writes the script.
 func (c *CompletionCmd) Run(a *app) error {
-	all := places(nil, a.model.Node, nil)
+	all := places(nil, a.parser.Model.Node, nil)
 	switch c.Shell {
 	case "bash":
 		return writeBash(a.stdout, all)

@@ -16,7 +16,7 @@ type DeadLettersCmd struct {
 type LetterFilter struct {
 	Status      string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
 	Stage       string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
-	TenantID    string `placeholder:"ID" help:"Of one tenant."`
+	TenantID    string `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Fingerprint string `placeholder:"HEX" help:"Of one cause, as groups shows it."`
 	Feature     string `placeholder:"KEY" help:"Of one feature."`
 	Consumer    string `placeholder:"NAME" help:"Of the consumer that failed."`

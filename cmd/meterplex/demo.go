@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -44,7 +45,7 @@ func (c *DemoCmd) Run(a *app) error {
 	}
 	ctx, stop := context.WithCancel(a.ctx)
 	defer stop()
-	a.say("Starting the service; data is kept in %s …", cfg.DataDir)
+	a.say("Starting the service; data is kept in %s …", keptIn(cfg))
 	ready, ended := make(chan Endpoints, 1), make(chan error, 1)
 	go func() { ended <- a.service(ctx, cfg, ready) }()
 
@@ -79,6 +80,14 @@ func (c *DemoCmd) Run(a *app) error {
 	return endOf(a, err)
 }
 
+// keptIn names the place of the data, and no password.
+func keptIn(cfg Config) string {
+	if cfg.DatabaseURL != "" {
+		return "the database of DATABASE_URL"
+	}
+	return cfg.DataDir
+}
+
 // endOf takes an end that was asked for as a good one.
 func endOf(a *app, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -94,6 +103,9 @@ func (c *DemoCmd) demoConfig(a *app) (Config, error) {
 	cfg, all, err := a.config(c.ServiceFlags)
 	if err != nil {
 		return Config{}, err
+	}
+	if !slices.Contains(cfg.Roles, "api") {
+		return Config{}, errors.New("the demo needs the role api: leave METERPLEX_ROLES and --roles out")
 	}
 	for _, r := range all {
 		if r.name == "METERPLEX_LOG_LEVEL" && r.source == "default" {

@@ -56,7 +56,7 @@ func (d *demo) text(figures []figure) string {
 	if d.cfg.DatabaseURL != "" {
 		database = maskURL(database)
 	}
-	return fmt.Sprintf(demoText, d.at.URL, database, d.kafka(), d.cfg.DataDir, d.tenantID, d.tenant.key,
+	return fmt.Sprintf(demoText, d.at.URL, database, d.kafka(), keptIn(d.cfg), d.tenantID, d.tenant.key,
 		d.operatorKey(), counted.String(), d.script())
 }
 

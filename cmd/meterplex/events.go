@@ -18,7 +18,7 @@ type EventsCmd struct {
 
 // wantedEvents are the flags that choose events.
 type wantedEvents struct {
-	TenantID      string `placeholder:"ID" help:"Of one tenant; platform: of none."`
+	TenantID      string `placeholder:"ID" aliases:"tenant" help:"Of one tenant; platform: of none."`
 	Subject       string `placeholder:"SUBJECT" help:"A subject, or the first words of some, as in meterplex.usage."`
 	Stream        string `placeholder:"KIND/ID" help:"Of one aggregate, as in usage/evt_1, dead-letter/ID or plan/pro."`
 	CorrelationID string `placeholder:"TRACE" help:"Of one trace."`
@@ -56,7 +56,7 @@ func (c *EventsQuery) Run(a *app) error {
 // EventsShow shows an event.
 type EventsShow struct {
 	ID       string `arg:"" help:"Its eventId, or its position."`
-	TenantID string `placeholder:"ID" help:"Of this tenant; it is found sooner then."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
 }
 
 // Run prints the envelope.
@@ -67,7 +67,7 @@ func (c *EventsShow) Run(a *app) error {
 // EventsLineage shows causes and effects.
 type EventsLineage struct {
 	ID       string `arg:"" help:"The event's eventId, or its position."`
-	TenantID string `placeholder:"ID" help:"Of this tenant; it is found sooner then."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
 }
 
 // graph is a lineage as the API answers it.

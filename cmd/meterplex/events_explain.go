@@ -23,7 +23,7 @@ type UsageExplain struct {
 	Feature        string `required:"" placeholder:"KEY" help:"The figure's feature."`
 	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
 	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
-	TenantID       string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
 	Rejected       bool   `help:"Show what is not in the figure instead, and why."`
 	KnownAt
 }

@@ -18,7 +18,7 @@ type KeysCmd struct {
 
 // KeyOwner says whose keys are meant.
 type KeyOwner struct {
-	Tenant   string `xor:"owner" required:"" placeholder:"ID" help:"The tenant that the keys belong to."`
+	Tenant   string `xor:"owner" required:"" placeholder:"ID" aliases:"tenant-id" help:"The tenant that the keys belong to."`
 	Operator bool   `xor:"owner" required:"" help:"Operator keys, which belong to no tenant."`
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -65,6 +66,7 @@ type cli struct {
 	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
 	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an HTTP server that does nothing, for bench."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
+	Help       HelpCmd       `cmd:"" help:"Show what a command does, as --help after it."`
 	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
 }
 
@@ -86,8 +88,9 @@ type app struct {
 	env     lookup
 	now     func() time.Time
 	client  clientFlags
-	model   *kong.Application
+	parser  *kong.Kong
 	service service
+	records *slog.Logger // takes what is said, where stderr is to hold records alone; nil: it is text
 }
 
 func main() {
@@ -120,7 +123,7 @@ func (a *app) run(args []string) int {
 		fmt.Fprintf(a.stderr, "meterplex: %v\nRun meterplex --help, or --help after a command.\n", err)
 		return exitUnknown
 	}
-	a.client, a.model = c.clientFlags, parser.Model
+	a.client, a.parser = c.clientFlags, parser
 	return a.exitCode(parsed.Run(a))
 }
 
@@ -132,10 +135,10 @@ func (a *app) exitCode(err error) int {
 		return exitNo
 	}
 	if a.ctx.Err() != nil {
-		fmt.Fprintln(a.stderr, "meterplex: stopped by a signal")
+		a.complain("stopped by a signal")
 		return exitUnknown
 	}
-	fmt.Fprintf(a.stderr, "meterplex: %v\n", err)
+	a.complain(err.Error())
 	if p, ok := errors.AsType[*problem](err); ok && p.isAnswer() {
 		return exitNo
 	}
@@ -143,4 +146,30 @@ func (a *app) exitCode(err error) int {
 }
 
 // say tells the person at the terminal something that is no data.
-func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+func (a *app) say(format string, args ...any) {
+	if a.records != nil {
+		a.records.Info(fmt.Sprintf(format, args...))
+		return
+	}
+	fmt.Fprintf(a.stderr, format+"\n", args...)
+}
+
+// complain tells why a command ends.
+func (a *app) complain(why string) {
+	if a.records != nil {
+		a.records.Error(why)
+		return
+	}
+	fmt.Fprintf(a.stderr, "meterplex: %s\n", why)
+}
+
+// HelpCmd shows a command's help.
+type HelpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, as in usage import."`
+}
+
+// Run ends the process where there is such a command.
+func (c *HelpCmd) Run(a *app) error {
+	_, err := a.parser.Parse(append(c.Command, "--help"))
+	return err
+}

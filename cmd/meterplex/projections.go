@@ -122,7 +122,7 @@ func (c *ProjectionsRebuilds) Run(a *app) error {
 
 // Scoped chooses a part of a projection.
 type Scoped struct {
-	TenantID string `placeholder:"ID" help:"Of one tenant only."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of one tenant only."`
 	Period   string `placeholder:"PERIOD" help:"Of one period only: 2026-05, 2026 or lifetime."`
 	Workers  int    `placeholder:"N" help:"How many partitions are folded at once; not given: half as many as the instance has processors."`
 }

@@ -14,7 +14,7 @@ type ProjectionsDiff struct {
 	ID       string   `arg:"" help:"The rebuild's id."`
 	All      bool     `help:"Keys that are equal, too."`
 	Events   []string `placeholder:"KEY" help:"Show the events that make these keys' difference instead; a key is TENANT/FEATURE/PERIOD."`
-	TenantID string   `placeholder:"ID" help:"Of one tenant."`
+	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Feature  string   `placeholder:"KEY" help:"Of one feature."`
 	Period   string   `placeholder:"PERIOD" help:"Of one period."`
 	ExitCode bool     `help:"Exit with 1 where the rebuild changes anything, 0 where it does not, 2 where that could not be told."`

@@ -136,7 +136,7 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 	if r.Progress == nil {
 		return nil
 	}
-	if !r.Progress.Converges && !p.noted {
+	if r.Progress.Note != "" && !p.noted {
 		p.noted = true
 		p.say("%s", printable(r.Progress.Note))
 	}

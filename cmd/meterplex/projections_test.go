@@ -111,6 +111,18 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 	}
 }
 
+// What the service notes of a rebuild is told once.
+func TestRebuildTellsWhatIsNoted(t *testing.T) {
+	noted := strings.Replace(rebuildIn("FOLDING", 0), `"converges":true`, `"converges":true,"note":"nobody is there"`, 1)
+	console, _ := newAnswers(t, map[string][]string{
+		"POST /projections/usage_aggregates/rebuilds": {"202 " + noted},
+		"GET /rebuilds/" + rebuildID:                  {"200 " + noted, "200 " + noted, "200 " + rebuildIn("READY", 100)},
+	})
+	if code, _, errs := console.run("projections", "rebuild", "usage_aggregates", "--reason", "r"); code != exitYes || strings.Count(errs, "nobody is there") != 1 {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
 func TestDifferenceDecidesTheExitCode(t *testing.T) {
 	path := "GET /rebuilds/" + rebuildID + "/diff"
 	for _, c := range []struct {

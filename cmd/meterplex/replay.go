@@ -25,7 +25,7 @@ type ReplayRangeCmd struct {
 	Topic    string `required:"" placeholder:"NAME" help:"The topic, as in usage.raw."`
 	From     string `placeholder:"P-N" help:"First position, as in 17-4711."`
 	To       string `placeholder:"P-N" help:"Last position."`
-	Tenant   string `placeholder:"ID" help:"Only this tenant's events."`
+	Tenant   string `placeholder:"ID" aliases:"tenant-id" help:"Only this tenant's events."`
 	FromTime string `placeholder:"TIME" help:"What was recorded from this time on, RFC 3339."`
 	ToTime   string `placeholder:"TIME" help:"What was recorded before this time."`
 	Reason   string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -50,6 +53,21 @@ func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return refuseUnsafe(ctx, cfg, s.logger)
+}
+
+// ofDatabase adds to why a database that was given cannot be worked with what to do.
+func (s *servers) ofDatabase(err error) error {
+	if err == nil || s.database != nil {
+		return err
+	}
+	const notAllowed = "42501"
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
+		return fmt.Errorf("%w\nThe login of DATABASE_URL has to be a member of meterplex_worker and meterplex_tenant; who migrates first needs CREATEROLE, or to be given both roles beforehand (GRANT meterplex_worker, meterplex_tenant TO …)", err)
+	}
+	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
+		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL say where it is: is that server up, and does it let this login in?", err)
+	}
+	return err
 }
 
 // refuseUnsafe is an error where the database is unsafe in what was not allowed. What

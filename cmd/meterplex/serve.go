@@ -14,7 +14,8 @@ import (
 
 // Endpoints says where what was started listens.
 type Endpoints struct {
-	URL         string
+	URL         string // "": nothing answers HTTP
+	API         bool   // at URL; else only what is asked of an instance's health
 	DatabaseURL string
 	Brokers     []string // none: the PostgreSQL pipe
 }
@@ -34,7 +35,7 @@ const heapWeight = 32 << 20
 
 // Run serves until the signal.
 func (c *ServeCmd) Run(a *app) error {
-	cfg, _, err := a.config(c.ServiceFlags)
+	cfg, err := a.serviceConfig(c.ServiceFlags)
 	if err != nil {
 		return err
 	}
@@ -46,11 +47,14 @@ func (c *ServeCmd) Run(a *app) error {
 	go func() {
 		select {
 		case at := <-ready:
-			if at.URL == "" {
+			switch {
+			case at.URL == "":
 				a.say("The service runs, without the role api: nothing answers HTTP here")
-				return
+			case !at.API:
+				a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", at.URL)
+			default:
+				a.say("The service answers at %s", at.URL)
 			}
-			a.say("The service answers at %s", at.URL)
 		case <-a.ctx.Done():
 		}
 	}()
@@ -70,7 +74,7 @@ func (MigrateCmd) Help() string {
 
 // Run migrates and ends.
 func (c *MigrateCmd) Run(a *app) error {
-	cfg, _, err := a.config(c.ServiceFlags)
+	cfg, err := a.serviceConfig(c.ServiceFlags)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,10 @@ func (c *MigrateCmd) Run(a *app) error {
 	}
 	n, err := migrate(a.ctx, cfg, servers.logger)
 	if err != nil {
-		return err
+		return servers.ofDatabase(err)
+	}
+	if a.client.Output != "table" {
+		return a.object(fmt.Appendf(nil, `{"applied":%d}`, n))
 	}
 	fmt.Fprintf(a.stdout, "%d migrations applied\n", n)
 	return nil
@@ -106,12 +113,31 @@ func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) 
 	return n, pgpipe.Ensure(ctx, pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix})
 }
 
+// serviceConfig resolves the settings of a command that runs unattended: where its log
+// is JSON, what it says besides is, too.
+func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
+	cfg, _, err := a.config(flags)
+	if cfg.LogFormat == "json" {
+		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
+	}
+	return cfg, err
+}
+
 func newLogger(to io.Writer, cfg Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: inWords}
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(to, options))
 	}
 	return slog.New(slog.NewTextHandler(to, options))
+}
+
+// inWords keeps the text form of the log from writing errors with the stacks that some
+// libraries give theirs.
+func inWords(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(err.Error())
+	}
+	return a
 }
 
 // startUp bounds how long what is needed may take to come up: a first start

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error)
 	}
 	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.logger}})
 	if err != nil {
-		return cfg, err
+		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
 	}
 	s.database = db
 	cfg.DatabaseURL = db.URL()
@@ -64,11 +65,19 @@ func (s *servers) startBroker(ctx context.Context, cfg Config) (Config, error) {
 	}
 	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.logger}})
 	if err != nil {
-		return cfg, err
+		return cfg, advised(err, "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres")
 	}
 	s.broker = k
 	cfg.Kafka.Brokers = k.Brokers()
 	return cfg, nil
+}
+
+// advised adds to why an embedded server does not start what else can be done.
+func advised(err error, instead string) error {
+	if errors.Is(err, local.ErrInUse) {
+		return fmt.Errorf("%w: end that process, or give this one a METERPLEX_DATA_DIR of its own", err)
+	}
+	return fmt.Errorf("%w\nOr %s", err, instead)
 }
 
 // stop ends them, the broker first: nothing reads it any more.

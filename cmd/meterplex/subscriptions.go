@@ -12,7 +12,7 @@ type SubscriptionsCmd struct {
 
 // TenantFlag names the tenant.
 type TenantFlag struct {
-	Tenant string `required:"" placeholder:"ID" help:"The tenant's id."`
+	Tenant string `required:"" placeholder:"ID" aliases:"tenant-id" help:"The tenant's id."`
 }
 
 func (t *TenantFlag) subscriptions(more ...string) string {

@@ -73,11 +73,9 @@ func (c *TourBugfix) Run(a *app) (err error) {
 		}
 	}
 	t := &tour{app: a}
-	if t.cfg, _, err = a.config(ServiceFlags{}); err != nil {
+	if t.cfg, err = c.config(a); err != nil {
 		return err
 	}
-	t.cfg.DataDir, t.cfg.HTTPAddr, t.cfg.BootstrapOperatorKey = c.DataDir, "127.0.0.1:0", newOperatorKey()
-	t.cfg.LogLevel = slog.LevelWarn
 	own := &servers{logger: newLogger(a.stderr, t.cfg)}
 	defer func() { err = errors.Join(err, own.stop()) }()
 	t.tell("Starting PostgreSQL and Kafka")
@@ -92,6 +90,19 @@ func (c *TourBugfix) Run(a *app) (err error) {
 	}
 	fmt.Fprintf(a.stdout, "\nThe tour took %.0f s.\n", a.now().Sub(began).Seconds())
 	return nil
+}
+
+// config is that of servers of the tour's own. Whatever else is set here, a database or
+// brokers above all, is somebody's who shall not meet the fault.
+func (c *TourBugfix) config(a *app) (Config, error) {
+	given, _, err := a.config(ServiceFlags{})
+	if err != nil {
+		return Config{}, err
+	}
+	own, _, err := resolve(nil, func(string) (string, bool) { return "", false }, nil)
+	own.Pipe, own.LogFormat, own.LogLevel = given.Pipe, given.LogFormat, slog.LevelWarn
+	own.DataDir, own.HTTPAddr, own.BootstrapOperatorKey = c.DataDir, "127.0.0.1:0", newOperatorKey()
+	return own, err
 }
 
 // take goes from step to step.
@@ -167,7 +178,7 @@ func (t *tour) do(want int, args ...string) error {
 		case "METERPLEX_KEY":
 			return t.cfg.BootstrapOperatorKey, true
 		}
-		return t.app.env(name)
+		return "", false // a database or brokers that the shell knows are not the tour's
 	}
 	if code := console.run(args); code != want {
 		return fmt.Errorf("meterplex %s ended with %d, not %d", strings.Join(args, " "), code, want)

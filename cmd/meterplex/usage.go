@@ -100,7 +100,7 @@ func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string
 type UsageAggregates struct {
 	Feature  string `placeholder:"KEY" help:"Of one feature."`
 	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
-	TenantID string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
 	KnownAt
 	Fresh
 }
@@ -114,7 +114,7 @@ func (c *UsageAggregates) Run(a *app) error {
 // UsageReceipt shows an event's way.
 type UsageReceipt struct {
 	EventID  string `arg:"" help:"The producer's event id."`
-	TenantID string `placeholder:"ID" help:"Of this tenant; operator keys have to name one."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
 }
 
 // Run prints the receipt.

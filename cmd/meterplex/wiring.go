@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,11 +60,11 @@ func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err er
 	own := &servers{logger: logger}
 	defer func() { err = errors.Join(err, own.stop()) }()
 	if cfg, err = own.start(ctx, cfg); err != nil {
-		return err
+		return own.ofDatabase(err)
 	}
 	n, err := openNode(ctx, cfg, logger)
 	if err != nil {
-		return err
+		return own.ofDatabase(err)
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
 	watching, stop := context.WithCancel(ctx)
@@ -194,21 +195,17 @@ func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
 		stop()
 		return errors.Join(err, roles.Wait())
 	}
-	at := Endpoints{DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
-	shut := func() error { return nil }
-	if n.has("api") {
-		var err error
-		if at.URL, shut, err = n.serveHTTP(working, roles); err != nil {
-			stop()
-			return errors.Join(err, roles.Wait())
-		}
+	url, shut, err := n.serveHTTP(working, roles)
+	if err != nil {
+		stop()
+		return errors.Join(err, roles.Wait())
 	}
-	ready <- at
+	ready <- Endpoints{URL: url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
 	select {
 	case <-ctx.Done():
 	case <-working.Done():
 	}
-	err := shut()
+	err = shut()
 	stop()
 	return errors.Join(err, roles.Wait())
 }
@@ -286,22 +283,29 @@ func runRouter(ctx context.Context, router *message.Router, sub message.Subscrib
 	return errors.Join(router.Run(ctx), sub.Close())
 }
 
-// serveHTTP opens the door and gives the function that closes it.
+// serveHTTP opens the door and gives the function that closes it. An instance
+// without the role api answers for its health there, and works on where another
+// program has the address: what it is for needs no door.
 func (n *node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
-	handler, err := n.api(ctx, g).Handler()
+	handler, err := n.handler(ctx, g)
 	if err != nil {
 		return "", nil, err
 	}
-	listener, err := net.Listen("tcp", n.cfg.HTTPAddr)
-	if err != nil {
-		return "", nil, fmt.Errorf("listening on METERPLEX_HTTP_ADDR: %w", err)
-	}
 	server := http.NewServer(n.cfg.HTTPAddr, handler)
-	scheme := "http"
-	serve := func() error { return server.Serve(listener) }
-	if n.cfg.HTTPTLSCert != "" {
-		scheme = "https"
-		serve = func() error { return server.ServeTLS(listener, n.cfg.HTTPTLSCert, n.cfg.HTTPTLSKey) }
+	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", n.cfg.HTTPAddr)
+	if err != nil && !n.has("api") {
+		n.logger.Warn("nobody can ask for the health or the metrics of this instance: give it a METERPLEX_HTTP_ADDR of its own", "error", err)
+		return "", func() error { return nil }, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("listening on METERPLEX_HTTP_ADDR (give another address where this one is taken): %w", err)
+	}
+	scheme, serve := "http", func() error { return server.Serve(listener) }
+	if server.TLSConfig != nil {
+		scheme, serve = "https", func() error { return server.ServeTLS(listener, "", "") }
 	}
 	g.Go(func() error {
 		if err := serve(); !errors.Is(err, nethttp.ErrServerClosed) {
@@ -316,34 +320,53 @@ func (n *node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, sh
 	}, nil
 }
 
+// httpTLS reads the certificate before the door is opened; nil: plain HTTP.
+func httpTLS(cfg Config) (*tls.Config, error) {
+	if cfg.HTTPTLSCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
 // shutHTTP is what requests in work get to finish.
 const shutHTTP = 15 * time.Second
 
-// api wires the handlers.
-func (n *node) api(ctx context.Context, g *errgroup.Group) *http.Server {
-	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
-	g.Go(func() error { return seen.Run(ctx) })
-	g.Go(func() error { return n.grants.Run(ctx) })
-	return &http.Server{
-		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
-		},
-		NewID:     newIDAt,
-		Catalogue: &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret},
-		Letters:   &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID},
-		Replays:   n.replays(),
-		Reader:    &postgres.Catalogue{Pool: n.readers},
-		Keys:      n.log.Keys(),
-		Rebuilds:  n.rebuilds(),
-		Reads:     n.reads(),
+// handler is the API, or where that is no role of the instance the answers about its
+// health alone.
+func (n *node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler, error) {
+	server := &http.Server{
+		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
 			{Name: n.cfg.Pipe, Check: n.pipe.ping},
 		},
-		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry, Logger: n.logger, Now: time.Now,
-		Backlog:              func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
-		BootstrapOperatorKey: n.cfg.BootstrapOperatorKey, Version: n.commit,
+		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry,
 	}
+	if !n.has("api") {
+		return server.HealthHandler()
+	}
+	n.api(ctx, g, server)
+	return server.Handler()
+}
+
+// api wires the handlers.
+func (n *node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
+	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	g.Go(func() error { return seen.Run(ctx) })
+	g.Go(func() error { return n.grants.Run(ctx) })
+	s.Ingest = &commands.IngestUsage{
+		Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+	}
+	s.Catalogue = &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret}
+	s.Letters = &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
+	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
+	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.log.Keys()
+	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
+	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }
 
 // maxBacklog is how many events may wait to be published before new ones are told

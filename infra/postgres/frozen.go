@@ -82,10 +82,10 @@ func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultF
 func (f *FrozenSessions) tell(err error) {
 	if sqlState(err) == notAllowed && !f.refused {
 		f.refused = true
-		f.Logger.Warn("the database lets nobody end sessions of frozen instances: others wait until those run again", "err", err)
+		f.Logger.Warn("the database lets nobody end sessions of frozen instances: others wait until those run again", "error", err)
 		return
 	}
-	f.Logger.Debug("looking for frozen sessions; will try again", "err", err)
+	f.Logger.Debug("looking for frozen sessions; will try again", "error", err)
 }
 
 // Who is seen and may be ended are the sessions of the same login. Only one that has

@@ -64,7 +64,7 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 		if !slices.Contains([]string{lockNotHad, deadlock}, sqlState(err)) || tries <= 1 {
 			return applied, fmt.Errorf("migrating the database: %w", err)
 		}
-		logger.Warn("a migration waits for somebody who uses its tables; it will try again", "tries", tries-1, "err", err)
+		logger.Warn("a migration waits for somebody who uses its tables; it will try again", "tries", tries-1, "error", err)
 		select {
 		case <-ctx.Done():
 			return applied, fmt.Errorf("migrating the database: %w", ctx.Err())

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// refusedBefore counts the dead letters that no fold made: the refusals that the
-// dead letter handler is the first to see.
+// refusedBefore counts the dead letters that no fold made: the refusals, and the
+// records that could not be read, which the dead letter handler is the first to see.
 func (m *Metrics) refusedBefore(c *projections.Consumer, applied []events.Envelope) {
 	if c.Topic != events.TopicUsageDeadLetter {
 		return
@@ -26,8 +27,22 @@ func (m *Metrics) refusedBefore(c *projections.Consumer, applied []events.Envelo
 			m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion).Inc()
 		case events.UsageRefused:
 			m.deadLetter.WithLabelValues(events.TopicUsageCommands.Name(), events.StageIngestion).Inc()
+		case events.RecordParked:
+			m.deadLetter.WithLabelValues(parkedOn(&applied[i]), events.StagePublishing).Inc()
 		}
 	}
+}
+
+// parkedOn is the topic on which a record could not be read.
+func parkedOn(e *events.Envelope) string {
+	var parked struct {
+		Topic string `json:"topic"`
+	}
+	_ = json.Unmarshal(e.Payload, &parked) // the fold says it where that fails
+	if topic, known := events.TopicOf(parked.Topic); known {
+		return topic.Name()
+	}
+	return e.Subject.Topic().Name()
 }
 
 const (

@@ -61,7 +61,7 @@ func New(registry *prom.Registry) *Metrics {
 		return h
 	}
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Metrics{
+	m := &Metrics{
 		published:   counter("events_published_total", "Records acknowledged by the broker, repetitions included.", "topic"),
 		withheld:    counter("events_withheld_total", "Events that alone could not be published.", "topic"),
 		refused:     counter("publish_refused_total", "Tries at a record that alone cannot be published; registry: its subject is not named there.", "topic", "by"),
@@ -79,7 +79,44 @@ func New(registry *prom.Registry) *Metrics {
 		foreign:     counter("events_foreign_total", "Records that are in no log of ours.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events that the pipe did not bring and the log did.", "consumer"),
 	}
+	m.begin()
+	return m
 }
+
+// begin makes every series that is known beforehand: a rate needs the zero before the
+// first event, and a rule cannot tell what never happened from what is not measured.
+func (m *Metrics) begin() {
+	for _, t := range events.Topics() {
+		if t.Topic.Outside() {
+			m.deadLetter.WithLabelValues(t.Name, events.StageIngestion)
+			continue
+		}
+		m.published.WithLabelValues(t.Name)
+		m.withheld.WithLabelValues(t.Name)
+		m.deadLetter.WithLabelValues(t.Name, events.StagePublishing)
+		if t.Consumer != "" {
+			m.beginConsumer(t.Name, t.Consumer)
+		}
+	}
+	m.beginConsumer(ofTheLog, events.GroupEntitlements)
+	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion)
+	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageValidation)
+}
+
+func (m *Metrics) beginConsumer(topic, consumer string) {
+	for _, result := range []string{"ok", "noop", "error"} {
+		m.consumed.WithLabelValues(topic, consumer, result)
+	}
+	m.deadLetter.WithLabelValues(topic, events.StageAggregation)
+	m.processing.WithLabelValues(consumer)
+	m.endToEnd.WithLabelValues(consumer)
+	for _, c := range []*prom.CounterVec{m.skipped, m.otherEpoch, m.foreign, m.fromLog} {
+		c.WithLabelValues(consumer)
+	}
+}
+
+// ofTheLog stands for a topic where the log itself is the source.
+const ofTheLog = "log"
 
 // Relay gives the relay's hooks.
 func (m *Metrics) Relay() relay.Observe {
@@ -98,18 +135,22 @@ func (m *Metrics) Relay() relay.Observe {
 			m.deadLetter.WithLabelValues(t.Name(), events.StagePublishing).Inc()
 		},
 		Unpublished: func(n int64, oldest time.Duration, holds int) {
-			m.unpublished.Set(float64(n))
-			m.oldest.Set(oldest.Seconds())
+			m.waiting(n, oldest)
 			m.leases.Set(float64(holds))
 		},
 	}
+}
+
+func (m *Metrics) waiting(n int64, oldest time.Duration) {
+	m.unpublished.Set(float64(n))
+	m.oldest.Set(oldest.Seconds())
 }
 
 // Observe implements projections.Observer.
 func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	topic := c.Topic.Name()
 	if topic == "" {
-		topic = "log"
+		topic = ofTheLog
 	}
 	m.processing.WithLabelValues(c.Name).Observe(b.Took.Seconds())
 	if b.Err != nil {
@@ -133,8 +174,12 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 // FrozenEnded counts a session that was ended for others' sake.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
-const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint
- FROM log_heads h JOIN relay_cursors c USING (partition)`
+// What waits is told by every instance: one that relays nothing would say that nothing
+// does.
+const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
+ sum(h.position - c.position)::bigint, greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
+ FROM log_heads h JOIN relay_cursors c USING (partition)
+ LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = c.position + 1`
 
 // Backlog is how many events wait in the log to be published for the first time, as
 // last read.
@@ -172,11 +217,13 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
-	var recorded, backlog int64
-	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog); err != nil {
+	var recorded, backlog, unpublished int64
+	var oldest float64
+	if err := pool.QueryRow(ctx, headsSQL).Scan(&recorded, &backlog, &unpublished, &oldest); err != nil {
 		return fmt.Errorf("reading the heads: %w", err)
 	}
 	head.Set(float64(recorded))
+	m.waiting(unpublished, time.Duration(oldest*float64(time.Second)))
 	m.backlog.Store(backlog)
 	return nil
 }

@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,6 +16,7 @@ import (
 // projectionGauges tell how new projections are, whether they are what the log says,
 // and how far rebuilds are.
 type projectionGauges struct {
+	lag                    *prom.GaugeVec
 	lagEvents, lagSeconds  *prom.GaugeVec
 	drift, broken          *prom.GaugeVec
 	rebuilds, done, wanted *prom.GaugeVec
@@ -25,6 +27,7 @@ func newProjectionGauges() *projectionGauges {
 		return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_" + name, Help: help}, labels)
 	}
 	return &projectionGauges{
+		lag:        gauge("consumer_lag", "Positions of the log between a topic's consumer and the last of the topic, those of other topics included.", "topic", "partition"),
 		lagEvents:  gauge("projection_lag_events", "Positions of the log between what readers see and the last of its source; consumers without a projection by their own name.", "projection"),
 		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that readers do not see yet.", "projection"),
 		drift:      gauge("projection_drift_rows", "Keys whose live rows were not as the log says, by the last verify.", "projection"),
@@ -36,7 +39,7 @@ func newProjectionGauges() *projectionGauges {
 }
 
 func (g *projectionGauges) all() []*prom.GaugeVec {
-	return []*prom.GaugeVec{g.lagEvents, g.lagSeconds, g.drift, g.broken, g.rebuilds, g.done, g.wanted}
+	return []*prom.GaugeVec{g.lag, g.lagEvents, g.lagSeconds, g.drift, g.broken, g.rebuilds, g.done, g.wanted}
 }
 
 // Describe implements prom.Collector.
@@ -55,8 +58,8 @@ func (g *projectionGauges) Collect(c chan<- prom.Metric) {
 
 // All generations that are joined stand at one position; those that are rebuilt do
 // not count. $1 is the topic by consumer, $2 the projection.
-const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), sum(greatest(s.source - c.position, 0))::float8,
-  coalesce(greatest(extract(epoch FROM now() - min(n.recorded_at)), 0), 0)::float8
+const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(t.topic, 0)::smallint, c.partition,
+  greatest(s.source - c.position, 0)::float8, coalesce(greatest(extract(epoch FROM now() - n.recorded_at), 0), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
  JOIN log_heads h USING (partition)
  CROSS JOIN LATERAL (SELECT ($1::jsonb ->> c.consumer)::int AS topic) t
@@ -64,8 +67,7 @@ const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), sum(great
  LEFT JOIN LATERAL (
   SELECT l.recorded_at FROM event_log_rows l
   WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic)
-  ORDER BY l.position LIMIT 1) n ON true
- GROUP BY c.consumer`
+  ORDER BY l.position LIMIT 1) n ON true`
 
 // A projection that was never verified has no drift to tell.
 const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,
@@ -103,13 +105,25 @@ func (g *projectionGauges) readLag(ctx context.Context, pool *pgxpool.Pool) erro
 		return err
 	}
 	var name string
+	var topic events.Topic
+	var partition int
 	var behind, age float64
-	_, err = pgx.ForEachRow(rows, []any{&name, &behind, &age}, func() error {
-		g.lagEvents.WithLabelValues(name).Set(behind)
-		g.lagSeconds.WithLabelValues(name).Set(age)
+	sums, oldest := map[string]float64{}, map[string]float64{}
+	_, err = pgx.ForEachRow(rows, []any{&name, &topic, &partition, &behind, &age}, func() error {
+		sums[name], oldest[name] = sums[name]+behind, max(oldest[name], age)
+		if topic != 0 {
+			g.lag.WithLabelValues(topic.Name(), strconv.Itoa(partition)).Set(behind)
+		}
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	for name := range sums {
+		g.lagEvents.WithLabelValues(name).Set(sums[name])
+		g.lagSeconds.WithLabelValues(name).Set(oldest[name])
+	}
+	return nil
 }
 
 func (g *projectionGauges) readDrift(ctx context.Context, pool *pgxpool.Pool) error {

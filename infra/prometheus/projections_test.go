@@ -38,6 +38,7 @@ func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
 	}
 	for name, want := range map[string]map[string]float64{
 		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0},
+		"consumer_lag":                  {"3 usage.validated ": 4, "0 usage.validated ": 0, "31 usage.raw ": 0},
 		"projection_drift_rows":         {"usage_aggregates ": 7},
 		"projection_broken_generations": {"usage_aggregates ": 1, "entitlement_reads ": 0},
 		"rebuilds_open":                 {"usage_aggregates FOLDING ": 1},

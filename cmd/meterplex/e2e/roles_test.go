@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// health is where an instance without the role api answers.
+func (i *instance) health() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, line := range i.logs {
+		if strings.HasPrefix(line, "The service runs, without the role api") {
+			_, at, _ := strings.Cut(line, " are at ")
+			return at
+		}
+	}
+	return ""
+}
+
+// The roles in instances of their own: each answers for its health, and all metrics
+// that rules and dashboards name are found in one or the other.
+func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pipe = "postgres" // nothing here is about the pipe
+	api := w.serve("api,projector")
+	back := w.serve("relay,validator,aggregator,deadletter,commands")
+	w.catalogue(api)
+	x := w.join(api, 1)[0]
+	w.ingest(api, x, "accepted", events("e", 20, "api_calls")...)
+	w.drain()
+	for _, at := range []string{api.url(), back.health()} {
+		for _, path := range []string{"/livez", "/readyz"} {
+			if status, body, err := w.call(t.Context(), "", http.MethodGet, at+path, nil); err != nil || status != http.StatusOK {
+				t.Errorf("GET %s%s: %d %v %s", at, path, status, err, body)
+			}
+		}
+	}
+	within(t, time.Minute, "every metric is told by one or the other", func(ctx context.Context) (bool, string) {
+		missing := missingMetrics(ctx, w, api.url(), back.health())
+		return len(missing) == 0, fmt.Sprint(missing)
+	})
+	// What waits is told where nothing is relayed, too.
+	back.stop()
+	w.ingest(api, x, "accepted", events("later", 5, "api_calls")...)
+	within(t, time.Minute, "the API's instance tells what waits", func(context.Context) (bool, string) {
+		n := w.metric(api, "meterplex_outbox_unpublished_count")
+		return n >= 5, fmt.Sprint(n)
+	})
+	back.start()
+	w.finish()
+}
+
+// missingMetrics are those of the names that rules and dashboards rest on that none of
+// some addresses tells.
+func missingMetrics(ctx context.Context, w *world, addresses ...string) (missing []string) {
+	var found strings.Builder
+	for _, at := range addresses {
+		_, body, _ := w.call(ctx, "", http.MethodGet, at+"/metrics", nil)
+		found.Write(body)
+	}
+	for _, series := range []string{
+		`events_ingested_total{verdict="accepted"} `, `ingest_duration_seconds_count `, `events_published_total{topic="usage.raw"} `,
+		`events_consumed_total{consumer="meterplex-usage-aggregator",result="ok",topic="usage.validated"} `,
+		`events_dlq_total{stage="VALIDATION",topic="usage.raw"} 0`, `event_processing_duration_seconds_count{consumer="meterplex-usage-validator"} `,
+		`end_to_end_seconds_count{consumer="meterplex-usage-aggregator"} `, `outbox_unpublished_count 0`, `outbox_oldest_unpublished_seconds 0`,
+		`inbox_dedup_skips_total{`, `payload_conflicts_total 0`, `consumer_lag{partition="17",topic="usage.raw"} 0`, `consumer_lag{partition="0",topic="meterplex.commands"} 0`,
+		`projection_lag_events{projection="usage_aggregates"} 0`, `projection_lag_seconds{projection="usage_aggregates"} 0`, `log_head `,
+	} {
+		if !strings.Contains(found.String(), "\nmeterplex_"+series) {
+			missing = append(missing, series)
+		}
+	}
+	return missing
+}

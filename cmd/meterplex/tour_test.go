@@ -1,0 +1,40 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+// with gives the console variables besides its own.
+func (c *console) with(more map[string]string) {
+	before := c.app.env
+	c.app.env = func(name string) (string, bool) {
+		if v, ok := more[name]; ok {
+			return v, true
+		}
+		return before(name)
+	}
+}
+
+// The tour plants a fault and promotes it: never where a real service works.
+func TestTheTourTouchesNobodysServers(t *testing.T) {
+	c := newConsole(t, nil)
+	c.with(map[string]string{
+		"DATABASE_URL": "postgres://theirs/d", "DATABASE_MIGRATE_URL": "postgres://theirs/d", "DATABASE_READ_URL": "postgres://theirs/d",
+		"KAFKA_BROKERS": "theirs:9092", "KAFKA_REPLICATION": "3", "METERPLEX_TOPIC_PREFIX": "theirs.", "METERPLEX_ROLES": "relay",
+		"METERPLEX_DATA_DIR": "/theirs", "METERPLEX_HTTP_ADDR": "0.0.0.0:80", "METERPLEX_HTTP_TLS_CERT": "theirs", "METERPLEX_HTTP_TLS_KEY": "theirs",
+		"METERPLEX_BOOTSTRAP_OPERATOR_KEY": "mp_op_theirs-theirs-theirs-theirs-theirs", "METERPLEX_ROLLBACK_KEEP": "1s",
+	})
+	cfg, err := (&TourBugfix{DataDir: "own"}).config(c.app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := json.Marshal(cfg); strings.Contains(string(raw), "theirs") {
+		t.Errorf("the tour would work with what is others': %s", raw)
+	}
+	if cfg.HTTPAddr != "127.0.0.1:0" || cfg.DataDir != "own" || len(cfg.Roles) != len(AllRoles()) || cfg.RollbackKeep != 24*time.Hour || cfg.Kafka.Replication != 0 {
+		t.Errorf("%+v", cfg)
+	}
+}

@@ -1,0 +1,46 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// An instance that has no part in the API is asked for its health and metrics as any
+// other is, and for nothing else.
+func TestHealthWithoutTheAPI(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	var away error
+	s := &http.Server{
+		Health:  []http.HealthCheck{{Name: "database", Check: func(context.Context) error { return away }}},
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry, Version: "test",
+	}
+	handler, err := s.HealthHandler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(path string, status int, holds string) {
+		t.Helper()
+		got := httptest.NewRecorder()
+		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+		if got.Code != status || !strings.Contains(got.Body.String(), holds) {
+			t.Errorf("%s: %d %s", path, got.Code, got.Body)
+		}
+	}
+	ask("/livez", 200, `"live"`)
+	ask("/readyz", 200, `"database":"ok"`)
+	ask("/metrics", 200, "meterplex_http_requests_total")
+	for _, path := range []string{"/", "/docs", "/openapi.json", "/api/v1/tenants", "/api/v1/usage/events"} {
+		ask(path, 404, `"code":"not_found"`)
+	}
+	away = errors.New("gone")
+	ask("/readyz", 503, `"detail":"database"`)
+	ask("/livez", 200, `"live"`)
+}

@@ -1,0 +1,29 @@
+package http_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A rebuild that nobody works on says who would: else it is waited for in vain.
+func TestARebuildSaysWhomItWaitsFor(t *testing.T) {
+	w := newWorld(t)
+	made := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"x"}`})
+	note := func() any {
+		progress, _ := w.want(200, call{method: "GET", path: "/api/v1/rebuilds/" + made["id"].(string), key: bootstrap})["progress"].(map[string]any)
+		return progress["note"]
+	}
+	if got := note(); got != nil {
+		t.Errorf("at once: %v", got)
+	}
+	_, err := w.pool.Exec(w.Context(), `UPDATE projection_rebuilds SET created_at = created_at - interval '1 minute'`)
+	w.must(err)
+	if got, _ := note().(string); !strings.Contains(got, "serve --roles=projector") {
+		t.Errorf("after a minute: %q", got)
+	}
+	_, err = w.pool.Exec(w.Context(), `UPDATE consumer_checkpoints SET joined = true WHERE NOT joined AND partition = 7`)
+	w.must(err)
+	if got := note(); got != nil {
+		t.Errorf("under way: %v", got)
+	}
+}

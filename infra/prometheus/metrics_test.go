@@ -1,0 +1,67 @@
+package prometheus
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+)
+
+// A rule that asks for the rate of what never happened must find its zero.
+func TestSeriesAreThereBeforeTheFirstEvent(t *testing.T) {
+	registry := prom.NewRegistry()
+	New(registry)
+	for name, want := range map[string][]string{
+		"events_published_total": {"usage.raw ", "usage.validated ", "meterplex.billing "},
+		"events_consumed_total": {"meterplex-usage-aggregator error usage.validated ", "meterplex-dead-letter-handler noop usage.dead-letter ",
+			"meterplex-entitlement-reads ok log "},
+		"events_dlq_total": {"INGESTION usage.raw ", "INGESTION usage.commands ", "PUBLISHING usage.validated ", "VALIDATION usage.raw ",
+			"AGGREGATION usage.validated "},
+		"events_withheld_total":             {"usage.raw "},
+		"event_processing_duration_seconds": {"meterplex-usage-validator "},
+		"end_to_end_seconds":                {"meterplex-usage-aggregator "},
+		"inbox_dedup_skips_total":           {"meterplex-command-handler "},
+	} {
+		got := series(t, registry, "meterplex_"+name)
+		for _, labels := range want {
+			if n, there := got[labels]; !there || n != 0 {
+				t.Errorf("%s has no %q at 0: %v", name, labels, got)
+			}
+		}
+	}
+	if got := series(t, registry, "meterplex_events_published_total"); len(got) != 8 {
+		t.Errorf("what others write is not published: %v", got)
+	}
+}
+
+// An instance that relays nothing says what waits, too.
+func TestWhatWaitsIsToldByEveryInstance(t *testing.T) {
+	pool := migrated(t)
+	for _, sql := range []string{
+		`UPDATE log_heads SET position = 10 WHERE partition = 3`,
+		`UPDATE relay_cursors SET position = 4 WHERE partition = 3`,
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+		 SELECT n, 0, now() - interval '1 min', now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, 1, 1, n::text, '{}' FROM generate_series(1, 10) n`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registry := prom.NewRegistry()
+	m := New(registry)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Watch(ctx, pool, registry) }()
+	for m.Backlog() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	waits, oldest := series(t, registry, "meterplex_outbox_unpublished_count")[""], series(t, registry, "meterplex_outbox_oldest_unpublished_seconds")[""]
+	if waits != 6 || oldest < 59 || oldest > 600 {
+		t.Errorf("%v events wait, the oldest for %v s", waits, oldest)
+	}
+}
