@@ -12,7 +12,7 @@ import (
 
 func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
-		summary: "Where every accepted event is", description: "accepted = applied + rejected + undecided + unapplied + parked, in one snapshot."}, s.identity)
+		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	serve(t, operation{method: nethttp.MethodGet, path: "/livez", id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
 	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency. 503 names those that do not answer."}, s.ready)
