@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -33,6 +34,7 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	}
 	limit, charge := s.limits.Body, &exchangeOf(r.Context()).charge
 	if r.ContentLength > limit {
+		s.drain(r)
 		return nil, bodyProblem(errBodyTooLarge, limit)
 	}
 	if !charge.fits(r.ContentLength) {
@@ -41,9 +43,29 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	defer s.hurry(r)()
 	body, err := s.unpackers.read(&bounded{from: r.Body, left: limit}, r, limit, charge)
 	if err != nil {
-		return nil, bodyProblem(err, limit)
+		p := bodyProblem(err, limit)
+		if p.Code == "body_too_large" {
+			s.drain(r)
+		}
+		return nil, p
 	}
 	return body, nil
+}
+
+// maxDrain is how much of a body that is too large is still taken off the connection.
+const maxDrain = 16 << 20
+
+// drain lets a client end what it sends before it is told that it was too much. Many
+// read no answer before: a connection that is closed under them is all that they see.
+// Who waits for leave to send, or announces far more, is answered at once.
+func (s *service) drain(r *nethttp.Request) {
+	if r.Header.Get("Expect") != "" || r.ContentLength > s.limits.Body+maxDrain {
+		return
+	}
+	if x := exchangeOf(r.Context()); x.to != nil {
+		_ = nethttp.NewResponseController(x.to).SetReadDeadline(time.Now().Add(bodyGrace))
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, maxDrain) // what does not come is not waited for
 }
 
 // readAll takes memory as it needs it: who tells of much and sends little keeps
