@@ -34,7 +34,6 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	}
 	limit, charge := s.limits.Body, &exchangeOf(r.Context()).charge
 	if r.ContentLength > limit {
-		s.drain(r)
 		return nil, bodyProblem(errBodyTooLarge, limit)
 	}
 	if !charge.fits(r.ContentLength) {
@@ -43,29 +42,30 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	defer s.hurry(r)()
 	body, err := s.unpackers.read(&bounded{from: r.Body, left: limit}, r, limit, charge)
 	if err != nil {
-		p := bodyProblem(err, limit)
-		if p.Code == "body_too_large" {
-			s.drain(r)
-		}
-		return nil, p
+		return nil, bodyProblem(err, limit)
 	}
 	return body, nil
 }
 
-// maxDrain is how much of a body that is too large is still taken off the connection.
+// maxDrain is how much more than may be sent is still taken off a connection.
 const maxDrain = 16 << 20
 
-// drain lets a client end what it sends before it is told that it was too much. Many
-// read no answer before: a connection that is closed under them is all that they see.
-// Who waits for leave to send, or announces far more, is answered at once.
-func (s *service) drain(r *nethttp.Request) {
-	if r.Header.Get("Expect") != "" || r.ContentLength > s.limits.Body+maxDrain {
+// drain takes what is left of a body off the connection before its refusal is written.
+// Many clients read no answer before they have sent all: of a connection that is closed
+// under them, as net/http does with more than 256 KiB to come, they see that alone. Not
+// waited for are who announces far more or waits for leave to send, and a body that is
+// late already; who is told to come again when there is room sends it again in any case.
+func (s *service) drain(r *nethttp.Request, p *Problem) {
+	switch {
+	case r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
+		return
+	case r.Header.Get("Expect") != "" || p.Status == nethttp.StatusRequestTimeout || p.Status >= nethttp.StatusInternalServerError:
 		return
 	}
 	if x := exchangeOf(r.Context()); x.to != nil {
 		_ = nethttp.NewResponseController(x.to).SetReadDeadline(time.Now().Add(bodyGrace))
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, maxDrain) // what does not come is not waited for
+	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // what does not come has its own end
 }
 
 // readAll takes memory as it needs it: who tells of much and sends little keeps

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	nethttp "net/http"
 	"strings"
 	"testing"
 	"time"
@@ -31,16 +30,33 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreTooLargeAreToldSo to a client that sends all of its body before it
-// reads: a connection that is closed meanwhile would lose it the answer.
-func TestBodiesThatAreTooLargeAreToldSo(t *testing.T) {
+// TestRefusalsReachWhoSendsBeforeReading: a connection that is closed under a client that
+// sends all of its body first would lose it the answer.
+func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
 	a := w.party("A")
-	for _, size := range []int{5 << 20, 12 << 20} {
-		got, err := w.sendAll(fmt.Sprintf("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", a.key, size), size)
-		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 413 "+nethttp.StatusText(413)) {
-			t.Errorf("%d bytes: %v %.200s", size, err, got)
+	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	for _, c := range []struct {
+		path, header, key string
+		size, status      int
+	}{
+		{"usage/events", json, a.key, 5 << 20, 413}, {"usage/events", json, a.key, 12 << 20, 413},
+		{"usage/events", json + "Content-Encoding: gzip\r\n", a.key, 4 << 20, 400}, {"usage/events", text, a.key, 4 << 20, 415},
+		{"usage/events", json, "none", 4 << 20, 401}, {"usage/events", json, a.reader, 4 << 20, 403}, {"nowhere", json, a.key, 4 << 20, 404},
+		{"tenants/x", json, a.key, 4 << 20, 405}, {"usage/events?x=1", json, a.key, 4 << 20, 400},
+	} {
+		head := fmt.Sprintf("POST /api/v1/%s HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.header, c.key, c.size)
+		got, err := w.sendAll(head, c.size)
+		if err != nil || !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
+			t.Errorf("%s, %d bytes: not %d: %v %.200s", c.path, c.size, c.status, err, got)
+		}
+	}
+	asked := time.Now() // who announces far too much, or waits for leave, is answered at once
+	for _, header := range []string{"Content-Length: 99999999999", "Content-Length: 5242880\r\nExpect: 100-continue"} {
+		got, err := w.sendAll("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n"+json+"Authorization: Bearer "+a.key+"\r\n"+header+"\r\n\r\n", 0)
+		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 413 ") || time.Since(asked) > 5*time.Second {
+			t.Errorf("%s: after %s, %v %.200s", header, time.Since(asked), err, got)
 		}
 	}
 }

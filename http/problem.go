@@ -111,6 +111,7 @@ func (p *Problem) of(r *nethttp.Request) *Problem {
 // refuse writes a problem. Nothing of the answer may have been written before.
 func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
 	s.metrics.refuse(p)
+	s.drain(r, p)
 	body := p.of(r).encode()
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
