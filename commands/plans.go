@@ -14,7 +14,7 @@ import (
 var (
 	// A lookup key is what events name as their feature.
 	lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	planKeyForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+	planKeyForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 )
 
 const (

@@ -42,7 +42,9 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 	for _, key := range []string{"A", "9", "a%20b", "%C3%A9", strings.Repeat("a", 65)} {
 		add("PUT", "/api/v1/features/"+key, `{"name":"x","type":"QUOTA"}`, 400, "lookup_key_invalid")
 	}
-	add("PUT", "/api/v1/plans/A", `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
+	for _, key := range []string{"_a", "a%20b", "%C3%A9", "a%2Fb", strings.Repeat("a", 65)} {
+		add("PUT", "/api/v1/plans/"+key, `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
+	}
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
 	add("PUT", "/api/v1/features/sso", `{"name":"x","type":"QUOTA"}`, 409, "feature_type_fixed")

@@ -17,6 +17,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 		list = append(list, map[string]any{"feature": feature, "limit": nil, "limitBehavior": "HARD", "resetPeriod": "NEVER", "onIngest": "record"})
 	}
 	plan := map[string]any{"name": "Whole", "entitlements": list}
+	w.want(201, call{"PUT", "/api/v1/plans/Whole", bootstrap, nil, map[string]any{"name": "Another", "entitlements": []any{}}})
 	made := w.want(201, call{"PUT", "/api/v1/plans/whole", bootstrap, nil, plan})
 	if got, sent := fmt.Sprint(made["entitlements"]), fmt.Sprint(list); got != sent {
 		t.Errorf("sent %s, answered %s", sent, got)

@@ -18,7 +18,7 @@ func (s *service) planOperations(t *site) {
 }
 
 type PlanPath struct {
-	Key string `path:"key" pattern:"^[a-z0-9][a-z0-9_.-]{0,63}$"`
+	Key string `path:"key" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"`
 }
 
 // planAnswer is 201 for a new plan, else 200.
