@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/http"
 )
 
 // TestAllowNamesEveryMethodInOneLine: many clients read the first line of a header alone.
@@ -59,6 +61,23 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 			t.Errorf("%s: after %s, %v %.200s", header, time.Since(asked), err, got)
 		}
 	}
+}
+
+// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send is
+// waited for without a place that others need.
+func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
+	w.catalogue()
+	a := w.party("A")
+	for range 4 {
+		conn, err := net.Dial("tcp", w.addr)
+		w.must(err)
+		defer conn.Close()
+		_, err = fmt.Fprint(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer none\r\nContent-Length: 1048576\r\n\r\n{")
+		w.must(err)
+	}
+	time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
+	w.ingest(a, batch(event("in-their-midst", nil)))
 }
 
 // sendAll sends a head and as many bytes as it announces, all of them before it reads.
