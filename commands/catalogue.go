@@ -25,7 +25,7 @@ type Catalogue struct {
 	NewSecret func() [32]byte // 256 random bits
 }
 
-// maxName bounds the names that people give, in bytes.
+// maxName bounds the names that people give, in characters.
 const maxName = 200
 
 func refuse(code, pointer, format string, args ...any) *domain.Error {
@@ -33,8 +33,8 @@ func refuse(code, pointer, format string, args ...any) *domain.Error {
 }
 
 func checkName(name string) error {
-	if strings.TrimSpace(name) == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return refuse("name_invalid", "/name", "name must be 1 to %d bytes of text without control characters", maxName)
+	if strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return refuse("name_invalid", "/name", "name must be 1 to %d characters of text without control characters", maxName)
 	}
 	return nil
 }

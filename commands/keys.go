@@ -42,10 +42,14 @@ func HashSecret(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
 
 // CreateKey makes a key of a tenant's, or of the operators' where tenant is Platform.
 func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
-	if err := c.checkKey(tenant, &in); err != nil {
+	if err := checkKey(tenant, &in); err != nil {
 		return CreatedKey{}, err
 	}
 	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
+		// Here, not before: a repeat is answered as the first was, also when time has passed.
+		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
+			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
+		}
 		if tenant != events.Platform {
 			if _, err := loadTenant(tx, tenant); err != nil {
 				return CreatedKey{}, err
@@ -67,7 +71,7 @@ func (c *Catalogue) issue(ctx context.Context, by Caller, once Once, tenant uuid
 	return k, err
 }
 
-func (c *Catalogue) checkKey(tenant uuid.UUID, in *CreateKey) error {
+func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	if err := checkName(in.Name); err != nil {
 		return err
 	}
@@ -86,9 +90,6 @@ func (c *Catalogue) checkKey(tenant uuid.UUID, in *CreateKey) error {
 		if !slices.Contains(allowed, s) || slices.Contains(in.Scopes[:i], s) {
 			return refuse("scopes_invalid", "/scopes", "scopes must be different ones of %v", allowed)
 		}
-	}
-	if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
-		return refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 	}
 	return nil
 }

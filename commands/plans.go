@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -13,7 +14,7 @@ import (
 var (
 	// A lookup key is what events name as their feature.
 	lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	planKeyForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+	planKeyForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 )
 
 const (
@@ -60,8 +61,8 @@ func checkFeature(f *domain.Feature) error {
 	if err := checkName(f.Name); err != nil {
 		return err
 	}
-	if len(f.Unit) > maxUnit {
-		return refuse("unit_invalid", "/unit", "unit must be at most %d bytes", maxUnit)
+	if utf8.RuneCountInString(f.Unit) > maxUnit {
+		return refuse("unit_invalid", "/unit", "unit must be at most %d characters", maxUnit)
 	}
 	return oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered)
 }
@@ -117,26 +118,32 @@ func checkEntitlements(tx Tx, list []domain.Entitlement) error {
 	return nil
 }
 
+// checkEntitlement takes the same members for each type of feature. Of a BOOLEAN one
+// the words mean nothing: they are kept as they were sent, and none is filled in.
 func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error {
-	if f.Type == domain.FeatureBoolean {
-		if e.Limit != nil || e.LimitBehavior != "" || e.ResetPeriod != "" || e.OnIngest != "" {
-			return refuse("entitlements_invalid", at, "a BOOLEAN feature has no limit, limitBehavior, resetPeriod or onIngest")
-		}
-		return nil
+	if f.Type == domain.FeatureBoolean && e.Limit != nil {
+		return refuse("entitlements_invalid", at+"/limit", "a BOOLEAN feature is granted or not: its limit is null, or left out")
 	}
-	byDefault(&e.LimitBehavior, domain.LimitSoft)
-	byDefault(&e.ResetPeriod, domain.ResetMonthly)
-	byDefault(&e.OnIngest, domain.OnIngestRecord)
 	if e.Limit != nil && (*e.Limit < 0 || *e.Limit > maxLimit) {
 		return refuse("limit_invalid", at+"/limit", "limit must be null or 0 to %d", int64(maxLimit))
 	}
-	if err := oneOf(e.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard, domain.LimitSoft); err != nil {
+	whole := *e
+	byDefault(&whole.LimitBehavior, domain.LimitSoft)
+	byDefault(&whole.ResetPeriod, domain.ResetMonthly)
+	byDefault(&whole.OnIngest, domain.OnIngestRecord)
+	if f.Type != domain.FeatureBoolean {
+		*e = whole
+	}
+	if err := oneOf(whole.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard, domain.LimitSoft); err != nil {
 		return err
 	}
-	if err := oneOf(e.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
+	if err := oneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
 		return err
 	}
-	return oneOf(e.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord)
+	if whole.OnIngest == domain.OnIngestEnforce {
+		return refuse("entitlements_invalid", at+"/onIngest", "enforce is not taken yet; record is, which counts usage above a limit, too")
+	}
+	return oneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord)
 }
 
 func byDefault(field *string, value string) {

@@ -21,10 +21,15 @@ type ChangeSubscription struct {
 	Status, Plan *string
 }
 
+func checkStatus(status string) error {
+	return oneOf(status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing,
+		domain.SubscriptionPastDue, domain.SubscriptionCancelled, domain.SubscriptionExpired)
+}
+
 // CreateSubscription takes a snapshot of a plan for a tenant.
 func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
 	byDefault(&in.Status, domain.SubscriptionActive)
-	if err := oneOf(in.Status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing, domain.SubscriptionPastDue); err != nil {
+	if err := checkStatus(in.Status); err != nil {
 		return domain.Subscription{}, err
 	}
 	s := domain.Subscription{ID: c.NewID(), TenantID: tenant, Plan: in.Plan, Status: in.Status, CreatedAt: c.now()}
@@ -42,8 +47,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once
 // ChangeSubscription changes the status, or applies a plan as it is now.
 func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
-		if err := oneOf(*in.Status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing,
-			domain.SubscriptionPastDue, domain.SubscriptionCancelled, domain.SubscriptionExpired); err != nil {
+		if err := checkStatus(*in.Status); err != nil {
 			return domain.Subscription{}, err
 		}
 	}

@@ -30,7 +30,7 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 	add("POST", "/api/v1/tenants", `null`, 400, "body_invalid")
 	add("POST", "/api/v1/tenants", `{}`, 400, "member_missing")
 	add("POST", "/api/v1/tenants", `{"name":"x"}`, 400, "member_missing")
-	for _, name := range []string{`""`, `" "`, `null`, `1`, `true`, `[]`, `{}`, `"\u0000"`, `"a\nb"`, `"` + strings.Repeat("x", 201) + `"`, `"` + strings.Repeat("é", 101) + `"`} {
+	for _, name := range []string{`""`, `" "`, `null`, `1`, `true`, `[]`, `{}`, `"\u0000"`, `"a\nb"`, `"` + strings.Repeat("x", 201) + `"`, `"` + strings.Repeat("é", 201) + `"`} {
 		add("POST", "/api/v1/tenants", `{"name":`+name+`,"class":"small"}`, 400, "name_invalid")
 	}
 	add("POST", "/api/v1/tenants", `{"name":"x","class":"huge"}`, 400, "class_invalid")
@@ -42,7 +42,9 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 	for _, key := range []string{"A", "9", "a%20b", "%C3%A9", strings.Repeat("a", 65)} {
 		add("PUT", "/api/v1/features/"+key, `{"name":"x","type":"QUOTA"}`, 400, "lookup_key_invalid")
 	}
-	add("PUT", "/api/v1/plans/A", `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
+	for _, key := range []string{"_a", "a%20b", "%C3%A9", "a%2Fb", strings.Repeat("a", 65)} {
+		add("PUT", "/api/v1/plans/"+key, `{"name":"x","entitlements":[]}`, 400, "plan_key_invalid")
+	}
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"quota"}`, 400, "type_invalid")
 	add("PUT", "/api/v1/features/f", `{"name":"x","type":"QUOTA","unit":5}`, 400, "unit_invalid")
 	add("PUT", "/api/v1/features/sso", `{"name":"x","type":"QUOTA"}`, 409, "feature_type_fixed")
@@ -51,13 +53,14 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 		`{"feature":"api_calls","limit":1.0}`: "limit_invalid", `{"feature":"api_calls","limit":"5"}`: "limit_invalid", `{"feature":"api_calls","limit":9007199254740992}`: "limit_invalid",
 		`{"feature":"api_calls","limit":1e400}`: "limit_invalid", `{"feature":"api_calls","limitBehavior":"hard"}`: "limit_behavior_invalid",
 		`{"feature":"api_calls","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","Limit":5}`: "unknown_member", `{"feature":"sso","limit":5}`: "entitlements_invalid",
+		`{"feature":"sso","resetPeriod":"DAILY"}`: "reset_period_invalid", `{"feature":"api_calls","onIngest":"enforce"}`: "entitlements_invalid",
 		`{"feature":"api_calls"},{"feature":"api_calls"}`: "entitlements_invalid",
 	} {
 		add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":[`+entitlement+`]}`, 400, code)
 	}
 	add("PUT", "/api/v1/plans/p", `{"name":"x","entitlements":{}}`, 400, "entitlements_invalid")
 	add("POST", tenant+"/subscriptions", `{"plan":"nothing"}`, 404, "plan_not_found")
-	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"CANCELLED"}`, 400, "status_invalid")
+	add("POST", tenant+"/subscriptions", `{"plan":"basic","status":"PAUSED"}`, 400, "status_invalid")
 	add("POST", tenant+"/subscriptions", `{"plan":"basic"}`, 409, "subscription_exists")
 	add("POST", "/api/v1/tenants/"+newID().String()+"/subscriptions", `{"plan":"basic"}`, 404, "tenant_not_found")
 	return append(append(list, w.keyBodies(a)...), w.keyHeaders()...)

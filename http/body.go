@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -44,6 +45,27 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 		return nil, bodyProblem(err, limit)
 	}
 	return body, nil
+}
+
+// maxDrain is how much more than may be sent is still taken off a connection.
+const maxDrain = 16 << 20
+
+// drain takes what is left of a body off the connection before its refusal is written.
+// Many clients read no answer before they have sent all: of a connection that is closed
+// under them, as net/http does with more than 256 KiB to come, they see that alone. Not
+// waited for are who announces far more or waits for leave to send, and a body that is
+// late already; who is told to come again when there is room sends it again in any case.
+func (s *service) drain(r *nethttp.Request, p *Problem) {
+	switch {
+	case r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
+		return
+	case r.Header.Get("Expect") != "" || p.Status == nethttp.StatusRequestTimeout || p.Status >= nethttp.StatusInternalServerError:
+		return
+	}
+	if x := exchangeOf(r.Context()); x.to != nil {
+		_ = nethttp.NewResponseController(x.to).SetReadDeadline(time.Now().Add(bodyGrace))
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // what does not come has its own end
 }
 
 // readAll takes memory as it needs it: who tells of much and sends little keeps

@@ -98,3 +98,12 @@ func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
 	}
 	return p
 }
+
+// behind gives those entries of a whole list, which is in the order of its keys, that
+// come after one; "" is before all.
+func behind[T any](entries []T, after string, key func(*T) string) []T {
+	for len(entries) > 0 && key(&entries[0]) <= after {
+		entries = entries[1:]
+	}
+	return entries
+}

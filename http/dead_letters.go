@@ -96,8 +96,24 @@ type DeadLetterPath struct {
 
 type deadLetterAnswer struct{ Body projections.DeadLetter }
 
-func (s *service) getDeadLetter(ctx context.Context, in *struct{ DeadLetterPath }) (*deadLetterAnswer, error) {
+type deadLetterRequest struct {
+	DeadLetterPath
+	Freshness
+}
+
+func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*deadLetterAnswer, error) {
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.deadLetter(ctx, in.DeadLetterID)
+	if err != nil || wait.MinPosition == nil {
+		return &deadLetterAnswer{found}, err
+	}
+	if err := s.Reads.Await(ctx, projections.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
+		return nil, err
+	}
+	found, err = s.deadLetter(ctx, in.DeadLetterID)
 	return &deadLetterAnswer{found}, err
 }
 

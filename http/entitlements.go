@@ -164,23 +164,35 @@ type entitlementsAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
 		Data       []projections.Check `json:"data" nullable:"false"`
-		NextCursor *string             `json:"nextCursor" doc:"Always null: there is one page."`
+		NextCursor *string             `json:"nextCursor" doc:"null on the last page."`
 		AsOf       events.Position     `json:"asOfPosition"`
 	} `nameHint:"Entitlements"`
 }
 
-func (s *service) entitlements(ctx context.Context, in *struct{ Freshness }) (*entitlementsAnswer, error) {
+type entitlementsRequest struct {
+	Freshness
+	Paging
+}
+
+func (s *service) entitlements(ctx context.Context, in *entitlementsRequest) (*entitlementsAnswer, error) {
 	wait, err := in.wait()
 	if err != nil {
 		return nil, err
 	}
 	tenant := exchangeOf(ctx).caller.TenantID
+	l := list{"entitlements", tenant.String()}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.Reads.Entitlements(ctx, projections.Viewer{TenantID: tenant}, tenant, wait)
 	if err != nil {
 		return nil, err
 	}
+	feature := func(c *projections.Check) string { return c.Feature }
+	page := cut(l, behind(found.Data, after, feature), in.Limit, feature)
 	answer := &entitlementsAnswer{Applied: in.applied()}
-	answer.Body.Data, answer.Body.AsOf = found.Data, found.AsOf
+	answer.Body.Data, answer.Body.NextCursor, answer.Body.AsOf = page.Data, page.NextCursor, found.AsOf
 	return answer, nil
 }
 

@@ -105,11 +105,16 @@ func (s *service) logOf(ctx context.Context, named string) (projections.Viewer, 
 
 type eventsRequest struct {
 	EventsWanted
+	Freshness
 	Paging
 }
 
 func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[loggedEvent], error) {
 	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := in.wait()
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +129,9 @@ func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[lo
 			return nil, cursorInvalid()
 		}
 		after = after.Join(passed)
+	}
+	if err := s.Reads.Await(ctx, viewer, filter.TenantID, wait); err != nil {
+		return nil, err
 	}
 	found, err := s.Reads.Events(ctx, viewer, projections.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
 	if err != nil {
@@ -151,11 +159,19 @@ func whose(tenant *uuid.UUID) string {
 type eventRequest struct {
 	TenantID string `query:"tenantId" doc:"Operator keys may name the tenant here: the event is found sooner, and only if it is the tenant's."`
 	Event    string `path:"event" doc:"An eventId, or a position." example:"17-4711"`
+	Freshness
 }
 
 func (s *service) eventOf(ctx context.Context, in *eventRequest) (v projections.Viewer, ref projections.EventRef, tenant *uuid.UUID, err error) {
-	if v, tenant, err = s.logOf(ctx, in.TenantID); err == nil {
+	if v, tenant, err = s.logOf(ctx, in.TenantID); err != nil {
+		return v, ref, tenant, err
+	}
+	wait, err := in.wait()
+	if err == nil {
 		ref, err = projections.ParseEventRef(in.Event)
+	}
+	if err == nil {
+		err = s.Reads.Await(ctx, v, tenant, wait)
 	}
 	return v, ref, tenant, err
 }

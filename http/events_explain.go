@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -48,7 +49,8 @@ type explainRequest struct {
 	Freshness
 	KnownAt
 	Feature        string `query:"feature" required:"true"`
-	PeriodKey      string `query:"periodKey" required:"true" doc:"2026-05, 2026 or lifetime." example:"2026-05"`
+	Period         string `query:"period" doc:"2026-05, 2026 or lifetime; it is required, under this name or the next." example:"2026-05"`
+	PeriodKey      string `query:"periodKey" doc:"The same as period, as the figure's own member is called." example:"2026-05"`
 	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"Of one subscription; of all together without it."`
 	Include        string `query:"include" enum:"rejected" doc:"rejected: list what is not in the figure, too, with why. On the first page."`
 }
@@ -75,7 +77,7 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	if err != nil {
 		return nil, err
 	}
-	l := list{"explain", tenant.String(), in.Feature, in.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
+	l := list{"explain", tenant.String(), ask.Feature, ask.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
 	if _, ask.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
@@ -89,12 +91,14 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 }
 
 func (in *explainRequest) ask(tenant uuid.UUID) (projections.ExplainQuery, error) {
-	ask := projections.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.PeriodKey, Rejected: in.Include != "", Limit: in.Limit}
-	if in.Feature == "" || in.PeriodKey == "" {
-		return ask, newProblem("parameter_missing", "A figure is named by feature and periodKey")
-	}
-	if !isPeriod(in.PeriodKey) {
-		return ask, newProblem("parameter_invalid", "periodKey must be a month (2026-05), a year (2026) or lifetime")
+	ask := projections.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
+	switch {
+	case ask.Feature == "" || ask.PeriodKey == "":
+		return ask, newProblem("parameter_missing", "A figure is named by feature and period")
+	case in.Period != "" && in.PeriodKey != "" && in.Period != in.PeriodKey:
+		return ask, newProblem("parameter_invalid", "period and periodKey are one parameter; give one of them")
+	case !isPeriod(ask.PeriodKey):
+		return ask, newProblem("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
 	}
 	if in.SubscriptionID != "" {
 		id, err := uuid.Parse(in.SubscriptionID)

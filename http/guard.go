@@ -10,36 +10,62 @@ import (
 
 // guard stands before every operation: it lets nobody in without a key that may,
 // and nothing that the operation does not know.
+type guard struct {
+	*site
+	row    *Route
+	query  *queryRules
+	body   *bodyRules
+	next   nethttp.Handler
+	inWork *counter // requests of its kind
+	bound  int64    // and how many there may be
+}
+
 func (t *site) guard(row *Route, query *queryRules, body *bodyRules, next nethttp.Handler) nethttp.Handler {
-	inWork, bound := &t.others, t.limits.Others
+	g := &guard{t, row, query, body, next, &t.others, t.limits.Others}
 	if row.isIngest() {
-		inWork, bound = &t.ingests, t.limits.Requests
+		g.inWork, g.bound = &t.ingests, t.limits.Requests
 	}
-	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
-		x := exchangeOf(r.Context())
-		x.route = row
-		if limited(row) {
-			if r.Context().Value(spareKey{}) != nil {
-				w.Header().Set("Connection", "close")
-				t.refuse(w, r, overloaded(becauseConnections, "Too many connections are open; close those that are idle, and connect again later"))
-				return
-			}
-			if !inWork.enter(bound) {
-				t.refuse(w, r, overloaded(becauseRequests, "Too many requests are in work; send this one again"))
-				return
-			}
-			defer inWork.leave()
-			defer x.charge.close()
-			ctx, cancel := context.WithTimeout(r.Context(), t.limits.Time)
-			defer cancel()
-			r = r.WithContext(ctx)
-		}
-		if p := t.admit(r, x, row, query, body); p != nil {
-			t.refuse(w, r, p)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return g
+}
+
+func (g *guard) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
+	x := exchangeOf(r.Context())
+	x.route = g.row
+	var p *Problem
+	if limited(g.row) {
+		p = g.within(w, r, x)
+	} else {
+		p = g.let(w, r, x)
+	}
+	if p != nil {
+		g.refuse(w, r, p) // what is left of its body is waited for outside of what others need
+	}
+}
+
+// within serves a request in one of the places that there are. A problem that it gives
+// is still to be answered.
+func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
+	if r.Context().Value(spareKey{}) != nil {
+		w.Header().Set("Connection", "close")
+		return overloaded(becauseConnections, "Too many connections are open; close those that are idle, and connect again later")
+	}
+	if !g.inWork.enter(g.bound) {
+		return overloaded(becauseRequests, "Too many requests are in work; send this one again")
+	}
+	defer g.inWork.leave()
+	defer x.charge.close()
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Time)
+	defer cancel()
+	return g.let(w, r.WithContext(ctx), x)
+}
+
+// let serves a request that nothing speaks against.
+func (g *guard) let(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
+	if p := g.admit(r, x, g.row, g.query, g.body); p != nil {
+		return p
+	}
+	g.next.ServeHTTP(w, r)
+	return nil
 }
 
 // limited tells the API from what is asked about the health of the service, which

@@ -141,7 +141,7 @@ func (m *matrix) sample(r http.Route) (call, bool) {
 // queries are what routes cannot do without; a stream has to end.
 var queries = map[string]string{
 	"GET /events/stream":            "?follow=false&last=100",
-	"GET /usage/aggregates/explain": "?feature=api_calls&periodKey=lifetime",
+	"GET /usage/aggregates/explain": "?feature=api_calls&period=lifetime",
 }
 
 func with(path, query string) string {

@@ -130,11 +130,22 @@ func (t *site) describe(o operation) huma.Operation {
 	problem := schemas{t.api.OpenAPI().Components.Schemas}.of(Problem{})
 	for _, status := range statuses {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: nethttp.StatusText(status),
-			Content:     map[string]*huma.MediaType{problemType: {Schema: problem}},
+			Description: nethttp.StatusText(status), Headers: refusalHeaders(status),
+			Content: map[string]*huma.MediaType{problemType: {Schema: problem}},
 		}
 	}
 	return op
+}
+
+// refusalHeaders are those that tell a client what to do about a status.
+func refusalHeaders(status int) map[string]*huma.Param {
+	switch status {
+	case nethttp.StatusUnauthorized:
+		return map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "How a key is sent."}}
+	case nethttp.StatusTooManyRequests, nethttp.StatusServiceUnavailable:
+		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "So many seconds later the same may be sent again."}}
+	}
+	return nil
 }
 
 // security lists the keys that are taken; each alternative stands by itself.

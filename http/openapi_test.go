@@ -32,6 +32,7 @@ type documentedCall struct {
 	} `json:"parameters"`
 	Responses map[string]struct {
 		Description string                     `json:"description"`
+		Headers     map[string]json.RawMessage `json:"headers"`
 		Content     map[string]json.RawMessage `json:"content"`
 	} `json:"responses"`
 }
@@ -125,6 +126,9 @@ func checkDocumented(t *testing.T, name, path string, call documentedCall) {
 		success = success || status[0] == '2'
 		if response.Description == "" || status[0] >= '4' && response.Content[problemType] == nil {
 			t.Errorf("%s: the answer %s is not described", name, status)
+		}
+		if (status == "429" || status == "503") != (response.Headers["Retry-After"] != nil) {
+			t.Errorf("%s: when to come again after %s: %v", name, status, response.Headers)
 		}
 	}
 	if inPath != 0 || !success {

@@ -18,7 +18,7 @@ func (s *service) planOperations(t *site) {
 }
 
 type PlanPath struct {
-	Key string `path:"key" pattern:"^[a-z0-9][a-z0-9_.-]{0,63}$"`
+	Key string `path:"key" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"`
 }
 
 // planAnswer is 201 for a new plan, else 200.
@@ -39,7 +39,7 @@ type newEntitlement struct {
 	Limit         *int64 `json:"limit,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"null: no limit."`
 	LimitBehavior string `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
 	ResetPeriod   string `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
-	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce"`
+	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce is not taken yet."`
 }
 
 type putPlanRequest struct {

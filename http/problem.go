@@ -17,7 +17,7 @@ type Problem struct {
 	Detail   string  `json:"detail" doc:"What is wrong with this request, and what to do."`
 	Instance string  `json:"instance" format:"uri-reference" doc:"What was asked for."`
 	Code     string  `json:"code" doc:"Stable, in snake_case."`
-	Errors   []Fault `json:"errors,omitempty" nullable:"false" doc:"The members at fault; at most 5 are listed."`
+	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty where it is not about a member."`
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
 
 	retryAfter int    // seconds, 0 for none
@@ -41,7 +41,7 @@ const (
 
 func newProblem(code, detail string) *Problem {
 	r := refusalOf(code)
-	return &Problem{Type: "/docs#problem-" + code, Title: r.title, Status: r.status, Code: code,
+	return &Problem{Type: "/docs#problem-" + code, Title: r.title, Status: r.status, Code: code, Errors: []Fault{},
 		Detail: clip(detail, maxDetail), retryAfter: r.retry}
 }
 
@@ -111,6 +111,7 @@ func (p *Problem) of(r *nethttp.Request) *Problem {
 // refuse writes a problem. Nothing of the answer may have been written before.
 func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
 	s.metrics.refuse(p)
+	s.drain(r, p)
 	body := p.of(r).encode()
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
@@ -124,7 +125,7 @@ func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Proble
 func (p *Problem) encode() []byte {
 	body, err := json.Marshal(p)
 	if err == nil && len(body) > maxProblem {
-		p.Errors, p.Detail = nil, clip(p.Detail, maxDetail/4)
+		p.Errors, p.Detail = []Fault{}, clip(p.Detail, maxDetail/4)
 		body, err = json.Marshal(p)
 	}
 	if err != nil { // no member of a problem can fail to encode

@@ -29,18 +29,15 @@ func (s *service) projectionOperations(t *site) {
 		problems: []int{gone, busy, other}}, s.verifyProjection)
 }
 
-type projectionsAnswer struct {
-	Body struct {
-		Data       []projections.ProjectionStatus `json:"data" nullable:"false"`
-		NextCursor *string                        `json:"nextCursor" doc:"Always null: there is one page."`
-	} `nameHint:"Projections"`
-}
-
-func (s *service) listProjections(ctx context.Context, _ *struct{}) (*projectionsAnswer, error) {
+func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[projections.ProjectionStatus], error) {
+	l := list{"projections"}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.Reads.Projections(ctx)
-	answer := &projectionsAnswer{}
-	answer.Body.Data = found
-	return answer, err
+	name := func(p *projections.ProjectionStatus) string { return p.Name }
+	return &listed[projections.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
 }
 
 // ProjectionPath names a projection.

@@ -190,7 +190,9 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 		WriteTimeout:      writeTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
+		// OPTIONS * is answered as anything else that no route has, with what all answers have.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(logs, slog.LevelDebug),
 	}
 	if e, ok := handler.(*edge); ok {
 		server.ConnContext, server.ConnState = e.connected, e.connection

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -188,7 +189,7 @@ func (t *site) notFound(w nethttp.ResponseWriter, r *nethttp.Request) {
 }
 
 func noRoute() *Problem {
-	return newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end")
+	return newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end. /openapi.json lists all that there are")
 }
 
 // methodNotAllowed names the methods that are taken, as RFC 9110 wants.
@@ -197,17 +198,20 @@ func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 	if path == "" {
 		path = r.URL.Path
 	}
-	found := false
+	var taken []string
 	for _, method := range [...]string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
-		if t.router.Match(chi.NewRouteContext(), method, path) {
-			w.Header().Add("Allow", method)
-			found = true
+		if !t.router.Match(chi.NewRouteContext(), method, path) {
+			continue
+		}
+		if taken = append(taken, method); method == nethttp.MethodGet {
+			taken = append(taken, nethttp.MethodHead)
 		}
 	}
-	if !found {
+	if taken == nil {
 		t.notFound(w, r)
 		return
 	}
+	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read the first alone
 	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow says which it takes"))
 }
 

@@ -40,7 +40,7 @@ type createSubscriptionRequest struct {
 	Idempotent
 	Body struct {
 		Plan   string `json:"plan" minLength:"1" maxLength:"64"`
-		Status string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE" default:"ACTIVE"`
+		Status string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" default:"ACTIVE"`
 	} `nameHint:"NewSubscription"`
 }
 

@@ -12,7 +12,7 @@ import (
 
 func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
-		summary: "Where every accepted event is", description: "accepted = applied + rejected + undecided + unapplied + parked, in one snapshot."}, s.identity)
+		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	s.healthOperations(t)
 	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))

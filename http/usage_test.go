@@ -192,8 +192,14 @@ func TestListsArePages(t *testing.T) {
 	for i := range 3 {
 		w.party(fmt.Sprint("T", i))
 	}
-	for path, key := range map[string]string{"/api/v1/usage/events": a.reader, "/api/v1/tenants": bootstrap, "/api/v1/features": bootstrap} {
+	w.fold()
+	for path, key := range map[string]string{"/api/v1/usage/events": a.reader, "/api/v1/tenants": bootstrap, "/api/v1/features": bootstrap,
+		"/api/v1/entitlements": a.key, "/api/v1/projections": bootstrap} {
 		whole := w.want(200, call{method: "GET", path: path, key: key})
+		exact := fmt.Sprint("?limit=", len(whole["data"].([]any)))
+		if got := w.want(200, call{method: "GET", path: path + exact, key: key}); got["nextCursor"] != nil || len(got["data"].([]any)) < 3 {
+			t.Errorf("%s%s: a page that holds all has a next one: %v", path, exact, got)
+		}
 		if whole["nextCursor"] != nil {
 			t.Errorf("%s: one page has a next one: %v", path, whole)
 		}

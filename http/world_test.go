@@ -341,7 +341,7 @@ func (w *world) refused(a answer, status int, code string) problem {
 	if a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" || len(a.header.Values("X-Request-Id")) != 1 {
 		w.Errorf("headers %v", a.header)
 	}
-	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || len(p.TraceID) != 32 {
+	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || len(p.TraceID) != 32 || p.Errors == nil {
 		w.Errorf("incomplete: %s", a.body)
 	}
 	if len(a.body) > 4096 {

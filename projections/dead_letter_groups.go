@@ -83,7 +83,7 @@ func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLe
 		return DeadLetterGroupPage{}, err
 	}
 	viewer, limit := Viewer{Operator: true}, pageSize(q.Limit)
-	if err := r.awaitLetters(ctx, viewer, &q); err != nil {
+	if err := r.Await(ctx, viewer, q.TenantID, q.Wait); err != nil {
 		return DeadLetterGroupPage{}, err
 	}
 	page := DeadLetterGroupPage{Data: []DeadLetterGroup{}}

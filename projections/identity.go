@@ -27,11 +27,15 @@ type PartitionTerms struct {
 	Terms
 }
 
-// Identity tells where every accepted event is. Holds is true where nothing is
-// missing, in any partition.
+// Identity tells where every accepted event is: accepted = aggregated + rejected + in
+// flight + parked. Holds is true where nothing is missing, in any partition.
 type Identity struct {
 	Holds      bool             `json:"holds"`
+	Accepted   int64            `json:"accepted"`
+	Aggregated int64            `json:"aggregated"`
+	Rejected   int64            `json:"rejected"`
 	InFlight   int64            `json:"inFlight"` // undecided and unapplied
+	Parked     int64            `json:"parked"`
 	Total      Terms            `json:"total"`
 	Partitions []PartitionTerms `json:"partitions"`
 }
@@ -85,7 +89,9 @@ func (r *Reads) Identity(ctx context.Context) (Identity, error) {
 	if len(identity.Partitions) != events.Partitions {
 		return Identity{}, errNoStanding
 	}
-	identity.InFlight = identity.Total.Undecided + identity.Total.Unapplied
+	t := &identity.Total
+	identity.Accepted, identity.Aggregated, identity.Rejected, identity.Parked = t.Accepted, t.Applied, t.Rejected, t.Parked
+	identity.InFlight = t.Undecided + t.Unapplied
 	return identity, nil
 }
 

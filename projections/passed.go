@@ -175,6 +175,18 @@ JOIN projection_pointers p ON p.live AND p.projection = 'dead_letter_events' AND
 JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
 WHERE h.partition = $1`
 
+// Await is what a read of the log, or of dead letters, waits for: awaitAll. Without a
+// tenant a position says nothing.
+func (r *Reads) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	if tenant == nil {
+		return positionInvalid("minPosition needs tenantId here: positions of different tenants do not compare")
+	}
+	return r.awaitAll(ctx, v, *tenant, w)
+}
+
 // awaitAll returns when a position has passed the aggregates and, with what the
 // validator and the aggregator refused by then, the dead letters: lists of events
 // and of what failed show both.

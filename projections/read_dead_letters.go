@@ -145,7 +145,7 @@ func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (D
 	if q.TenantID != nil {
 		sql = readTenantDeadLetters
 	}
-	if err := r.awaitLetters(ctx, v, &q); err != nil {
+	if err := r.Await(ctx, v, q.TenantID, q.Wait); err != nil {
 		return DeadLetterPage{}, err
 	}
 	page := DeadLetterPage{Data: []DeadLetter{}}
@@ -161,16 +161,6 @@ func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (D
 		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()
 	}
 	return page, nil
-}
-
-func (r *Reads) awaitLetters(ctx context.Context, v Viewer, q *DeadLetterQuery) error {
-	if q.Wait.MinPosition == nil {
-		return nil
-	}
-	if q.TenantID == nil {
-		return positionInvalid("minPosition needs tenantId here: positions of different tenants do not compare")
-	}
-	return r.awaitAll(ctx, v, *q.TenantID, q.Wait)
 }
 
 func parseDeadLetterCursor(s string) (*uuid.UUID, error) {

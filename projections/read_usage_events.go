@@ -121,7 +121,7 @@ type usageScan struct {
 
 func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) error {
 	for s.before > s.floor {
-		chunk := s.query.Limit - len(page.Data)
+		chunk := s.query.Limit + 1 - len(page.Data) // one more tells whether a page follows
 		if s.query.Status != "" {
 			chunk = usageChunk
 		}
@@ -133,11 +133,11 @@ func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) e
 			if s.query.Status != "" && rows[i].Status != s.query.Status {
 				continue
 			}
-			page.Data = append(page.Data, rows[i])
 			if len(page.Data) == s.query.Limit {
-				page.Next = cursorBelow(rows[i].Position.Number)
+				page.Next = cursorBelow(page.Data[s.query.Limit-1].Position.Number)
 				return nil
 			}
+			page.Data = append(page.Data, rows[i])
 		}
 		if len(rows) < chunk {
 			break

@@ -51,7 +51,7 @@ func (c *UsageExplain) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	q := c.add(url.Values{"feature": {c.Feature}, "periodKey": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(pageSize(0, 0))}})
+	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(pageSize(0, 0))}})
 	columns := []string{"position", "eventId", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
 	if c.Rejected {
 		q.Set("include", "rejected")

@@ -200,7 +200,7 @@ func TestExplanationsThatDoNotAddUpAreNo(t *testing.T) {
 		if code != want || !strings.Contains(out, `"runningTotal":5`) || !strings.Contains(errs, "The figure is 5 of 1 events, as of position 3-4") {
 			t.Errorf("adds %v: exit code %d\n%s%s", adds, code, out, errs)
 		}
-		if len(p.requests) != 1 || !strings.Contains(p.requests[0], "asOfPosition=3-4&feature=a&limit=1000&periodKey=2026-05") {
+		if len(p.requests) != 1 || !strings.Contains(p.requests[0], "asOfPosition=3-4&feature=a&limit=1000&period=2026-05") {
 			t.Errorf("%q", p.requests)
 		}
 		if _, out, _ := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected", "-o", "csv"); !strings.Contains(out, "feature_not_found") || strings.Contains(out, "3-1") {

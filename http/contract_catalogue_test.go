@@ -1,0 +1,85 @@
+package http_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEntitlementsAreWrittenAlikeForEveryType: a client writes all members of each
+// entitlement; those that mean nothing for a BOOLEAN feature do no harm.
+func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	var list []any
+	for _, feature := range []string{"api_calls", "storage", "sso"} {
+		list = append(list, map[string]any{"feature": feature, "limit": nil, "limitBehavior": "HARD", "resetPeriod": "NEVER", "onIngest": "record"})
+	}
+	plan := map[string]any{"name": "Whole", "entitlements": list}
+	w.want(201, call{"PUT", "/api/v1/plans/Whole", bootstrap, nil, map[string]any{"name": "Another", "entitlements": []any{}}})
+	made := w.want(201, call{"PUT", "/api/v1/plans/whole", bootstrap, nil, plan})
+	if got, sent := fmt.Sprint(made["entitlements"]), fmt.Sprint(list); got != sent {
+		t.Errorf("sent %s, answered %s", sent, got)
+	}
+	if got := w.want(200, call{"GET", "/api/v1/plans/whole", bootstrap, nil, nil}); fmt.Sprint(got["entitlements"]) != fmt.Sprint(list) {
+		t.Errorf("kept %v", got)
+	}
+	a := w.party("A")
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"whole"}`})
+	w.fold()
+	check := w.want(200, call{method: "GET", path: "/api/v1/entitlements/sso/check", key: a.key})
+	if delete(check, "asOfPosition"); fmt.Sprint(check) != "map[allowed:true feature:sso type:BOOLEAN]" {
+		t.Errorf("%v", check)
+	}
+	if got := verdicts(w.ingest(a, batch(event("b", map[string]any{"feature": "sso"})))); got[0]["code"] != "not_entitled" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestSubscriptionsBeginInAnyStatus: only ACTIVE and TRIALING ones accept usage.
+func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	for status, want := range map[string]string{"ACTIVE": "accepted", "TRIALING": "accepted", "PAST_DUE": "rejected", "CANCELLED": "rejected", "EXPIRED": "rejected"} {
+		tenant := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"T","class":"small"}`})["id"].(string)
+		made := w.want(201, call{"POST", "/api/v1/tenants/" + tenant + "/subscriptions", bootstrap, nil, map[string]any{"plan": "basic", "status": status}})
+		if made["status"] != status {
+			t.Errorf("%s: %v", status, made)
+		}
+		key, _ := w.key(tenant, nil, "usage:write")
+		if got := verdicts(w.ingest(&party{key: key}, batch(event("e", nil))))[0]; got["status"] != want || want == "rejected" && got["code"] != "no_active_subscription" {
+			t.Errorf("%s: %v", status, got)
+		}
+	}
+}
+
+// TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired: the first answer, whatever the time.
+func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	until := time.Now().Add(time.Second).UTC()
+	c := call{"POST", "/api/v1/tenants/" + a.id + "/api-keys", bootstrap, map[string]string{"Idempotency-Key": "short"},
+		map[string]any{"name": "short-lived", "scopes": []string{"usage:read"}, "expiresAt": until.Format(time.RFC3339Nano)}}
+	first := w.want(201, c)
+	time.Sleep(time.Until(until) + 10*time.Millisecond)
+	if again := w.want(200, c); again["id"] != first["id"] || again["secret"] != nil {
+		t.Errorf("first %v, again %v", first, again)
+	}
+	c.header = nil
+	w.refused(w.do(c), 400, "expires_at_invalid")
+}
+
+// TestNamesAreCountedInCharacters as the description does.
+func TestNamesAreCountedInCharacters(t *testing.T) {
+	w := newWorld(t)
+	name := strings.Repeat("é", 200)
+	if got := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}}); got["name"] != name {
+		t.Errorf("%v", got)
+	}
+	unit := strings.Repeat("€", 50)
+	if got := w.want(201, call{"PUT", "/api/v1/features/euros", bootstrap, nil, map[string]any{"name": name, "type": "METERED", "unit": unit}}); got["unit"] != unit {
+		t.Errorf("%v", got)
+	}
+}

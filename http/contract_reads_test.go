@@ -1,0 +1,72 @@
+package http_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// TestEveryReadOfEventsTakesAPosition: it waits for it, or says that it is behind.
+func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
+	m := newMatrix(t)
+	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
+	month := time.Now().UTC().Format("2006-01")
+	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/aggregates", "/usage/aggregates/explain?feature=api_calls&period=" + month,
+		"/dead-letters", "/dead-letters/groups", "/events", "/events/" + at, "/events/" + at + "/lineage"}
+	calls := []call{{method: "GET", path: "/api/v1/dead-letters/" + m.a.letterID + "?minPosition=" + at, key: m.audit}}
+	for _, path := range paths {
+		calls = append(calls, call{method: "GET", path: with(with("/api/v1"+path, "tenantId="+m.a.id), "minPosition="+at), key: m.audit})
+	}
+	for _, path := range []string{"/entitlements", "/entitlements/api_calls/check"} {
+		calls = append(calls, call{method: "GET", path: with("/api/v1"+path, "minPosition="+at), key: m.a.key})
+	}
+	for _, c := range calls {
+		got := m.do(c)
+		m.refused(got, 503, "projection_behind")
+		if t.Failed() {
+			t.Fatalf("%s: %d %s", c.path, got.status, got.body)
+		}
+	}
+	m.fold()
+	for _, c := range calls {
+		m.want(200, c)
+	}
+	m.refused(m.do(call{method: "GET", path: "/api/v1/events?minPosition=" + at, key: m.audit}), 400, "position_invalid")
+}
+
+// TestFiguresAreExplainedByTheParametersTheyAreReadWith names a figure once and asks
+// for it and for what is in it.
+func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	w.ingest(a, batch(event("1", map[string]any{"amount": 5}), event("2", map[string]any{"amount": 6})))
+	w.fold()
+	month := time.Now().UTC().Format("2006-01")
+	figure := "?feature=api_calls&period=" + month
+	read := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates" + figure, key: a.key})["data"].([]any)[0].(map[string]any)
+	for _, query := range []string{figure, "?feature=api_calls&periodKey=" + month, figure + "&periodKey=" + month} {
+		got := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates/explain" + query, key: a.key})
+		if got["total"] != read["amount"] || got["adds"] != true || len(got["data"].([]any)) != 2 {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400, "parameter_invalid")
+}
+
+// TestP3_TheIdentityIsToldInItsOwnWords adds the members up that are called as the
+// promise calls its terms.
+func TestP3_TheIdentityIsToldInItsOwnWords(t *testing.T) {
+	m := newMatrix(t)
+	m.ingest(m.a, batch(event("undecided", nil)))
+	got := m.want(200, call{method: "GET", path: "/api/v1/system/identity", key: m.audit})
+	term := func(name string) int64 {
+		n, _ := got[name].(json.Number)
+		v, err := n.Int64()
+		m.must(err)
+		return v
+	}
+	if term("accepted") != 3 || term("aggregated") != 1 || term("rejected") != 1 || term("inFlight") != 1 || term("parked") != 0 || got["holds"] != true {
+		t.Errorf("%v", got)
+	}
+}

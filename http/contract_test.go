@@ -1,0 +1,96 @@
+package http_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/http"
+)
+
+// TestAllowNamesEveryMethodInOneLine: many clients read the first line of a header alone.
+func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"/api/v1/usage/events": "GET, HEAD, POST", "/api/v1/tenants/x": "GET, HEAD, PATCH", "/api/v1/plans/x": "GET, HEAD, PUT",
+		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/livez": "GET, HEAD",
+	} {
+		got := w.do(call{method: "TRACE", path: path})
+		w.refused(got, 405, "method_not_allowed")
+		if allow := got.header.Values("Allow"); len(allow) != 1 || allow[0] != want {
+			t.Errorf("%s: Allow is %q instead of %q", path, allow, want)
+		}
+	}
+	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usage HTTP/1.1", "POST /api/v1/entitlements/api_calls/consume HTTP/1.1", "GET /console HTTP/1.1"} {
+		got := w.raw("%s\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", asked)
+		if !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "X-Request-Id: ") || !strings.Contains(got, `"code":"not_found"`) {
+			t.Errorf("%s: %s", asked, got)
+		}
+	}
+}
+
+// TestRefusalsReachWhoSendsBeforeReading: a connection that is closed under a client that
+// sends all of its body first would lose it the answer.
+func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	for _, c := range []struct {
+		path, header, key string
+		size, status      int
+	}{
+		{"usage/events", json, a.key, 5 << 20, 413}, {"usage/events", json, a.key, 12 << 20, 413},
+		{"usage/events", json + "Content-Encoding: gzip\r\n", a.key, 4 << 20, 400}, {"usage/events", text, a.key, 4 << 20, 415},
+		{"usage/events", json, "none", 4 << 20, 401}, {"usage/events", json, a.reader, 4 << 20, 403}, {"nowhere", json, a.key, 4 << 20, 404},
+		{"tenants/x", json, a.key, 4 << 20, 405}, {"usage/events?x=1", json, a.key, 4 << 20, 400},
+	} {
+		head := fmt.Sprintf("POST /api/v1/%s HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.header, c.key, c.size)
+		got, err := w.sendAll(head, c.size)
+		if err != nil || !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
+			t.Errorf("%s, %d bytes: not %d: %v %.200s", c.path, c.size, c.status, err, got)
+		}
+	}
+	asked := time.Now() // who announces far too much, or waits for leave, is answered at once
+	for _, header := range []string{"Content-Length: 99999999999", "Content-Length: 5242880\r\nExpect: 100-continue"} {
+		got, err := w.sendAll("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n"+json+"Authorization: Bearer "+a.key+"\r\n"+header+"\r\n\r\n", 0)
+		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 413 ") || time.Since(asked) > 5*time.Second {
+			t.Errorf("%s: after %s, %v %.200s", header, time.Since(asked), err, got)
+		}
+	}
+}
+
+// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send is
+// waited for without a place that others need.
+func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
+	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
+	w.catalogue()
+	a := w.party("A")
+	for range 4 {
+		conn, err := net.Dial("tcp", w.addr)
+		w.must(err)
+		defer conn.Close()
+		_, err = fmt.Fprint(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer none\r\nContent-Length: 1048576\r\n\r\n{")
+		w.must(err)
+	}
+	time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
+	w.ingest(a, batch(event("in-their-midst", nil)))
+}
+
+// sendAll sends a head and as many bytes as it announces, all of them before it reads.
+func (w *world) sendAll(head string, size int) (string, error) {
+	w.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	w.must(err)
+	defer conn.Close()
+	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
+	if _, err := io.WriteString(conn, head+strings.Repeat("x", size)); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 4096)
+	n, err := conn.Read(answer)
+	return string(answer[:n]), err
+}
