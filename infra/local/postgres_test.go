@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
@@ -142,9 +143,14 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	stray := p.command(port, null)
 	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.who.credential()}
 	check(t, stray.Start())
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
 	for !exists(filepath.Join(p.data(), "postmaster.pid")) {
+		select {
+		case err := <-ended:
+			t.Fatal("the stray server ended at its start: ", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	var said strings.Builder
 	startPostgres(t, PostgresConfig{DataDir: dir, Log: &said})

@@ -58,6 +58,7 @@ type waiting struct {
 	copied  *int64        // bytes of the COPY that it takes; nil: it takes none
 	query   string
 	still   time.Time // when it was first seen with so many bytes
+	ended   bool      // it was told to end, which may take a busy server a while
 }
 
 // Run looks until the context ends.
@@ -142,8 +143,9 @@ func (f *FrozenSessions) suspects(list []waiting, now time.Time) (found []waitin
 		if again && was.changed.Equal(w.changed) && was.copied != nil && w.copied != nil && *was.copied == *w.copied {
 			w.still = was.still
 		}
+		w.ended = was.ended
 		f.seen[w.frozen] = w
-		if again && f.stands(&w, now) {
+		if again && !w.ended && f.stands(&w, now) {
 			found = append(found, w)
 		}
 	}
@@ -170,6 +172,8 @@ func (f *FrozenSessions) end(ctx context.Context, tx pgx.Tx, w waiting) error {
 	if tag.RowsAffected() == 0 {
 		return nil
 	}
+	w.ended = true
+	f.seen[w.frozen] = w
 	f.Logger.Warn("ended the session of an instance that is frozen in mid-transaction and kept others waiting", "pid", w.pid, "waits", w.waits, "statement", w.query)
 	if f.Ended != nil {
 		f.Ended()

@@ -103,6 +103,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 	const after = 6 * time.Second // longer than idle_in_transaction_session_timeout, and than what TCP was told
 	var ended atomic.Int64
 	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { ended.Add(1) }, After: after, Every: 250 * time.Millisecond}
+	began := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- watch.Run(ctx) }()
@@ -112,7 +113,6 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	began := time.Now()
 	for places := []commands.Placement(nil); len(places) == 0; {
 		places, err = l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, "waits", 1)})
 		if took := time.Since(began); took > after+15*time.Second {
@@ -135,6 +135,9 @@ func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = quiet.Rollback(context.Background()) }()
+	if _, err := quiet.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := lockHeads(t.Context(), quiet, []int16{(events.PartitionOf(tenant) + 1) % events.Partitions}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,7 @@ func (r *trickle) Read(p []byte) (int, error) {
 func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
 	t.Parallel()
 	_, pool, _ := openLog(t)
-	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: time.Second, Every: 100 * time.Millisecond}
+	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: 2 * time.Second, Every: 100 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	go func() { done <- watch.Run(ctx) }()
@@ -206,6 +209,14 @@ func TestWhoStandsIsToldByWhatItWaitsFor(t *testing.T) {
 		}
 		if got := fmt.Sprint(found); got != want {
 			t.Errorf("look %d: %s, want %s", i, got, want)
+		}
+	}
+	told := f.seen[frozen{pid: 1}]
+	told.ended = true
+	f.seen[frozen{pid: 1}] = told
+	for look := range 2 {
+		if found := f.suspects([]waiting{at(1, "idle in transaction", time.Minute, nil)}, now.Add(time.Minute)); len(found) != 0 {
+			t.Errorf("look %d: who was told to end is told again", look)
 		}
 	}
 }

@@ -78,17 +78,44 @@ func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 	}
 	close(w.queue)
 	const full = 20 * stuckPause
+	began, busy := time.Now(), processTime(t)
 	time.AfterFunc(full, func() {
 		for range 3 {
 			<-own.queue
 		}
 	})
-	began, busy := time.Now(), processTime(t)
 	if _, ok := w.gather(); ok || len(w.stuck) != 0 || len(own.queue) != maxQueued {
 		t.Errorf("%d stuck at the end, %d in the queue", len(w.stuck), len(own.queue))
 	}
 	if took, used := time.Since(began), processTime(t)-busy; took < full || used > took/2 {
 		t.Errorf("waited %v and used %v of CPU time", took, used)
+	}
+}
+
+// What its writer has answered is counted nowhere: before it gets there the queue that
+// it came by has counted it out.
+func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
+	own := newWriter(&Log{}, false)
+	w := newWriter(&Log{writers: []*writer{own}}, true)
+	s := submissionOf(1)
+	if err := w.load.enter(s); err != nil {
+		t.Fatal(err)
+	}
+	w.load.mu.Lock() // nobody is counted out
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		w.passOn([]*submission{s})
+	}()
+	select {
+	case <-own.queue:
+		t.Error("its writer has it, and the queue that it came by counts it")
+	case <-time.After(50 * time.Millisecond):
+	}
+	w.load.mu.Unlock()
+	<-passed
+	if w.load.rows.Load() != 0 || own.load.rows.Load() != 1 {
+		t.Errorf("%d rows are counted where it came by, %d where it is", w.load.rows.Load(), own.load.rows.Load())
 	}
 }
 

@@ -23,7 +23,6 @@ func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 			t.Fatal("a payload that is no JSON was taken")
 		}
 	}
-	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Fatalf("%d connections are still held", n)
-	}
+	// One in mid-transaction is closed beside, and counts until that is done.
+	until(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }

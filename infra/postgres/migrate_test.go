@@ -62,7 +62,8 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 		done <- err
 	}()
 	longest := time.Duration(0)
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	// On a busy machine a read may come late to several of the migration's tries.
+	for start := time.Now(); time.Since(start) < 4*time.Second || longest < 200*time.Millisecond && time.Since(start) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		began := time.Now()
 		var n int
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
@@ -131,6 +132,19 @@ func later(sql string) fs.FS {
 // the server ends, the migration is there afterwards.
 func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 	t.Parallel()
+	// The server ends whom it sees first to have waited for a second: the migration, but
+	// where the test itself takes as long to close the circle.
+	for tries := 1; !deadlocked(t); tries++ {
+		if tries == 10 {
+			t.Fatal("the migration never was the one that the server ended")
+		}
+	}
+}
+
+// deadlocked lets a migration and a transaction of the service wait for each other, and
+// tells whether it was the migration that the server ended.
+func deadlocked(t *testing.T) bool {
+	t.Helper()
 	url, db, letGo := before(t, 12, "log_heads")
 	letGo()
 	service, err := db.BeginTx(t.Context(), nil)
@@ -142,7 +156,6 @@ func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 		_, err := service.ExecContext(t.Context(), `LOCK TABLE `+table+` IN ROW EXCLUSIVE MODE`)
 		return err
 	}
-	// The server ends whom it sees first to have waited for this long: the migration.
 	if err := lock("log_heads"); err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +172,15 @@ func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(lock("event_log"), service.Commit()); err != nil {
-		t.Errorf("the service's transaction: %v", err)
+	locked := lock("event_log")
+	ended := sqlState(locked) == deadlock
+	if err := service.Commit(); !ended && errors.Join(locked, err) != nil {
+		t.Errorf("the service's transaction: %v, %v", locked, err)
 	}
-	if err := <-done; err != nil || !strings.Contains(told.String(), deadlock) {
+	if err := <-done; err != nil || !ended && !strings.Contains(told.String(), deadlock) {
 		t.Errorf("the migration: %v, told %q", err, told.String())
 	}
+	return !ended
 }
 
 // Who does not know a migration that is required is told so, at its start and while it

@@ -84,13 +84,14 @@ func (w *writer) passOn(left []*submission) {
 	for _, s := range left {
 		own := w.log.ownWriter(s.tenant)
 		before := s.load
+		// First here, then there: what its writer has answered is counted nowhere.
+		before.leave(s)
 		own.load.add(s)
 		select {
 		case own.queue <- s:
-			before.leave(s)
 		default:
 			own.load.leave(s)
-			s.load = before
+			before.add(s)
 			w.stuck = append(w.stuck, s)
 		}
 	}

@@ -219,27 +219,29 @@ func TestCloseLetsTheHandlerFinish(t *testing.T) {
 
 // TestCloseDoesNotWaitOutAPause: a handler that fails does not hold up the end.
 func TestCloseDoesNotWaitOutAPause(t *testing.T) {
-	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &source{batches: [][]events.Record{{record("a")}}}
-	tries := make(chan struct{}, 100)
-	watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {
-		tries <- struct{}{}
-		return errors.New("always")
+	synctest.Test(t, func(t *testing.T) {
+		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &source{batches: [][]events.Record{{record("a")}}}
+		tries := make(chan struct{}, 100)
+		watermill.AddConsumer(router, "h", "t", s, func(context.Context, []events.Record) error {
+			tries <- struct{}{}
+			return errors.New("always")
+		})
+		stop := run(t, router)
+		for range 7 { // the pause is some seconds by now
+			<-tries
+		}
+		start := time.Now()
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 1200*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
 	})
-	stop := run(t, router)
-	for range 7 { // the pause is some seconds by now
-		<-tries
-	}
-	start := time.Now()
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Since(start); d > 1200*time.Millisecond {
-		t.Errorf("Close took %v", d)
-	}
 }
 
 func TestCloseGivesUpAfterItsTimeout(t *testing.T) {
