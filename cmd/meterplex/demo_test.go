@@ -27,7 +27,7 @@ func TestDemoTwice(t *testing.T) {
 	c := newConsole(t, p)
 	withParty(c, p)
 	for range 2 {
-		code, out, errs := c.run("demo", "--for", "1100ms", "--rate", "2")
+		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2")
 		if code != exitYes || !strings.Contains(errs, "Stopped.") {
 			t.Fatalf("exit code %d\n%s%s", code, out, errs)
 		}
