@@ -19,22 +19,16 @@ type HistoryEntry struct {
 // verdict depends on besides the event itself.
 type History []HistoryEntry
 
-// inForce finds the subscription in force at a time, as known at a position.
+// inForce finds the subscription in force at a time, as known at a position: what was
+// said last of that time. Not what is to hold from the latest moment on: instances'
+// clocks differ, and what was ended by the slower one's would hold for ever.
 func (h History) inForce(position int64, at time.Time) *Subscription {
-	var best *HistoryEntry
-	for i := range h {
-		e := &h[i]
-		if e.FromPosition > position || e.EffectiveFrom.After(at) {
-			continue
-		}
-		if best == nil || !e.EffectiveFrom.Before(best.EffectiveFrom) {
-			best = e
+	for i := len(h) - 1; i >= 0; i-- {
+		if e := &h[i]; e.FromPosition <= position && !e.EffectiveFrom.After(at) {
+			return e.Subscription
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	return best.Subscription
+	return nil
 }
 
 // current finds what was last known at a position.

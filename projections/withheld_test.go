@@ -143,12 +143,18 @@ func (s *parcels) verdictOf(tenant uuid.UUID, raw events.Position) events.Positi
 // What its consumer has read already, by a gap or before the relay was moved back, is
 // where it is: that it cannot be published any more parks nothing.
 func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
-	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
-		t.Run(topic.Name(), func(t *testing.T) {
-			s := newParcels(t)
+	for name, c := range map[string]struct {
+		topic events.Topic
+		which int // the second one is where its consumer's checkpoint stands
+	}{
+		"recorded": {events.TopicUsageRaw, 0}, "the last recorded": {events.TopicUsageRaw, 1},
+		"a verdict": {events.TopicUsageValidated, 0}, "the last verdict": {events.TopicUsageValidated, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, topic := newParcels(t), c.topic
 			tenant := newID()
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[c.which]
 			s.settle()
 			if topic == events.TopicUsageValidated {
 				at = s.verdictOf(tenant, at)
