@@ -44,3 +44,32 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 	ask("/readyz", 503, `"detail":"database"`)
 	ask("/livez", 200, `"live"`)
 }
+
+// What costs latency only while it is away is named, and is no reason to send nobody here;
+// nor does it keep who asks for as long as what is needed may.
+func TestP11_ReadyWithoutWhatIsSpare(t *testing.T) {
+	var database error
+	s := &http.Server{Version: "test", Health: []http.HealthCheck{
+		{Name: "kafka", Spare: true, Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		{Name: "database", Check: func(context.Context) error { return database }},
+	}}
+	handler, err := s.HealthHandler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		away   error
+		status int
+		holds  string
+	}{
+		{nil, 200, `"dependencies":{"database":"ok","kafka":"does not answer"}`},
+		{errors.New("gone"), 503, `"detail":"These dependencies do not answer: database"`},
+	} {
+		database = c.away
+		got := httptest.NewRecorder()
+		handler.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.holds) {
+			t.Errorf("%d %s, want %d with %s", got.Code, got.Body, c.status, c.holds)
+		}
+	}
+}

@@ -53,6 +53,8 @@ type Server struct {
 type HealthCheck struct {
 	Name  string
 	Check func(ctx context.Context) error
+	// Spare is one that costs latency only while it is away: the instance is ready without it.
+	Spare bool
 }
 
 // Limits bound what one request, and all of them together, may take. Zero fields

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	nethttp "net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/meterplex/meterplex/projections"
@@ -22,7 +23,7 @@ func (s *service) systemOperations(t *site) {
 func (s *service) healthOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: "/livez", id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
 	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", id: "ready", tag: "System", summary: "Can the process serve?",
-		description: "Asks each dependency. 503 names those that do not answer."}, s.ready)
+		description: "Asks each dependency, and names what does not answer. 503 where one is needed; Kafka's absence costs latency only, so that an instance of the API is ready without it."}, s.ready)
 	if s.Metrics == nil {
 		t.servePlain("/metrics", nethttp.NotFoundHandler())
 	} else {
@@ -42,34 +43,59 @@ type healthAnswer struct{ Body health }
 type health struct {
 	Status       string            `json:"status" enum:"live,ready"`
 	Version      string            `json:"version"`
-	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name."`
+	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer."`
 }
 
 func (s *service) live(context.Context, *struct{}) (*healthAnswer, error) {
 	return &healthAnswer{health{Status: "live", Version: s.Version}}, nil
 }
 
-// readyTime is how long a dependency may take to say that it is there.
-const readyTime = 3 * time.Second
+// How long a dependency may take to say that it is there: one that is needed, and one
+// that is not, which must not use up the time of who asks.
+const (
+	readyTime = 3 * time.Second
+	spareTime = 500 * time.Millisecond
+)
 
 func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
 	answer := health{Status: "ready", Version: s.Version, Dependencies: map[string]string{}}
-	var failed []string
-	for _, check := range s.Health {
+	missing := s.askDependencies(ctx)
+	p := newProblem("not_ready", "")
+	var needed []string
+	for i, check := range s.Health {
 		answer.Dependencies[check.Name] = "ok"
-		if err := check.Check(ctx); err != nil {
-			failed = append(failed, check.Name)
-			s.log.WarnContext(ctx, "a dependency does not answer", "dependency", check.Name, "error", err)
+		if missing[i] == nil {
+			continue
+		}
+		s.log.WarnContext(ctx, "a dependency does not answer", "dependency", check.Name, "error", missing[i])
+		answer.Dependencies[check.Name] = "does not answer"
+		p.Errors = append(p.Errors, Fault{Code: "dependency_failed", Detail: check.Name})
+		if !check.Spare {
+			needed = append(needed, check.Name)
 		}
 	}
-	if len(failed) == 0 {
+	if needed == nil {
 		return &healthAnswer{answer}, nil
 	}
-	p := newProblem("not_ready", "These dependencies do not answer: "+strings.Join(failed, ", "))
-	for _, name := range failed {
-		p.Errors = append(p.Errors, Fault{Code: "dependency_failed", Detail: name})
-	}
+	p.Detail = "These dependencies do not answer: " + strings.Join(needed, ", ")
 	return nil, p
+}
+
+// askDependencies asks all at once, and gives what each says.
+func (s *service) askDependencies(ctx context.Context) []error {
+	answers := make([]error, len(s.Health))
+	var all sync.WaitGroup
+	for i, check := range s.Health {
+		all.Go(func() {
+			may := readyTime
+			if check.Spare {
+				may = spareTime
+			}
+			ctx, cancel := context.WithTimeout(ctx, may)
+			defer cancel()
+			answers[i] = check.Check(ctx)
+		})
+	}
+	all.Wait()
+	return answers
 }

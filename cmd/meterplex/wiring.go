@@ -342,7 +342,8 @@ func (n *node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler,
 		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
-			{Name: n.cfg.Pipe, Check: n.pipe.ping},
+			// What takes usage is not to be taken out of use because Kafka is away (P11).
+			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
 		},
 		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry,
 	}

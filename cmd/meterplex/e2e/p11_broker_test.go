@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"testing"
@@ -22,12 +23,25 @@ func TestP11_BrokerKilledAndBack(t *testing.T) {
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	for range 3 {
 		l.more(100)
-		w.withoutBroker(func() { l.more(150) })
+		w.withoutBroker(func() {
+			l.more(150)
+			w.readyWithoutKafka(i)
+		})
 	}
 	l.more(100)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
+}
+
+// readyWithoutKafka: what takes usage stays in use, and says what is away.
+func (w *world) readyWithoutKafka(i *instance) {
+	w.t.Helper()
+	var health struct{ Dependencies map[string]string }
+	w.ask("", http.MethodGet, i, "/readyz", nil, &health, http.StatusOK)
+	if d := health.Dependencies; d["database"] != "ok" || d["kafka"] != "does not answer" {
+		w.t.Errorf("without a broker the dependencies are %v", d)
+	}
 }
 
 // withoutBroker does something while the broker is dead; events have to wait then.
