@@ -82,6 +82,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 
 // topics is what the service asks of the topics it works on.
 type topics interface {
+	Ping(ctx context.Context) error
 	Ensure(ctx context.Context) error
 	Doubts(ctx context.Context) ([]string, error)
 }
@@ -91,6 +92,10 @@ type topics interface {
 func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
+	if err := alive(ctx, admin); err != nil {
+		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
+		return nil
+	}
 	switch err := admin.Ensure(ctx); {
 	case err == nil:
 	case errors.Is(err, kafka.ErrTopicsUnfit) && !errors.Is(err, kafka.ErrTooFewBrokers):
@@ -109,8 +114,17 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error 
 	return nil
 }
 
-// ensureTime is how long the start waits for the brokers.
-const ensureTime = 20 * time.Second
+func alive(ctx context.Context, admin topics) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return admin.Ping(ctx)
+}
+
+// How long the start waits for brokers: for a sign of life, and for the topics.
+const (
+	answerTime = 5 * time.Second
+	ensureTime = 20 * time.Second
+)
 
 const keepTopicsEvery = 5 * time.Second
 

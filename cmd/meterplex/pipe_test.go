@@ -12,8 +12,9 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 )
 
-type brokers struct{ says error }
+type brokers struct{ says, ping error }
 
+func (b brokers) Ping(context.Context) error               { return b.ping }
 func (b brokers) Ensure(context.Context) error             { return b.says }
 func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says }
 
@@ -21,12 +22,16 @@ func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says 
 func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
 	few := fmt.Errorf("%w: %w: %w", kafka.ErrTooFewBrokers, kafka.ErrTopicsUnfit, kerr.InvalidReplicationFactor)
 	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
-		if ended := ensureTopics(t.Context(), brokers{err}, slog.New(slog.DiscardHandler)); ended != nil {
+		if ended := ensureTopics(t.Context(), brokers{says: err}, slog.New(slog.DiscardHandler)); ended != nil {
 			t.Errorf("%v ended the start: %v", err, ended)
 		}
 	}
 	unfit := fmt.Errorf("%w: 6 partitions", kafka.ErrTopicsUnfit)
-	if err := ensureTopics(t.Context(), brokers{unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
+	if err := ensureTopics(t.Context(), brokers{says: unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
 		t.Errorf("topics that do not fit gave %v", err)
+	}
+	silent := brokers{says: unfit, ping: context.DeadlineExceeded} // is not asked for anything
+	if err := ensureTopics(t.Context(), silent, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("a silent broker ended the start: %v", err)
 	}
 }

@@ -60,9 +60,18 @@ func NewAdmin(cfg Config) (*Admin, error) {
 // Close lets the connections go.
 func (a *Admin) Close() { a.client.Close() }
 
-// Ping reports whether a broker answers.
+// Ping reports whether a broker answers, by the end of ctx. The client goes on waiting
+// for some seconds for one that takes connections and says nothing.
 func (a *Admin) Ping(ctx context.Context) error {
-	if err := a.client.Ping(ctx); err != nil {
+	answered := make(chan error, 1)
+	go func() { answered <- a.client.Ping(ctx) }()
+	var err error
+	select {
+	case err = <-answered:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, err)
 	}
 	return nil

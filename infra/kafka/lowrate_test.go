@@ -1,6 +1,8 @@
 package kafka_test
 
 import (
+	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -34,7 +36,16 @@ func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err != nil { // it asks, and waits
 		t.Fatal(err)
 	}
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
 	began := time.Now()
+	if err := newAdmin(t, kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()}).Ping(soon); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it answered: %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second { // the client's own patience is twice that
+		t.Errorf("the question whether it answers took %v", took)
+	}
+	began = time.Now()
 	if err := sub.Close(); err != nil {
 		t.Fatal(err)
 	}
