@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -117,6 +118,21 @@ func (c *Config) contradictions() []error {
 		errs = append(errs, errors.New("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used"))
 	}
 	return errs
+}
+
+// sayUnknown tells of variables that look like settings and are none: one that is
+// misspelt would mean its default, and a database of its own in place of the real one.
+func (a *app) sayUnknown() {
+	known := map[string]bool{"METERPLEX_CONFIG": true, "METERPLEX_CACHE_DIR": true}
+	for _, s := range settings() {
+		known[s.name] = true
+	}
+	for _, v := range a.names {
+		name, value, _ := strings.Cut(v, "=")
+		if value != "" && strings.HasPrefix(name, "METERPLEX_") && !strings.HasPrefix(name, "METERPLEX_TEST_") && !known[name] {
+			a.say("%s is set, and is no setting: meterplex config print lists those that are", printable(name))
+		}
+	}
 }
 
 // config resolves the settings of the client's flags and of the command's own.

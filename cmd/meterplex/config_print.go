@@ -30,6 +30,7 @@ Passwords and keys are masked. Exit code 2 where a value is not valid; each erro
 // wanted most.
 func (c *ConfigPrint) Run(a *app) error {
 	_, all, wrong := a.config(c.ServiceFlags)
+	a.sayUnknown()
 	out := a.rows("name", "value", "source")
 	for _, r := range all {
 		row, err := json.Marshal(map[string]string{"name": r.name, "value": r.shown(), "source": r.source})

@@ -86,6 +86,7 @@ type app struct {
 	stdout  io.Writer
 	stderr  io.Writer
 	env     lookup
+	names   []string // NAME=VALUE of all variables that are set
 	now     func() time.Time
 	client  clientFlags
 	parser  *kong.Kong
@@ -100,7 +101,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	a := &app{
 		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env: os.LookupEnv, now: time.Now, service: runService,
+		env: os.LookupEnv, names: os.Environ(), now: time.Now, service: runService,
 	}
 	os.Exit(a.run(os.Args[1:]))
 }

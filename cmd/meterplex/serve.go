@@ -120,6 +120,7 @@ func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
 	if cfg.LogFormat == "json" {
 		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
 	}
+	a.sayUnknown()
 	return cfg, err
 }
 

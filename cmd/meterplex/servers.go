@@ -32,6 +32,7 @@ func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error)
 	if cfg.DatabaseURL != "" {
 		return cfg, nil
 	}
+	s.logger.Info("no DATABASE_URL: a PostgreSQL of its own keeps the data", "directory", cfg.DataDir)
 	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.logger}})
 	if err != nil {
 		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
@@ -63,6 +64,7 @@ func (s *servers) startBroker(ctx context.Context, cfg Config) (Config, error) {
 	if cfg.Pipe != pipeKafka || len(cfg.Kafka.Brokers) > 0 {
 		return cfg, nil
 	}
+	s.logger.Info("no KAFKA_BROKERS: a Kafka of its own carries the events", "directory", cfg.DataDir)
 	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.logger}})
 	if err != nil {
 		return cfg, advised(err, "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres")
