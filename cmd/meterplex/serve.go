@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/meterplex/meterplex/infra/pgpipe"
@@ -116,7 +117,11 @@ func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) 
 // serviceConfig resolves the settings of a command that runs unattended: where its log
 // is JSON, what it says besides is, too.
 func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
-	cfg, _, err := a.config(flags)
+	cfg, all, err := a.config(flags)
+	standard := func(s resolved) bool { return s.name == "METERPLEX_HTTP_ADDR" && s.source == "default" }
+	if !slices.Contains(cfg.Roles, "api") && slices.ContainsFunc(all, standard) {
+		cfg.HTTPAddr = "127.0.0.1:0" // the standard one is left to the instance that has the API
+	}
 	if cfg.LogFormat == "json" {
 		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
 	}

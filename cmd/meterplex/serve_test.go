@@ -86,6 +86,30 @@ func TestServeSaysWhatAnswersWhere(t *testing.T) {
 	}
 }
 
+// An instance without the API takes the standard address from none that has it.
+func TestTheStandardAddressIsTheAPIs(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, "127.0.0.1:8080"},
+		{map[string]string{"METERPLEX_ROLES": "api,relay"}, "127.0.0.1:8080"},
+		{map[string]string{"METERPLEX_ROLES": "relay"}, "127.0.0.1:0"},
+		{map[string]string{"METERPLEX_ROLES": "relay", "METERPLEX_HTTP_ADDR": "127.0.0.1:8080"}, "127.0.0.1:8080"},
+	} {
+		shell := newConsole(t, nil)
+		shell.app.env = func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+		var at string
+		shell.app.service = func(_ context.Context, cfg Config, _ chan<- Endpoints) error {
+			at = cfg.HTTPAddr
+			return errors.New("enough")
+		}
+		if shell.run("serve"); at != c.want {
+			t.Errorf("%v: %s, want %s", c.env, at, c.want)
+		}
+	}
+}
+
 // A certificate that cannot be read is told before anything is served.
 func TestCertificatesAreReadFirst(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
