@@ -63,21 +63,27 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	}
 }
 
-// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send is
-// waited for without a place that others need.
+// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send, or
+// send what is not taken, is waited for without a place that others need.
 func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
 	w.catalogue()
 	a := w.party("A")
-	for range 4 {
-		conn, err := net.Dial("tcp", w.addr)
-		w.must(err)
-		defer conn.Close()
-		_, err = fmt.Fprint(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer none\r\nContent-Length: 1048576\r\n\r\n{")
-		w.must(err)
+	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	for i, c := range []struct {
+		key, header string
+		size        int
+	}{{"none", json, 1 << 20}, {a.key, text, 1 << 20}, {a.key, json, 5 << 20}, {a.key, json + "Meterplex-Replay: x\r\n", 1 << 20}} {
+		for range 4 {
+			conn, err := net.Dial("tcp", w.addr)
+			w.must(err)
+			defer conn.Close()
+			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{", c.header, c.key, c.size)
+			w.must(err)
+		}
+		time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
+		w.ingest(a, batch(event(fmt.Sprint("in-their-midst-", i), nil)))
 	}
-	time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
-	w.ingest(a, batch(event("in-their-midst", nil)))
 }
 
 // sendAll sends a head and as many bytes as it announces, all of them before it reads.
