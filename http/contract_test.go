@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	nethttp "net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,30 @@ func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
 		w.ingest(a, batch(event(fmt.Sprint("in-their-midst-", i), nil)))
+	}
+}
+
+// TestHTTP2IsAnsweredBeforeTheBody: there a client reads while it sends, and one connection
+// has hundreds of requests: none of those that are refused is waited for.
+func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
+	handler, err := (&http.Server{}).Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	body, sender := io.Pipe()
+	defer sender.Close()
+	asked := time.Now()
+	got, err := server.Client().Post(server.URL+"/nowhere", "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	if took := time.Since(asked); got.ProtoMajor != 2 || got.StatusCode != nethttp.StatusNotFound || took > 5*time.Second {
+		t.Errorf("HTTP/%d, %s after %s", got.ProtoMajor, got.Status, took)
 	}
 }
 
