@@ -55,9 +55,10 @@ const maxDrain = 16 << 20
 // under them, as net/http does with more than 256 KiB to come, they see that alone. Not
 // waited for are who announces far more or waits for leave to send, and a body that is
 // late already; who is told to come again when there is room sends it again in any case.
+// By HTTP/2 answers are read meanwhile, and one connection has hundreds of requests.
 func (s *service) drain(r *nethttp.Request, p *Problem) {
 	switch {
-	case r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
+	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
 		return
 	case r.Header.Get("Expect") != "" || p.Status == nethttp.StatusRequestTimeout || p.Status >= nethttp.StatusInternalServerError:
 		return

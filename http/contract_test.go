@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	nethttp "net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -63,21 +65,51 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	}
 }
 
-// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send is
-// waited for without a place that others need.
+// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send, or
+// send what is not taken, is waited for without a place that others need.
 func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
 	w.catalogue()
 	a := w.party("A")
-	for range 4 {
-		conn, err := net.Dial("tcp", w.addr)
-		w.must(err)
-		defer conn.Close()
-		_, err = fmt.Fprint(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer none\r\nContent-Length: 1048576\r\n\r\n{")
-		w.must(err)
+	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	for i, c := range []struct {
+		key, header string
+		size        int
+	}{{"none", json, 1 << 20}, {a.key, text, 1 << 20}, {a.key, json, 5 << 20}, {a.key, json + "Meterplex-Replay: x\r\n", 1 << 20}} {
+		for range 4 {
+			conn, err := net.Dial("tcp", w.addr)
+			w.must(err)
+			defer conn.Close()
+			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{", c.header, c.key, c.size)
+			w.must(err)
+		}
+		time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
+		w.ingest(a, batch(event(fmt.Sprint("in-their-midst-", i), nil)))
 	}
-	time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
-	w.ingest(a, batch(event("in-their-midst", nil)))
+}
+
+// TestHTTP2IsAnsweredBeforeTheBody: there a client reads while it sends, and one connection
+// has hundreds of requests: none of those that are refused is waited for.
+func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
+	handler, err := (&http.Server{}).Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	body, sender := io.Pipe()
+	defer sender.Close()
+	asked := time.Now()
+	got, err := server.Client().Post(server.URL+"/nowhere", "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	if took := time.Since(asked); got.ProtoMajor != 2 || got.StatusCode != nethttp.StatusNotFound || took > 5*time.Second {
+		t.Errorf("HTTP/%d, %s after %s", got.ProtoMajor, got.Status, took)
+	}
 }
 
 // sendAll sends a head and as many bytes as it announces, all of them before it reads.

@@ -22,6 +22,8 @@ type exchange struct {
 	from   *nethttp.Request
 	charge charge                 // of its memory
 	to     nethttp.ResponseWriter // the connection's
+	// refused is what a handler that writes its own answer refused, and has not answered.
+	refused *Problem
 }
 
 type exchangeKey struct{}

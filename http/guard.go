@@ -42,8 +42,7 @@ func (g *guard) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	}
 }
 
-// within serves a request in one of the places that there are. A problem that it gives
-// is still to be answered.
+// within is let in one of the places that there are.
 func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
 	if r.Context().Value(spareKey{}) != nil {
 		w.Header().Set("Connection", "close")
@@ -59,13 +58,14 @@ func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange
 	return g.let(w, r.WithContext(ctx), x)
 }
 
-// let serves a request that nothing speaks against.
+// let serves a request that nothing speaks against. A problem that it gives is still to
+// be answered.
 func (g *guard) let(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
 	if p := g.admit(r, x, g.row, g.query, g.body); p != nil {
 		return p
 	}
 	g.next.ServeHTTP(w, r)
-	return nil
+	return x.refused
 }
 
 // limited tells the API from what is asked about the health of the service, which

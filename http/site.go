@@ -119,7 +119,7 @@ func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), ha
 	t.api.OpenAPI().AddOperation(&op)
 	t.mount(&op, nil, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		if err := handle(w, r); err != nil {
-			t.refuse(w, r, t.problem(r.Context(), err))
+			exchangeOf(r.Context()).refused = t.problem(r.Context(), err) // guard answers it
 		}
 	}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -39,6 +40,7 @@ type Admin struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	stamp  stamp
+	asked  singleflight.Group
 }
 
 // NewAdmin makes an Admin. It reaches for the brokers only when it is asked.
@@ -60,14 +62,22 @@ func NewAdmin(cfg Config) (*Admin, error) {
 // Close lets the connections go.
 func (a *Admin) Close() { a.client.Close() }
 
+// askTime bounds what a question whether a broker answers may take by itself.
+const askTime = 5 * time.Second
+
 // Ping reports whether a broker answers, by the end of ctx. The client goes on waiting
-// for some seconds for one that takes connections and says nothing.
+// for some seconds for one that takes connections and says nothing: whoever asks
+// meanwhile is told what comes of that.
 func (a *Admin) Ping(ctx context.Context) error {
-	answered := make(chan error, 1)
-	go func() { answered <- a.client.Ping(ctx) }()
+	answered := a.asked.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		defer cancel()
+		return nil, a.client.Ping(ctx)
+	})
 	var err error
 	select {
-	case err = <-answered:
+	case answer := <-answered:
+		err = answer.Err
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

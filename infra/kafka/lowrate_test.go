@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -54,5 +55,27 @@ func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 	}
 	if _, open := <-messages; open {
 		t.Error("a message from nowhere")
+	}
+}
+
+// Who asks again and again for a broker that says nothing has one question under way: the
+// client goes on waiting for each after its asker has left.
+func TestAskingASilentBrokerPilesUpNothing(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	a := newAdmin(t, kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()})
+	before := runtime.NumGoroutine()
+	for range 100 {
+		soon, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		if err := a.Ping(soon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it answered: %v", err)
+		}
+		cancel()
+	}
+	if more := runtime.NumGoroutine() - before; more > 20 {
+		t.Errorf("%d goroutines wait for a broker that says nothing", more)
 	}
 }
