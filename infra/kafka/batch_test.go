@@ -40,10 +40,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 func toNarrowTopic(t testing.TB) *kafka.Publisher {
 	t.Helper()
 	cfg, limit := config(t), "2000"
-	if _, err := client(t).CreateTopic(t.Context(), events.Partitions, 1,
-		map[string]*string{"max.message.bytes": &limit}, cfg.TopicPrefix+"usage.raw"); err != nil {
-		t.Fatal(err)
-	}
+	makeTopicOf(t, cfg, events.TopicUsageRaw, map[string]*string{"max.message.bytes": &limit})
 	pub := newPublisher(t, cfg)
 	t.Cleanup(func() { pub.Close() })
 	return pub

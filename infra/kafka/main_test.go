@@ -86,8 +86,14 @@ func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 // of Ensure.
 func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin {
 	t.Helper()
+	return makeTopicOf(t, cfg, topic, nil)
+}
+
+// makeTopicOf creates it with settings, and waits until the broker has it.
+func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings map[string]*string) *kafka.Admin {
+	t.Helper()
 	admin, name := client(t), cfg.TopicPrefix+topic.Name()
-	if _, err := admin.CreateTopic(context.Background(), events.Partitions, 1, nil, name); err != nil {
+	if _, err := admin.CreateTopic(context.Background(), events.Partitions, 1, settings, name); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
