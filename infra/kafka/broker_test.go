@@ -290,9 +290,7 @@ func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
 func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
 	cfg := config(t)
 	name := cfg.TopicPrefix + "usage.raw"
-	if _, err := client(t).CreateTopic(t.Context(), 32, 1, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	create(t, client(t), 32, nil, name)
 	if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
