@@ -40,10 +40,8 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 func toNarrowTopic(t testing.TB) *kafka.Publisher {
 	t.Helper()
 	cfg, limit := config(t), "2000"
-	if _, err := client(t).CreateTopic(t.Context(), events.Partitions, 1,
-		map[string]*string{"max.message.bytes": &limit}, cfg.TopicPrefix+"usage.raw"); err != nil {
-		t.Fatal(err)
-	}
+	cfg.DeliveryTimeout = time.Minute // a busy broker may take longer than the usual one
+	makeTopicOf(t, cfg, events.TopicUsageRaw, map[string]*string{"max.message.bytes": &limit})
 	pub := newPublisher(t, cfg)
 	t.Cleanup(func() { pub.Close() })
 	return pub
@@ -307,9 +305,7 @@ func TestEnsure(t *testing.T) {
 	}
 
 	other := config(t)
-	if _, err := client(t).CreateTopic(t.Context(), 6, 1, nil, other.TopicPrefix+"usage.raw"); err != nil {
-		t.Fatal(err)
-	}
+	create(t, client(t), 6, nil, other.TopicPrefix+"usage.raw")
 	err = newAdmin(t, other).Ensure(t.Context())
 	if !errors.Is(err, kafka.ErrTopicsUnfit) || !strings.Contains(err.Error(), "usage.raw has 6 partitions, needs 32") {
 		t.Errorf("a topic with 6 partitions: %v", err)

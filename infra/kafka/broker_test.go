@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -175,7 +177,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // a signal is not there at once
+	stopped(t, process.Pid)
 	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
 	_, err = pub.PublishRecords(t.Context(), records)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,6 +194,31 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 		t.Errorf("a caller that gave up got %v", byCaller)
 	}
 	publishAll(t, pub, 10, 20, 10, func(int) {})
+}
+
+// stopped waits until none of a process's threads runs: a signal is not there at once.
+func stopped(t testing.TB, pid int) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 { // a system that does not tell
+			time.Sleep(300 * time.Millisecond)
+			return
+		}
+		running := 0
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if _, state, _ := strings.Cut(string(stat), ") "); err == nil && !strings.HasPrefix(state, "T") {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d threads go on after SIGSTOP", running, len(threads))
+		}
+	}
 }
 
 // flowing publishes and consumes a hundred records, lets something happen to the
@@ -263,9 +290,7 @@ func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
 func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
 	cfg := config(t)
 	name := cfg.TopicPrefix + "usage.raw"
-	if _, err := client(t).CreateTopic(t.Context(), 32, 1, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	create(t, client(t), 32, nil, name)
 	if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}

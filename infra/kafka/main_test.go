@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -86,10 +88,14 @@ func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 // of Ensure.
 func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin {
 	t.Helper()
+	return makeTopicOf(t, cfg, topic, nil)
+}
+
+// makeTopicOf creates it with settings, and waits until the broker has it.
+func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings map[string]*string) *kafka.Admin {
+	t.Helper()
 	admin, name := client(t), cfg.TopicPrefix+topic.Name()
-	if _, err := admin.CreateTopic(context.Background(), events.Partitions, 1, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	create(t, admin, events.Partitions, settings, name)
 	t.Cleanup(func() {
 		if _, err := admin.DeleteTopics(context.Background(), name); err != nil {
 			t.Errorf("clean up: %v", err)
@@ -108,6 +114,24 @@ func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin 
 	}
 }
 
+func create(t testing.TB, admin *kadm.Client, partitions int32, settings map[string]*string, name string) {
+	t.Helper()
+	if err := tryCreate(admin, partitions, settings, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryCreate makes a topic. A broker that was too slow to say that it lives is fenced
+// for a moment, in which there is none to keep it.
+func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string, name string) error {
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		_, err := admin.CreateTopic(context.Background(), partitions, 1, settings, name)
+		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 // client is one of the test's own, apart from what is tested.
 func client(t testing.TB) *kadm.Client {
 	t.Helper()
@@ -123,6 +147,7 @@ const partitions = 4
 
 func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 	cfg.AllowAnyTopic, cfg.MessageUUIDs = true, true
+	cfg.DeliveryTimeout = time.Minute // a busy broker may take longer than the usual one
 	admin := client(t)
 	return pipetest.Pipe{
 		Partitions: partitions,
@@ -131,16 +156,11 @@ func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 			return newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: group, MaxRecords: maxRecords, CloseTimeout: grace})
 		},
 		CreateTopic: func(topic string) error {
-			answers, err := admin.CreateTopics(context.Background(), partitions, 1, nil, cfg.TopicPrefix+topic)
-			if err != nil {
-				return err
+			err := tryCreate(admin, partitions, nil, cfg.TopicPrefix+topic)
+			if errors.Is(err, kerr.TopicAlreadyExists) {
+				return nil
 			}
-			for _, a := range answers {
-				if a.Err != nil && a.ErrMessage == "" {
-					return a.Err
-				}
-			}
-			return nil
+			return err
 		},
 	}
 }

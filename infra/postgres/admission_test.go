@@ -165,11 +165,12 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 				load.longest, most = 2*time.Minute, 1200*10
 				load.perRow.Store(int64(5 * time.Millisecond)) // 12,000 rows take a minute
 			}
-			let := holdHead(t, pool, events.PartitionOf(whale))
+			more := fmt.Appendf(nil, `,null,%q]`, strings.Repeat("x", pad))
+			let := holdHead(t, pool, events.PartitionOf(whale)) // a group gives up 8 s after it began to wait
 			batchOf := func(tenant uuid.UUID, name string, n int) (b []commands.Submitted) {
 				for i := range n {
 					u := usage(tenant, fmt.Sprint(name, "/", i), 1)
-					u.Body = append(u.Body[:len(u.Body)-1], fmt.Sprintf(`,null,%q]`, strings.Repeat("x", pad))...)
+					u.Body = append(u.Body[:len(u.Body)-1], more...)
 					b = append(b, u)
 				}
 				return b

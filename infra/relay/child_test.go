@@ -137,8 +137,8 @@ func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(40, tenantsOfAllPartitions()...)
 	cmd, out := w.startChild("killed", syscall.SIGKILL, 2)
+	<-out.done // before Wait, which closes the pipe though not all of it may have been read
 	_ = cmd.Wait()
-	<-out.done
 	if !out.contain("fault reached") {
 		t.Fatalf("the relay was not killed at the place: %v", out.all)
 	}

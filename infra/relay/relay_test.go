@@ -62,6 +62,7 @@ func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
 	slow := &slowPublisher{Publisher: r.Publisher, by: 3 * time.Second, asked: make(chan struct{}, 1)}
 	r.Publisher = slow
 	stop := w.start(r)
+	w.until("it holds all", func() bool { return w.held("one") == events.Partitions }) // so that all is one batch
 	w.appendUsage(3, tenants(20)...)
 	<-slow.asked
 	stop()
