@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -26,6 +28,23 @@ raised AS (INSERT INTO log_epochs (partition, epoch, from_position, system_ident
  SELECT partition, epoch, from_position, $1, $2 FROM stale)
 UPDATE log_heads h SET epoch = s.epoch FROM stale s WHERE h.partition = s.partition`
 )
+
+// headsTime is how long an instance waits at its start for heads that others hold: longer
+// than a server lets anybody pause in a transaction.
+const headsTime = time.Minute
+
+// awaitEpoch is ensureEpoch, again and again while another session holds heads for longer
+// than anybody waits for a lock. One that is frozen, or died with its machine, may: an
+// instance that comes in its place must not end for it.
+func awaitEpoch(ctx context.Context, pool connections, logger *slog.Logger) error {
+	for end := time.Now().Add(headsTime); ; {
+		err := ensureEpoch(ctx, pool)
+		if sqlState(err) != lockNotHad || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		logger.Warn("another session holds heads of the log; the start waits for it", "error", err)
+	}
+}
 
 // ensureEpoch raises the epoch of every partition where the database is not the
 // one that wrote the log last: a restored copy, or a promoted standby. Records of

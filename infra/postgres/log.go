@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if cfg.Carrying == nil {
 		cfg.Carrying = pool
 	}
-	if err := ensureEpoch(ctx, pool); err != nil {
+	if err := awaitEpoch(ctx, pool, cmp.Or(cfg.Logger, slog.Default())); err != nil {
 		return nil, err
 	}
 	// Origins are recorded while a caller holds a connection of the pool: with one

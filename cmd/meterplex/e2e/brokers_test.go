@@ -163,11 +163,15 @@ func (w *world) led(by func(p part) int32) (why string) {
 	if err = errors.Join(err, answers.Error()); err != nil {
 		return fmt.Sprintf("turn the copies of %d partitions: %v", len(before), err)
 	}
-	if _, err := admin.ElectLeaders(w.t.Context(), kadm.ElectPreferredReplica, set); err != nil {
-		return fmt.Sprintf("elect the first copies: %v", err)
-	}
 	w.t.Logf("%d of %d partitions get another leader", moved, len(before))
-	return w.eachPart(w.cluster[0], "who was elected leads", func(p part) bool { return p.leader == next[fmt.Sprint(p.topic, p.partition)] })
+	return w.eachPart(w.cluster[0], "who was elected leads", func(p part) bool {
+		if p.leader == next[fmt.Sprint(p.topic, p.partition)] {
+			return true
+		}
+		// Who was slow to say that it lives could not be elected.
+		_, _ = admin.ElectLeaders(w.t.Context(), kadm.ElectPreferredReplica, set)
+		return false
+	})
 }
 
 // brokerRolled ends a broker in order, and brings it back.
@@ -319,10 +323,10 @@ func (w *world) alone(k *local.Kafka) (n int64, err error) {
 func (w *world) nothingAcknowledged(while func()) (why string) {
 	// What the brokers acknowledged before is noted first.
 	before, _ := w.relayed()
-	settled := w.soon(20*time.Second, func(ctx context.Context) bool {
+	settled := w.soon(30*time.Second, func(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(2 * time.Second):
 		}
 		at := before
 		before, _ = w.relayed()

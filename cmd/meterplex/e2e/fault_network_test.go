@@ -21,7 +21,7 @@ import (
 type badNetwork struct {
 	*toxiproxy.Proxy
 	t      testing.TB
-	behind string // the proxy's own address
+	behind atomic.Value // the proxy's own address, a string; "" while it is cut
 	before net.Listener
 	bytes  atomic.Int64 // that came to it, from either side
 	ends   sync.WaitGroup
@@ -34,7 +34,7 @@ func newBadNetwork(t testing.TB, name, to string) *badNetwork {
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
-	x.behind = x.Listen
+	x.behind.Store(x.Listen)
 	var err error
 	if x.before, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,11 @@ func (x *badNetwork) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", x.behind)
-		if err != nil {
+		behind, out := x.behind.Load().(string), net.Conn(nil)
+		if behind != "" {
+			out, err = net.Dial("tcp", behind)
+		}
+		if out == nil || err != nil {
 			x.bytes.Add(1) // it was cut, and somebody saw that
 			_ = in.Close()
 			continue
@@ -106,7 +109,7 @@ func faultsOfNetworks() []bad {
 }
 
 // metTime is how long a fault lasts at most until somebody meets it.
-const metTime = 15 * time.Second
+const metTime = time.Minute
 
 // met waits for a fault's time, and until something has come to the wire meanwhile:
 // who waits after another fault comes back in seconds.
@@ -122,12 +125,15 @@ func (x *badNetwork) met(f bad, before int64) (met bool) {
 func (x *badNetwork) suffer(f bad) bool {
 	before := x.bytes.Load()
 	if f.cut {
+		x.behind.Store("")
 		x.Stop()
 		before = x.bytes.Load()
 		defer func() {
+			x.Listen = "127.0.0.1:0" // the port of before may be another's by now
 			if err := x.Start(); err != nil {
 				x.t.Error(err)
 			}
+			x.behind.Store(x.Listen)
 		}()
 		return x.met(f, before)
 	}

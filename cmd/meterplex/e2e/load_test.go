@@ -97,6 +97,23 @@ func (l *load) more(n int) {
 	})
 }
 
+// killUnderWay kills an instance while a request is on its way: whether one is in that
+// moment is chance, so it is tried until one was. Its caller starts the instance again.
+func (l *load) killUnderWay(i *instance) {
+	l.w.t.Helper()
+	for range 20 {
+		before := l.lost()
+		i.kill()
+		if l.w.soon(time.Second, func(context.Context) bool { return l.lost() > before }) {
+			return
+		}
+		i.start()
+		l.more(1)
+	}
+	l.w.t.Error("no request was under way at any of twenty kills")
+	i.kill()
+}
+
 // source makes a client's batches, the same for the same seed but for the times.
 type source struct {
 	rng *rand.Rand

@@ -196,13 +196,15 @@ func (w *world) wipeBroker() (comeBack func()) {
 	}
 }
 
-// allTopics are the identities of all the registry's topics.
-func (w *world) allTopics() map[string]kadm.TopicID {
+// allTopics are the identities of all the registry's topics, as soon as they are made:
+// events are recorded before that.
+func (w *world) allTopics() (all map[string]kadm.TopicID) {
 	w.t.Helper()
-	all, err := w.topicIDs(w.t.Context())
-	if err != nil || len(all) != len(topics()) {
-		w.t.Fatalf("%d topics, %v", len(all), err)
-	}
+	within(w.t, 2*time.Minute, "the topics are made", func(ctx context.Context) (bool, string) {
+		var err error
+		all, err = w.topicIDs(ctx)
+		return err == nil && len(all) == len(topics()), fmt.Sprint(len(all), " topics, ", err)
+	})
 	return all
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 )
@@ -151,19 +152,33 @@ func TestP3_RejectedThenRetried(t *testing.T) {
 }
 
 // acceptThenReject finds an event that one instance accepts after another has
-// cancelled the subscription, and renews it: caches may be old by a moment.
+// cancelled the subscription, and renews it: caches may be old by a moment. Where
+// requests take longer than that, both are sent at once, until they come in that order.
 func (w *world) acceptThenReject(at, other *instance, x *tenant) event {
 	w.t.Helper()
-	for range 50 {
+	const tries = 20
+	for n := range 5 * tries {
 		try := x.ledger.acked() // so that no id comes again
 		w.known(other, []*tenant{x})
 		w.ingest(at, x, "accepted", events(fmt.Sprint("before", try), 1, "api_calls")...)
+		var e event
+		var sent sync.WaitGroup
+		send := func(ahead time.Duration) { // its time has to be after the cancellation, too
+			e = moved(events(fmt.Sprint("after", try, "-", n), 1, "api_calls"), ahead)[0]
+			(&client{w: w, tenant: x, to: at.url}).send(w.t.Context(), []event{e})
+		}
+		if n >= tries {
+			sent.Go(func() { send(time.Minute) })
+		}
 		w.setSubscription(other, x, x.subscription, "CANCELLED")
-		e := events(fmt.Sprint("after", try), 1, "api_calls")[0]
-		c := &client{w: w, tenant: x, to: at.url}
-		verdicts := c.send(w.t.Context(), []event{e})
+		if n < tries {
+			send(0)
+		}
+		sent.Wait()
+		accepted := w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = 'u/' || $2
+ AND position > (SELECT max(position) FROM event_log_rows WHERE tenant_id = $1 AND topic = 6)`, x.id, e.EventID)
 		x.subscription = w.subscribe(at, x)
-		if len(verdicts) == 1 && verdicts[0].Status == "accepted" {
+		if accepted == 1 {
 			return e
 		}
 	}

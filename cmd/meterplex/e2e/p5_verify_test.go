@@ -43,7 +43,7 @@ func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	}
 	within(t, time.Minute, "there are figures, and one is made wrong", func(ctx context.Context) (bool, string) {
 		tag, err := w.sql.Exec(ctx, `UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
-		return tag.RowsAffected() == 1, fmt.Sprint(err)
+		return tag.RowsAffected() > 0, fmt.Sprint(err) // two where the load is of two months
 	})
 	if out, code := w.command(i, "verify"); code != 1 || !strings.Contains(out, "false") {
 		t.Errorf("with drift, exit code %d\n%s", code, out)

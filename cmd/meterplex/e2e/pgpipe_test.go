@@ -18,15 +18,12 @@ func TestPostgresPipe(t *testing.T) {
 		return a.url()
 	})
 	l.more(300)
-	b.kill()
+	l.killUnderWay(b)
 	l.more(300)
 	b.start()
-	a.kill()
+	l.killUnderWay(a)
 	a.start()
 	l.more(300)
 	l.stop()
-	if l.lost() == 0 {
-		t.Error("no request was under way at a kill")
-	}
 	w.finish()
 }

@@ -89,7 +89,9 @@ func rewindUnderLoad(w *world, a, b *instance) {
 		return a.url()
 	})
 	l.more(300)
-	w.drainedFor(a, "meterplex-usage-aggregator")
+	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
+		w.drainedFor(a, consumer)
+	}
 	c := w.cli(a, w.operator)
 	for n, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler", "meterplex-command-handler", "meterplex-usage-commands"} {
 		to := []string{"--to-start", "--to-time=" + start.UTC().Format(time.RFC3339Nano)}[n%2]

@@ -106,10 +106,10 @@ func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
 			answered <- status
 		}()
 	}
-	within(t, time.Minute, "an append waits for the lock", func(ctx context.Context) (bool, string) {
-		var n int
-		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
-		return n > 0, fmt.Sprint(n, err)
+	within(t, time.Minute, "every request is under way, or answered, and one waits for the lock", func(context.Context) (bool, string) {
+		came := len(answered) + int(w.metric(i, `meterplex_http_requests_in_flight{kind="ingest"}`))
+		waiting := w.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		return came == requests && len(answered) < requests && waiting > 0, fmt.Sprint(came, " came, ", waiting, " wait")
 	})
 	ended := make(chan struct{})
 	go func() {

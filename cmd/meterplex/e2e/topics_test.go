@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -144,19 +145,19 @@ type copyOf struct {
 // published reads all topics from beginning to end.
 func (w *world) published() map[place]*copyOf {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer client.Close()
-	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, w.topicNames()...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	var ends kadm.ListedOffsets
+	within(w.t, time.Minute, "the topics tell their ends", func(ctx context.Context) (bool, string) {
+		var err error
+		ends, err = kadm.NewClient(client).ListEndOffsets(ctx, w.topicNames()...)
+		err = errors.Join(err, ends.Error())
+		return err == nil, fmt.Sprint(err)
+	})
 	left := map[string]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
-		if o.Err != nil {
-			w.t.Fatalf("the end of %s/%d: %v", o.Topic, o.Partition, o.Err)
-		}
 		if o.Offset > 0 {
 			left[o.Topic+"/"+strconv.Itoa(int(o.Partition))] = o.Offset
 		}

@@ -113,19 +113,24 @@ func (u *upgrade) mixes() {
 	u.t.Helper()
 	u.front.set(u.a)
 	u.b.stop()
-	u.pauses(2)
+	const waits = "another instance migrates the database"
+	snapshot := u.holds(`SELECT count(*) FROM tenants`) // the index waits for it, until both have come
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for n, i := range []*instance{u.c, u.d} {
 		both.Go(func() { errs[n] = i.tryStart() })
 	}
+	within(u.t, time.Minute, "one of the two waits for the other", func(context.Context) (bool, string) {
+		return u.c.said(waits) || u.d.said(waits), u.c.lastLines(3) + u.d.lastLines(3)
+	})
+	snapshot()
 	both.Wait()
 	for _, err := range errs {
 		if err != nil {
 			u.t.Fatal(err)
 		}
 	}
-	for _, said := range []string{"the database's schema was brought up to date", "another instance migrates the database"} {
+	for _, said := range []string{"the database's schema was brought up to date", waits} {
 		if u.c.said(said) == u.d.said(said) {
 			u.t.Errorf("of two that started at once, both or none said %q", said)
 		}
@@ -196,7 +201,7 @@ func (u *upgrade) isRequired() {
 		u.t.Fatal(err)
 	}
 	for _, i := range []*instance{u.a, u.b} {
-		within(u.t, 30*time.Second, "the old release ends by itself", func(context.Context) (bool, string) {
+		within(u.t, time.Minute, "the old release ends by itself", func(context.Context) (bool, string) {
 			_, died := i.died()
 			return died, i.lastLines(3)
 		})

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -109,13 +110,13 @@ func (w *world) plantsInRights() []planted {
 				var c *pgx.Conn
 				if c, err = pgx.ConnectConfig(w.t.Context(), cc); err == nil {
 					_, err = c.Exec(w.t.Context(), "BEGIN")
-					w.t.Cleanup(func() { _ = c.Close(w.t.Context()) })
+					w.t.Cleanup(func() { _ = c.Close(context.Background()) })
 				}
 			}
 			if err != nil {
 				w.t.Fatal(err)
 			}
-		}},
+		}, undo: []string{`SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex'`}},
 	}
 }
 

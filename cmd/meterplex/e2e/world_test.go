@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
@@ -51,7 +52,24 @@ func newWorld(t testing.TB) *world {
 	}
 	w.sql = superuser(t, w.db)
 	t.Cleanup(w.http.CloseIdleConnections)
+	t.Cleanup(w.dropTopics)
 	return w
+}
+
+// dropTopics gives the binary's broker back what the world's topics took of it: of
+// dozens of worlds they would be more partitions than it can bear. All that used them
+// has ended by then.
+func (w *world) dropTopics() {
+	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := w.kafka()
+	defer c.Close()
+	if _, err := kadm.NewClient(c).DeleteTopics(ctx, append(w.topicNames(), w.prefix+usageCommands)...); err != nil {
+		w.t.Logf("its topics stay on the broker: %v", err)
+	}
 }
 
 // seedOf prints the seed that a test's choices follow from.
