@@ -193,27 +193,44 @@ func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A batch is stored in the memory of the one before, and nothing of that is left in it.
+// A batch is stored in the memory of the one before, whichever way that came, and nothing
+// of that is left in it.
 func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 	s := &script{cached: active(), fresh: active()}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
-	for n, size := range []int{3 * manyEvents, 2 * manyEvents, manyEvents, 3, 4 * manyEvents} {
-		tenant := uuid.New()
-		items := make([]domain.BatchItem, size)
+	for n, b := range []struct {
+		size              int
+		refused, messages bool
+	}{
+		{3 * manyEvents, false, false}, {2 * manyEvents, true, false}, {2 * manyEvents, true, true}, {2*manyEvents - 1, false, false}, {manyEvents, true, false},
+		{3, true, false}, {4 * manyEvents, false, true}, {4*manyEvents - 1, false, false}, {4*manyEvents - 2, true, true}, {4*manyEvents - 3, false, true},
+	} {
+		by := Caller{TenantID: uuid.New()}
+		items := make([]domain.BatchItem, b.size)
 		for i := range items {
 			id := strconv.Itoa(n) + "/" + strconv.Itoa(i)
 			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
-			if n%2 == 1 {
+			if b.refused {
 				items[i].Event.Feature = "unknown" // refused by policy: asked for only
 			}
 		}
-		if _, err := c.Do(t.Context(), Caller{TenantID: tenant}, items); err != nil || len(s.got) != size {
+		var in *inbox
+		if b.messages {
+			in = &inbox{pending: func(i int, _ *domain.Error) events.Pending {
+				return events.Pending{TenantID: by.TenantID, Subject: events.UsageRefused, DedupeKey: "i/" + items[i].EventID}
+			}}
+		}
+		if _, err := c.do(t.Context(), by, items, in); err != nil || len(s.got) != b.size {
 			t.Fatal(len(s.got), err)
 		}
 		for i := range s.got {
-			got, id := &s.got[i], items[i].EventID
-			if got.TenantID != tenant || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id || got.ProbeOnly != (n%2 == 1) ||
-				got.Refusal != nil || got.Inbox != "" || got.EventID == uuid.Nil || got.OccurredAt != noon {
+			got, id, box := &s.got[i], items[i].EventID, ""
+			if b.messages {
+				box = "i/" + id
+			}
+			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id || got.ProbeOnly != b.refused ||
+				got.Inbox != box || (got.Refusal != nil) != (b.messages && b.refused) || got.Refusal != nil && got.Refusal.DedupeKey != box ||
+				got.EventID == uuid.Nil || got.OccurredAt != noon {
 				t.Fatalf("batch %d, event %d is stored as %+v", n, i, got)
 			}
 		}

@@ -26,6 +26,12 @@ func TestBuffersAreKeptBySize(t *testing.T) {
 		if at := keptAs(minKept << pool); at != pool {
 			t.Errorf("%d bytes are kept in pool %d of %d", minKept<<pool, at, pool)
 		}
+		// Of a pool with a larger one in it somebody has more than he is charged for.
+		for _, odd := range []int{minKept<<pool - 1, minKept<<pool + 1, minKept<<pool + minKept/2} {
+			if at := keptAs(odd); at >= 0 {
+				t.Errorf("a buffer of %d bytes is kept, in pool %d", odd, at)
+			}
+		}
 	}
 }
 

@@ -143,16 +143,27 @@ func TestEntitlementsAreConditional(t *testing.T) {
 	if same.status != 304 || len(same.body) > 0 || same.header.Get("ETag") != tag {
 		t.Errorf("%d %s", same.status, same.body)
 	}
+	// The figure in an answer is a part of what is said, also where the answer itself stays.
+	one := "/api/v1/entitlements/api_calls/check?amount=1"
+	little := w.do(call{method: "GET", path: one, key: a.key}).header.Get("ETag")
 	w.ingest(a, batch(event("e3", nil)))
 	w.fold()
+	if got := w.do(call{"GET", one, a.key, map[string]string{"If-None-Match": little}, nil}); got.status != 200 || !strings.Contains(string(got.body), `"remaining":399`) {
+		t.Errorf("of what has changed is told %d %s", got.status, got.body)
+	}
 	changed := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": tag}, nil})
 	if changed.status != 200 || changed.header.Get("ETag") == tag || !strings.Contains(string(changed.body), `"allowed":false`) || !strings.Contains(string(changed.body), `"reason":"quota_exceeded"`) {
 		t.Errorf("%d %s", changed.status, changed.body)
 	}
-	many := w.want(200, call{"POST", "/api/v1/entitlements/check", a.key, nil, `{"features":[{"feature":"sso"},{"feature":"nothing","amount":3},{"feature":"api_calls","amount":0}]}`})
+	many := w.want(200, call{"POST", "/api/v1/entitlements/check", a.key, nil, `{"features":[{"feature":"sso"},{"feature":"nothing","amount":3},{"feature":"api_calls","amount":0},{"feature":"api_calls","amount":399},{"feature":"api_calls","amount":400}]}`})
 	list := many["data"].([]any)
-	if len(list) != 3 || list[0].(map[string]any)["allowed"] != true || list[1].(map[string]any)["reason"] != "feature_not_found" {
+	if len(list) != 5 || list[0].(map[string]any)["allowed"] != true || list[1].(map[string]any)["reason"] != "feature_not_found" {
 		t.Errorf("%v", many)
+	}
+	for i, allowed := range []bool{true, true, false} {
+		if got := list[2+i].(map[string]any); got["allowed"] != allowed {
+			t.Errorf("of what is left, 399, question %d is answered %v", 2+i, got)
+		}
 	}
 	if all := w.want(200, call{method: "GET", path: "/api/v1/entitlements", key: a.key})["data"].([]any); len(all) != 3 {
 		t.Errorf("%v", all)
@@ -168,6 +179,44 @@ func TestASuspendedTenantIsShutOutAtOnce(t *testing.T) {
 	w.refused(w.do(call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("e2", nil))}), 403, "tenant_suspended")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"ACTIVE"}`})
 	w.ingest(a, batch(event("e2", nil)))
+}
+
+// What a subscription no longer accepts is refused at once, and taken again once it does.
+func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	path := "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription
+	sent := call{method: "POST", path: "/api/v1/usage/events", key: a.key}
+	for _, status := range []string{"PAST_DUE", "ACTIVE", "EXPIRED", "TRIALING", "CANCELLED"} {
+		w.want(200, call{"PATCH", path, bootstrap, nil, map[string]any{"status": status}})
+		sent.body = batch(event(status, nil))
+		verdict := w.want(202, sent)["events"].([]any)[0].(map[string]any)
+		if taken := status == "ACTIVE" || status == "TRIALING"; taken != (verdict["status"] == "accepted") || !taken && verdict["code"] != "no_active_subscription" {
+			t.Errorf("usage of a subscription that is %s is answered %v", status, verdict)
+		}
+	}
+}
+
+// A key that was given an end is taken until then, and not a second longer.
+func TestAKeyEndsWhenItWasGivenAnEnd(t *testing.T) {
+	w := newWorld(t)
+	w.catalogue()
+	a := w.party("A")
+	ends := time.Now().Add(2 * time.Second)
+	list := call{method: "GET", path: "/api/v1/usage/conflicts"}
+	list.key, _ = w.key(a.id, map[string]any{"expiresAt": ends.Format(time.RFC3339Nano)}, "usage:read")
+	for asked := false; ; asked = true {
+		time.Sleep(5 * time.Millisecond)
+		sent := time.Now()
+		got := w.do(list)
+		if got.status == 401 && asked && !time.Now().Before(ends.Truncate(time.Microsecond)) {
+			return
+		}
+		if got.status != 200 || sent.After(ends) {
+			t.Fatalf("%s from its end a key is answered %d", sent.Sub(ends), got.status)
+		}
+	}
 }
 
 func TestRotatedKeysOverlap(t *testing.T) {

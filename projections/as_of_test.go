@@ -156,3 +156,27 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 	s.settle()
 	s.must(ask(projections.AsOf{Position: &at}))
 }
+
+// A moment holds what was recorded at it, and nothing that was recorded later.
+func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
+	s := newScene(t)
+	s.reads.Now = time.Now
+	tenant := newID()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	s.append(usage(tenant, "later", "calls", 7, may))
+	s.settle()
+	var recorded time.Time
+	s.must(s.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&recorded))
+	for moment, want := range map[time.Time]string{recorded: "5", recorded.Add(-time.Microsecond): ""} {
+		page, err := s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 10}, projections.AsOf{Time: moment})
+		s.must(err)
+		got := ""
+		for _, a := range page.Data {
+			got += a.Amount.String()
+		}
+		if got != want {
+			t.Errorf("%s from its recording an event counts %q, want %q", moment.Sub(recorded), got, want)
+		}
+	}
+}

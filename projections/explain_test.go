@@ -129,6 +129,27 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 	}
 }
 
+// Of an event that was refused again and again the last refusal is told, of those that
+// were known.
+func TestP12_TheLastRefusalIsTold(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	at := s.append(usage(tenant, "no", "calls", 5, may))[0]
+	s.settle()
+	before := s.head(tenant)
+	letter := s.receipt(tenant, "no").Rejected.DeadLetterID
+	s.subscribe(tenant, may, grant("bytes", domain.ResetMonthly))
+	s.retry(tenant, letter, at.Number, 1)
+	s.settle()
+	for code, asOf := range map[string]*projections.AsOf{"feature_not_found": nil, "no_active_subscription": {Position: &before}} {
+		e, err := s.reads.Explain(t.Context(), tenantEyes(tenant), projections.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Rejected: true, Limit: 10, AsOf: asOf})
+		s.must(err)
+		if len(e.LeftOut) != 1 || e.LeftOut[0].Position != at || e.LeftOut[0].Code != code {
+			t.Errorf("left out for %s: %+v", code, e.LeftOut)
+		}
+	}
+}
+
 func TestExplainRefusesForgedCursors(t *testing.T) {
 	s := newScene(t)
 	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1"} {

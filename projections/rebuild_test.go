@@ -167,3 +167,34 @@ func TestP5_ARebuiltGenerationIsTheLiveOneByteForByte(t *testing.T) {
 		}
 	}
 }
+
+// A worker that rests after each piece of the log folds every event of it, those on both
+// sides of a rest, too.
+func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	head := func(at int) {
+		y.must(second(y.pool.Exec(t.Context(), `UPDATE log_heads SET position = $2 WHERE partition = $1`, events.PartitionOf(tenant), at)))
+	}
+	// A piece is 4096 positions: verdicts stand before its end, at it, and behind it.
+	for n, at := range []int{4089, 8185} {
+		head(at)
+		for i := range 6 {
+			y.append(usage(tenant, fmt.Sprint("e", n, "/", i), "calls", 1<<i, may))
+		}
+		y.settle()
+	}
+	var around int
+	y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE partition = $1 AND topic = 2 AND position IN (4096, 4097, 8192, 8193)`,
+		events.PartitionOf(tenant)).Scan(&around))
+	if around != 4 {
+		t.Fatalf("%d verdicts stand around the rests", around)
+	}
+	b := y.rebuilder(1 << 20)
+	b.Share, b.Join = 50, 1 // who joins does not rest
+	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	y.during(func() { y.ready(r) }, b)
+	if err := y.sameRows(r, 1); err != nil {
+		t.Error(err)
+	}
+}

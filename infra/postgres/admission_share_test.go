@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,22 +110,37 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	}
 }
 
-// Whoever is refused takes no room from those that come at the same moment: many
-// that come at once fill a queue to its bound, or to their halves of it.
+// Whoever is refused takes no room from those that come at the same moment: what there
+// is room for is let in, whoever else asks for more.
 func TestTheRefusedTakeNoRoom(t *testing.T) {
-	tenants := []uuid.UUID{uuid.New(), uuid.New()}
-	for round := range 200 {
-		q := newQueueLoad(time.Hour)
-		var all sync.WaitGroup
-		for caller := range 40 * len(tenants) {
-			all.Go(func() {
-				s := &submission{tenant: tenants[caller%len(tenants)], batch: make([]commands.Submitted, 1000), bytes: 1}
-				_ = q.enter(s)
-			})
-		}
-		all.Wait()
-		if rows := q.rows.Load(); rows != maxQueuedRows {
-			t.Fatalf("round %d: %d rows are in, the bound is %d", round, rows, maxQueuedRows)
-		}
+	q, tenant := newQueueLoad(time.Hour), uuid.New()
+	let := func(rows int) (*submission, error) {
+		s := &submission{tenant: tenant, batch: make([]commands.Submitted, rows), bytes: 1}
+		return s, q.enter(s)
 	}
+	if _, err := let(maxQueuedRows - 1); err != nil {
+		t.Fatal(err)
+	}
+	var done atomic.Bool
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for !done.Load() {
+				if _, err := let(2); err == nil {
+					t.Error("two rows are in where there is room for one")
+					return
+				}
+			}
+		})
+	}
+	for n, end := 0, time.Now().Add(300*time.Millisecond); time.Now().Before(end); n++ {
+		s, err := let(1)
+		if err != nil {
+			t.Errorf("submission %d is refused, and there is room for it: %v", n, err)
+			break
+		}
+		q.leave(s)
+	}
+	done.Store(true)
+	all.Wait()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/events"
@@ -198,7 +199,12 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, start := MigrateAloud(t.Context(), url, logger)
-	for _, err := range []error{<-ended, start} {
+	watched := errors.New("whoever runs goes on")
+	select {
+	case watched = <-ended:
+	case <-time.After(30 * time.Second):
+	}
+	for _, err := range []error{watched, start} {
 		var beyond *Beyond
 		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds < 12 || beyond.Because != "they drop what is next" {
 			t.Errorf("where it is required: %v", err)
@@ -206,6 +212,21 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	}
 	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 0 || err != nil {
 		t.Errorf("who knows it: %d applied, %v", n, err)
+	}
+}
+
+// Who watches what is required waits for a database that does not answer.
+func TestAnOutageIsNoRequirement(t *testing.T) {
+	t.Parallel()
+	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	soon, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	if err := WatchRequired(soon, away, 5*time.Millisecond); err != nil || soon.Err() == nil {
+		t.Errorf("it ended without a database: %v", err)
 	}
 }
 

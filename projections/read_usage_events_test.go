@@ -1,0 +1,76 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// listed are the ids of all pages of a list of usage events.
+func (s *scene) listed(tenant uuid.UUID, q projections.EventQuery) (ids []string, pages int) {
+	s.Helper()
+	for q.TenantID, q.Limit = tenant, 10; ; {
+		page, err := s.reads.UsageEvents(context.Background(), tenantEyes(tenant), q)
+		s.must(err)
+		for _, row := range page.Data {
+			ids = append(ids, row.EventID)
+		}
+		pages++
+		if q.After = page.Next; q.After == "" {
+			return ids, pages
+		}
+	}
+}
+
+// A page looks at 20,000 positions. What lies behind them is on the next one, also
+// where there is nothing on this one.
+func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	s.append(usage(tenant, "zero", "rare", 1, may), usage(tenant, "below", "calls", 1, may), usage(tenant, "floor", "rare", 1, may))
+	s.must(second(s.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 19998 WHERE partition = $1`, events.PartitionOf(tenant))))
+	if at := s.append(usage(tenant, "last", "calls", 1, may))[0].Number; at != 20002 {
+		t.Fatalf("the last event is at %d", at)
+	}
+	if ids, pages := s.listed(tenant, projections.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 2 {
+		t.Errorf("on %d pages are listed %q", pages, ids)
+	}
+	if ids, _ := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) {
+		t.Errorf("of a feature are listed %q", ids)
+	}
+	s.append(usage(tenant, "more", "calls", 1, may), usage(tenant, "and more", "calls", 1, may))
+	if ids, pages := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages != 2 {
+		t.Errorf("behind a page of nothing are listed %q", ids)
+	}
+}
+
+// The keys of what became of position 1 begin like those of 10 to 19.
+func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
+	s := newScene(t)
+	tenant := newID()
+	if at := s.append(usage(tenant, "first", "calls", 1, may))[0].Number; at != 1 {
+		t.Fatalf("the first event is at %d", at)
+	}
+	s.settle()
+	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
+	for i := range 12 {
+		s.append(usage(tenant, fmt.Sprint("unknown ", i), "unknown", 1, may))
+	}
+	s.settle()
+	const code = "no_active_subscription"
+	if got := s.receipt(tenant, "first"); got.Rejected == nil || got.Rejected.Code != code {
+		t.Errorf("the receipt of the first event says %+v", got.Rejected)
+	}
+	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100})
+	s.must(err)
+	if first := page.Data[len(page.Data)-1]; first.EventID != "first" || first.Code != code {
+		t.Errorf("the first event is listed as %+v", first)
+	}
+}
