@@ -40,6 +40,8 @@ func catalogue() []bug {
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
 		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), crowdBugs(), serverBugs(),
 		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
+		verdictBugs(), periodBugs(), endBugs(), answerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), toldBugs(),
+		watchBugs(), roomBugs(), shareBugs(), upgradeBugs(), wayBugs(), withheldBugs(), documentedBugs(),
 	)
 }
 

@@ -100,7 +100,11 @@ func faultsOfPage(bugs []bug, rows map[string]string) (faults []string) {
 func hasTest(t *testing.T, dir, run string) bool {
 	t.Helper()
 	name, parts, _ := strings.Cut(run, "/")
-	text := filesWith(t, filepath.Join(dir, "*_test.go"), "func "+name+"(t *testing.T)")
+	takes := "(t *testing.T)"
+	if strings.HasPrefix(name, "Fuzz") { // go test runs its seeds
+		takes = "(f *testing.F)"
+	}
+	text := filesWith(t, filepath.Join(dir, "*_test.go"), "func "+name+takes)
 	if text == "" || parts == "" {
 		return text != ""
 	}

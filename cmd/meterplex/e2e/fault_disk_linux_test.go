@@ -288,7 +288,7 @@ func TestP1_SlowDisk(t *testing.T) {
 	}
 	l.stop()
 	if l.lost() > 0 {
-		t.Errorf("%d requests were refused", l.lost())
+		t.Errorf("clients were refused %d requests", l.lost())
 	}
 	w.noneWithheld()
 	w.finish()

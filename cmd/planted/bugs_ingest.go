@@ -1,0 +1,152 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+const ingestUsage = "commands/ingest_usage.go"
+
+// ingestBugs are in what is taken of an event, and in whose memory.
+func ingestBugs() []bug {
+	return []bug{
+		{
+			name: "amount-beyond-doubles", what: "amounts beyond 2^53 are taken",
+			promise: "an amount means the same to every reader",
+			edits:   []overlay.Edit{edit("domain/usage_event.go", ` || n < 1 || n > MaxAmount {`, ` || n < 1 {`)},
+			pkg:     "./domain", run: "TestDecodeElement",
+			says: `<nil>, want amount_invalid at`,
+		},
+		{
+			name: "offset-the-wrong-way", what: "a time's offset from UTC is added, not taken off",
+			promise: "usage is counted in the period that it was made in",
+			edits:   []overlay.Edit{edit("domain/time.go", `second-offset, nanos`, `second+offset, nanos`)},
+			pkg:     "./domain", run: "TestParseTime",
+			says: `[+-]\d\d:\d\d: .* want`,
+		},
+		{
+			name: "window-without-its-end", what: "usage from exactly as long ago as may be is refused",
+			promise: "usage is counted while it may be made",
+			edits:   []overlay.Edit{edit("domain/time.go", `ts.Before(now.Add(-behind)) {`, `!ts.After(now.Add(-behind)) {`)},
+			pkg:     "./domain", run: "TestCheckWindow",
+			says: `timestamp_too_old.* want ""`,
+		},
+		{
+			name: "cached-no-is-final", what: "what is kept of a tenant's subscriptions refuses usage without a look at the tables",
+			promise: "a change holds once it is answered",
+			edits:   []overlay.Edit{edit(ingestUsage, `if refusal == nil || p.fresh {`, `if refusal == nil || p.loaded {`)},
+			pkg:     "./commands", run: "TestIngestConfirmsANoAndTrustsACachedYes",
+			says: `^a cached no that is wrong by now: `,
+		},
+		{
+			name: "room-not-cleared", what: "an event is written over one of the batch before, and what it does not set itself stays: the refusal of somebody's message",
+			promise: "P2: a batch is stored as it was sent; P9: tenants never meet",
+			edits: []overlay.Edit{edit(ingestUsage, `		submitted, index = append(submitted, Submitted{ProbeOnly: refusal != nil}), append(index, i)
+		s := &submitted[len(submitted)-1]
+`, `		submitted, index = submitted[:len(submitted)+1], append(index, i)
+		s := &submitted[len(submitted)-1]
+		s.ProbeOnly = refusal != nil
+`)},
+			pkg: "./commands", run: "TestP2_EventsOfABatchAreItsOwn",
+			says: `is stored as`,
+		},
+	}
+}
+
+// sharedBugs are in what of one event, message or body is taken for another's.
+func sharedBugs() []bug {
+	return []bug{
+		{
+			name: "message-of-its-key", what: "whose a message of usage is says its key before its header",
+			promise: "P9: usage is counted for whom it was sent",
+			edits: []overlay.Edit{edit("commands/usage_message.go", `	m.tenant = string(r.Header(events.HeaderTenant))
+	if m.tenant == "" {
+		m.tenant = string(r.Key)
+	}
+`, `	m.tenant = string(r.Key)
+	if m.tenant == "" {
+		m.tenant = string(r.Header(events.HeaderTenant))
+	}
+`)},
+			pkg: "./commands", run: "TestMessagesOfUsage",
+			says: `^0 taken, refused .*tenant_not_found`,
+		},
+		{
+			name: "heir-that-is-not-stored", what: "an event that was refused within a group stands for its key: the next one of the same key is a duplicate of nothing",
+			promise: "P2: what is told to be a duplicate is stored",
+			edits: []overlay.Edit{edit(group, "			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n			g.pass(i)\n",
+				"			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n")},
+			pkg: "./infra/postgres", run: "TestP2_WhatWasRefusedOnceStaysRefused",
+			says: `^round \d+, delivery \d+ of .*: status \d`,
+		},
+		{
+			name: "id-shares-the-body", what: "an eventId is a piece of the request's body, which the next request is read into",
+			promise: "P1: what was acknowledged is in the log as it was sent",
+			edits: []overlay.Edit{
+				edit("domain/usage_batch.go", "	\"strings\"\n)", "	\"strings\"\n	\"unsafe\"\n)"),
+				edit("domain/usage_batch.go", "	if d.ids.Cap()-d.ids.Len() < len(id) {", "	if len(id) > 0 {\n		return unsafe.String(&id[0], len(id))\n	}\n	if d.ids.Cap()-d.ids.Len() < len(id) {"),
+			},
+			pkg: "./domain", run: "FuzzDecodeBatch",
+			says: `what is decoded shares the body's memory`,
+		},
+		{
+			name: "source-shares-the-body", what: "a CloudEvent's source is a piece of the request's body, which the next request is read into",
+			promise: "P1: what was acknowledged is in the log as it was sent",
+			edits: []overlay.Edit{
+				edit("domain/cloudevents.go", "	\"strings\"\n)", "	\"strings\"\n	\"unsafe\"\n)"),
+				edit("domain/cloudevents.go", `in.source = string(e.source.chars)`, `in.source = unsafe.String(unsafe.SliceData(e.source.chars), len(e.source.chars))`),
+			},
+			pkg: "./domain", run: "FuzzCloudEvent",
+			says: `what is decoded shares the body's memory`,
+		},
+	}
+}
+
+// memoryBugs are in ids, and in memory that is used again.
+func memoryBugs() []bug {
+	const ids, body = "cmd/meterplex/ids.go", "http/body.go"
+	return []bug{
+		{
+			name: "ids-of-the-moment", what: "the random part of an id follows from the millisecond: two events of one moment have one id",
+			promise: "P1: a lost answer is found out, never guessed", elsewhere: true,
+			edits: []overlay.Edit{edit(ids, `1<<63|rand.Uint64()>>2`, `1<<63|rand.New(rand.NewPCG(uint64(now.UnixMilli()), 1)).Uint64()>>2`)},
+			pkg:   "./cmd/meterplex", run: "TestIDs",
+			says: `: version 7, RFC4122, at`,
+		},
+		{
+			name: "ids-in-no-order", what: "ids of one millisecond come in any order",
+			promise: "lists in the order of ids are in the order of time",
+			edits: []overlay.Edit{
+				edit(ids, "	fraction := uint64(now.Nanosecond()) % 1e6 << 12 / 1e6\n", "	fraction := rand.Uint64() >> 52\n"),
+			},
+			pkg: "./cmd/meterplex", run: "TestIDs",
+			says: ` is not after `,
+		},
+		{
+			name: "hash-of-any-rules", what: "the hash of recorded usage is left out whatever rules its payload was written by",
+			promise: "P4: the same id with another payload is told",
+			edits:   []overlay.Edit{edit("events/stored.go", `p.Subject == UsageRecorded && p.Canonical == 1 {`, `p.Subject == UsageRecorded && p.Canonical > 0 {`)},
+			pkg:     "./events", run: "TestHashesOfTheFirstVersionAreNotKept",
+			says: `^another version:`,
+		},
+		{
+			name: "buffers-of-any-size", what: "a buffer of any size is kept with those of the power of two below it",
+			promise: "no request takes more memory than its limit",
+			edits:   []overlay.Edit{edit(body, ` || size > maxKept || size&(size-1) != 0 {`, ` || size > maxKept {`)},
+			pkg:     "./http", run: "TestBuffersAreKeptBySize",
+			says: `^a buffer of \d+ bytes is kept, in pool`,
+		},
+		{
+			name: "buffer-with-what-was-in-it", what: "a body begins with what was in its buffer before",
+			promise: "P9: tenants never meet",
+			edits:   []overlay.Edit{edit(body, `return (*kept)[:0]`, `return *kept`)},
+			pkg:     "./http", run: "TestBodiesAreReadIntoUsedBuffers",
+			says: `bytes, told -?\d+: \d+, <nil>`,
+		},
+		{
+			name: "grown-without-what-was-read", what: "what was read of a body before its buffer grew is lost",
+			promise: "P1: what was acknowledged is in the log as it was sent",
+			edits: []overlay.Edit{edit(body, "			larger := append(takeBuffer(2*cap(body)), body...)\n",
+				"			larger := takeBuffer(2 * cap(body))\n			copy(larger, body)\n")},
+			pkg: "./http", run: "TestBodiesAreReadIntoUsedBuffers",
+			says: `bytes, told -?\d+: \d+, <nil>`,
+		},
+	}
+}
