@@ -40,7 +40,7 @@ const overdue = 30 // seconds
 // tellIdle says whose work it is where nobody does it.
 func (p *Progress) tellIdle(seconds float64) {
 	if !p.begun && seconds > overdue {
-		p.Note = "It waits for an instance with the role projector, and none seems to run: start one (serve --roles=projector)."
+		p.Note = "It waits for an instance with the role projector that holds its version of the fold, and none seems to run: start one (serve --roles=projector)."
 	}
 }
 

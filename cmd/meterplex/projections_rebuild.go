@@ -114,12 +114,12 @@ type progress struct {
 	say    func(format string, args ...any)
 	now    func() time.Time
 	last   time.Time
-	noted  bool
+	noted  map[bool]bool // by whether it converges: the notes' figures change
 }
 
 // newProgress makes the form that was asked for, "" the one that fits.
 func newProgress(a *app, form string) *progress {
-	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now()}
+	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now(), noted: map[bool]bool{}}
 	if form == "" {
 		p.form = "lines"
 		if isTerminal(a.stderr) {
@@ -136,8 +136,8 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 	if r.Progress == nil {
 		return nil
 	}
-	if r.Progress.Note != "" && !p.noted {
-		p.noted = true
+	if r.Progress.Note != "" && !p.noted[r.Progress.Converges] {
+		p.noted[r.Progress.Converges] = true
 		p.say("%s", printable(r.Progress.Note))
 	}
 	if p.form == "bar" {

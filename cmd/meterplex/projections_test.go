@@ -111,14 +111,17 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What the service notes of a rebuild is told once.
+// What the service notes of a rebuild is told once: that nobody works on it, and later
+// that it does not converge.
 func TestRebuildTellsWhatIsNoted(t *testing.T) {
 	noted := strings.Replace(rebuildIn("FOLDING", 0), `"converges":true`, `"converges":true,"note":"nobody is there"`, 1)
+	slow := strings.Replace(rebuildIn("FOLDING", 10), `"converges":true`, `"converges":false,"note":"it is too slow"`, 1)
 	console, _ := newAnswers(t, map[string][]string{
 		"POST /projections/usage_aggregates/rebuilds": {"202 " + noted},
-		"GET /rebuilds/" + rebuildID:                  {"200 " + noted, "200 " + noted, "200 " + rebuildIn("READY", 100)},
+		"GET /rebuilds/" + rebuildID:                  {"200 " + noted, "200 " + noted, "200 " + slow, "200 " + slow, "200 " + rebuildIn("READY", 100)},
 	})
-	if code, _, errs := console.run("projections", "rebuild", "usage_aggregates", "--reason", "r"); code != exitYes || strings.Count(errs, "nobody is there") != 1 {
+	code, _, errs := console.run("projections", "rebuild", "usage_aggregates", "--reason", "r")
+	if code != exitYes || strings.Count(errs, "nobody is there") != 1 || strings.Count(errs, "it is too slow") != 1 {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }
