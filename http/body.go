@@ -64,9 +64,25 @@ func (s *service) drain(r *nethttp.Request, p *Problem) {
 		return
 	}
 	if x := exchangeOf(r.Context()); x.to != nil {
-		_ = nethttp.NewResponseController(x.to).SetReadDeadline(time.Now().Add(bodyGrace))
+		control := nethttp.NewResponseController(x.to)
+		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
+		defer s.unlessLeaving(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // what does not come has its own end
+}
+
+// unlessLeaving ends a wait when the server shuts down, until the wait is over.
+func (s *service) unlessLeaving(end func()) (over func()) {
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-s.leaving:
+			end()
+		case <-done:
+		}
+	})
+	return func() { close(done); watch.Wait() }
 }
 
 // readAll takes memory as it needs it: who tells of much and sends little keeps

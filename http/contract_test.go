@@ -112,6 +112,36 @@ func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
 	}
 }
 
+// A stop does not wait for the rest of what is refused: a client may take its time.
+func TestAStopWaitsForNoRefusedBody(t *testing.T) {
+	handler, err := (&http.Server{}).Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := http.NewServer("", handler)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // it is refused by now, and waited for
+	began := time.Now()
+	if err := server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 7*time.Second { // such a body has ten
+		t.Errorf("the stop took %v", took)
+	}
+}
+
 // sendAll sends a head and as many bytes as it announces, all of them before it reads.
 func (w *world) sendAll(head string, size int) (string, error) {
 	w.Helper()

@@ -131,15 +131,17 @@ const keepTopicsEvery = 5 * time.Second
 // keepTopics makes topics that are missing: because no broker answered when the
 // service started, or because one lost all that it held.
 func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
+	said := ""
 	return every(ctx, keepTopicsEvery, func() {
 		level, err := slog.LevelDebug, admin.Ensure(ctx)
-		switch {
+		switch again := fmt.Sprint(err) == said; {
+		case again: // it was told
 		case errors.Is(err, kafka.ErrTooFewBrokers):
 			level = slog.LevelWarn
 		case errors.Is(err, kafka.ErrTopicsUnfit):
 			level = slog.LevelError
 		}
-		if err != nil {
+		if said = fmt.Sprint(err); err != nil {
 			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)
 		}
 	})

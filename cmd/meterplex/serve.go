@@ -141,7 +141,7 @@ func newLogger(to io.Writer, cfg Config) *slog.Logger {
 // libraries give theirs.
 func inWords(_ []string, a slog.Attr) slog.Attr {
 	if err, ok := a.Value.Any().(error); ok {
-		a.Value = slog.StringValue(err.Error())
+		a.Value = slog.StringValue(fmt.Sprint(err)) // bears an error that is a nil pointer, too
 	}
 	return a
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,11 +55,17 @@ func (w withStack) Format(f fmt.State, _ rune) {
 	}
 }
 
+// nobody is an error that must not be nil.
+type nobody struct{ name string }
+
+func (n *nobody) Error() string { return n.name }
+
 // Neither form of the log shows an error's stack.
 func TestLogsTellErrorsInWords(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var log bytes.Buffer
 		newLogger(&log, Config{LogFormat: format}).Warn("no", "error", fmt.Errorf("read: %w", withStack{errors.New("gone")}), "cause", withStack{errors.New("away")})
+		newLogger(&log, Config{LogFormat: format}).Warn("a nil pointer", "error", (*net.OpError)(nil), "cause", (*nobody)(nil))
 		if got := log.String(); strings.Contains(got, "main.go") || !strings.Contains(got, "read: gone") || !strings.Contains(got, "away") {
 			t.Errorf("%s: %s", format, got)
 		}
