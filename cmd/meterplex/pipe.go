@@ -92,13 +92,13 @@ type topics interface {
 func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
-	if err := alive(ctx, admin); err != nil {
+	if err := admin.Ping(ctx); err != nil {
 		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
 		return nil
 	}
 	switch err := admin.Ensure(ctx); {
 	case err == nil:
-	case errors.Is(err, kafka.ErrTopicsUnfit) && !errors.Is(err, kafka.ErrTooFewBrokers):
+	case errors.Is(err, kafka.ErrTopicsUnfit):
 		return err
 	default:
 		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
@@ -114,17 +114,8 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error 
 	return nil
 }
 
-func alive(ctx context.Context, admin topics) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	return admin.Ping(ctx)
-}
-
-// How long the start waits for brokers: for a sign of life, and for the topics.
-const (
-	answerTime = 5 * time.Second
-	ensureTime = 20 * time.Second
-)
+// ensureTime is how long the start waits for the topics.
+const ensureTime = 20 * time.Second
 
 const keepTopicsEvery = 5 * time.Second
 

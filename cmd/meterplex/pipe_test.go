@@ -20,7 +20,7 @@ func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says 
 
 // Brokers that answer, but do not make topics in time, are no reason to take no usage.
 func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
-	few := fmt.Errorf("%w: %w: %w", kafka.ErrTooFewBrokers, kafka.ErrTopicsUnfit, kerr.InvalidReplicationFactor)
+	few := fmt.Errorf("%w: %w", kafka.ErrTooFewBrokers, kerr.InvalidReplicationFactor)
 	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
 		if ended := ensureTopics(t.Context(), brokers{says: err}, slog.New(slog.DiscardHandler)); ended != nil {
 			t.Errorf("%v ended the start: %v", err, ended)

@@ -62,13 +62,15 @@ func NewAdmin(cfg Config) (*Admin, error) {
 // Close lets the connections go.
 func (a *Admin) Close() { a.client.Close() }
 
-// askTime bounds what a question whether a broker answers may take by itself.
+// askTime bounds a question whether a broker answers, for who asks and by itself.
 const askTime = 5 * time.Second
 
-// Ping reports whether a broker answers, by the end of ctx. The client goes on waiting
+// Ping reports whether a broker answers, within askTime and by the end of ctx. The client goes on waiting
 // for some seconds for one that takes connections and says nothing: whoever asks
 // meanwhile is told what comes of that.
 func (a *Admin) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	answered := a.asked.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 		defer cancel()
@@ -182,7 +184,7 @@ func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses)
 	for _, t := range topics {
 		switch err := refused[t.Name]; {
 		case err == nil || t.Partitions != 0:
-		case kerr.IsRetriable(err):
+		case kerr.IsRetriable(err) || errors.Is(err, kerr.InvalidReplicationFactor): // a broker may come
 			return nil, err
 		default:
 			return nil, fmt.Errorf("%w: %w", ErrTopicsUnfit, err)

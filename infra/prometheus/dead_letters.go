@@ -35,9 +35,7 @@ func (m *Metrics) refusedBefore(c *projections.Consumer, applied []events.Envelo
 
 // parkedOn is the topic on which a record could not be read.
 func parkedOn(e *events.Envelope) string {
-	var parked struct {
-		Topic string `json:"topic"`
-	}
+	var parked events.ParkedRecord
 	_ = json.Unmarshal(e.Payload, &parked) // the fold says it where that fails
 	if topic, known := events.TopicOf(parked.Topic); known {
 		return topic.Name()

@@ -55,6 +55,23 @@ func migrated(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
+// watched reads the database's state until something is seen of it.
+func watched(t *testing.T, pool *pgxpool.Pool, seen func(m *Metrics, r *prom.Registry) bool) *prom.Registry {
+	registry := prom.NewRegistry()
+	m := New(registry)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Watch(ctx, pool, registry) }()
+	for !seen(m, registry) {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
 func TestOpenDeadLettersAreCounted(t *testing.T) {
 	pool := migrated(t)
 	for i, status := range []string{"FAILED", "FAILED", "RETRYING", "RESOLVED", "DISCARDED"} {
@@ -64,18 +81,7 @@ func TestOpenDeadLettersAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	registry := prom.NewRegistry()
-	m := New(registry)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Watch(ctx, pool, registry) }()
-	for len(series(t, registry, "meterplex_dead_letters")) < 8 {
-		time.Sleep(time.Millisecond)
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	registry := watched(t, pool, func(_ *Metrics, r *prom.Registry) bool { return len(series(t, r, "meterplex_dead_letters")) >= 8 })
 	got := series(t, registry, "meterplex_dead_letters")
 	if got["VALIDATION FAILED "] != 2 || got["VALIDATION RETRYING "] != 1 || got["AGGREGATION FAILED "] != 0 {
 		t.Error(got)

@@ -134,16 +134,8 @@ func (m *Metrics) Relay() relay.Observe {
 			m.withheld.WithLabelValues(t.Name()).Inc()
 			m.deadLetter.WithLabelValues(t.Name(), events.StagePublishing).Inc()
 		},
-		Unpublished: func(n int64, oldest time.Duration, holds int) {
-			m.waiting(n, oldest)
-			m.leases.Set(float64(holds))
-		},
+		Leases: func(partitions int) { m.leases.Set(float64(partitions)) },
 	}
-}
-
-func (m *Metrics) waiting(n int64, oldest time.Duration) {
-	m.unpublished.Set(float64(n))
-	m.oldest.Set(oldest.Seconds())
 }
 
 // Observe implements projections.Observer.
@@ -223,7 +215,8 @@ func (m *Metrics) read(ctx context.Context, pool *pgxpool.Pool, head prom.Gauge)
 		return fmt.Errorf("reading the heads: %w", err)
 	}
 	head.Set(float64(recorded))
-	m.waiting(unpublished, time.Duration(oldest*float64(time.Second)))
+	m.unpublished.Set(float64(unpublished))
+	m.oldest.Set(oldest)
 	m.backlog.Store(backlog)
 	return nil
 }

@@ -1,9 +1,7 @@
 package prometheus
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 )
@@ -48,18 +46,7 @@ func TestWhatWaitsIsToldByEveryInstance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	registry := prom.NewRegistry()
-	m := New(registry)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Watch(ctx, pool, registry) }()
-	for m.Backlog() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	stop()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	registry := watched(t, pool, func(m *Metrics, _ *prom.Registry) bool { return m.Backlog() != 0 })
 	waits, oldest := series(t, registry, "meterplex_outbox_unpublished_count")[""], series(t, registry, "meterplex_outbox_oldest_unpublished_seconds")[""]
 	if waits != 6 || oldest < 59 || oldest > 600 {
 		t.Errorf("%v events wait, the oldest for %v s", waits, oldest)

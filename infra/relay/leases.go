@@ -76,7 +76,8 @@ func (l *leases) round(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.observe(ctx)
+	l.Observe.Leases(len(l.held.list()))
+	return nil
 }
 
 // Instances that were not heard of for an hour are forgotten.
@@ -187,21 +188,6 @@ func (l *leases) releaseAll(ctx context.Context) error {
 		l.held.forget(s.partition, s.fence)
 	}
 	return l.release(ctx, held)
-}
-
-const backlogSQL = `SELECT coalesce(sum(h.position - c.position), 0)::bigint,
- coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0)::float8
- FROM relay_cursors c JOIN log_heads h USING (partition)
- LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = c.position + 1`
-
-func (l *leases) observe(ctx context.Context) error {
-	var count int64
-	var age float64
-	if err := l.Pool.QueryRow(ctx, backlogSQL).Scan(&count, &age); err != nil {
-		return fmt.Errorf("measuring the relay's backlog: %w", err)
-	}
-	l.Observe.Unpublished(count, time.Duration(max(age, 0)*float64(time.Second)), len(l.held.list()))
-	return nil
 }
 
 // hint leaves a wake-up unless one is waiting already.

@@ -9,12 +9,12 @@ import (
 // Observe is what the relay tells of itself. Each hook may be nil, must not
 // block, and may be called from several goroutines.
 type Observe struct {
-	Published   func(topic events.Topic, records int)               // acknowledged by the broker, repetitions included
-	Failed      func(err error)                                     // a batch that is tried again
-	Refused     func(topic events.Topic, registry bool)             // a try at a record that alone cannot be published; registry: its subject is not named there
-	Withheld    func(topic events.Topic)                            // a record was replaced
-	Handled     func(handler string, d time.Duration, err error)    // as infra/watermill tells it
-	Unpublished func(events int64, oldest time.Duration, holds int) // each second: backlog and its age over all partitions; partitions held here
+	Published func(topic events.Topic, records int)            // acknowledged by the broker, repetitions included
+	Failed    func(err error)                                  // a batch that is tried again
+	Refused   func(topic events.Topic, registry bool)          // a try at a record that alone cannot be published; registry: its subject is not named there
+	Withheld  func(topic events.Topic)                         // a record was replaced
+	Handled   func(handler string, d time.Duration, err error) // as infra/watermill tells it
+	Leases    func(partitions int)                             // each second: those held here
 }
 
 func (o Observe) withDefaults() Observe {
@@ -30,8 +30,8 @@ func (o Observe) withDefaults() Observe {
 	if o.Withheld == nil {
 		o.Withheld = func(events.Topic) {}
 	}
-	if o.Unpublished == nil {
-		o.Unpublished = func(int64, time.Duration, int) {}
+	if o.Leases == nil {
+		o.Leases = func(int) {}
 	}
 	return o
 }
