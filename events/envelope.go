@@ -31,6 +31,7 @@ type Metadata struct {
 
 // Envelope is an event as it lies in the log and travels the pipe.
 type Envelope struct {
+	LogID         uuid.UUID // the log that holds it, in the header of its record; Nil: not known
 	EventID       uuid.UUID // UUIDv7, the server's own
 	Subject       Subject
 	TenantID      uuid.UUID // Platform where it belongs to no tenant

@@ -30,6 +30,7 @@ const (
 	HeaderPrevious = "mp-previous" // number of the event before it on the topic
 	HeaderEpoch    = "mp-epoch"
 	HeaderEventID  = "mp-event-id"
+	HeaderLog      = "mp-log" // the log's id: two logs may share a broker by mistake
 	HeaderTenant   = "mp-tenant"
 	HeaderWithheld = "mp-withheld" // "1": stands in for an event that could not be published
 	HeaderReplay   = "mp-replay"   // "1": republished for outside readers; our consumers skip it

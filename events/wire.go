@@ -196,13 +196,16 @@ func ToRecord(e *Envelope) (Record, error) {
 	if !ok {
 		return Record{}, fmt.Errorf("events: subject %d is not registered", e.Subject)
 	}
-	h := headerWriter{list: make([]Header, 0, 7), buf: make([]byte, 0, 200)}
+	h := headerWriter{list: make([]Header, 0, 8), buf: make([]byte, 0, 240)}
 	h.add(HeaderSubject, info.appendName(h.buf))
 	h.add(HeaderPosition, e.Position.append(h.buf))
 	h.add(HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
 	h.add(HeaderEpoch, strconv.AppendInt(h.buf, int64(e.Epoch), 10))
 	h.add(HeaderEventID, appendUUID(h.buf, e.EventID))
 	tenant := h.add(HeaderTenant, appendTenant(h.buf, e.TenantID))
+	if e.LogID != uuid.Nil {
+		h.add(HeaderLog, appendUUID(h.buf, e.LogID))
+	}
 	r := Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
 	if e.Withheld {
 		r.Headers = append(r.Headers, Header{HeaderWithheld, []byte("1")})
@@ -231,6 +234,8 @@ type Place struct {
 	Position Position
 	Previous int64
 	Epoch    int32
+	Log      uuid.UUID // Nil: written by a release that did not say
+	EventID  uuid.UUID
 	Withheld bool
 	Replay   bool
 }
@@ -246,7 +251,10 @@ func PlaceOf(r *Record) (Place, error) {
 	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
 		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
-	return Place{position, previous, int32(epoch), r.Header(HeaderWithheld) != nil, r.Header(HeaderReplay) != nil}, nil
+	// An id that cannot be read is Nil, which is no event's and no log's.
+	id, _ := uuid.ParseBytes(r.Header(HeaderEventID))
+	log, _ := uuid.ParseBytes(r.Header(HeaderLog))
+	return Place{position, previous, int32(epoch), log, id, r.Header(HeaderWithheld) != nil, r.Header(HeaderReplay) != nil}, nil
 }
 
 // FromRecord reads a record whole: its place and, unless withheld, its envelope,
@@ -257,15 +265,15 @@ func FromRecord(r *Record) (Envelope, error) {
 		return Envelope{}, err
 	}
 	if place.Withheld {
-		return Envelope{Position: place.Position, Previous: place.Previous, Epoch: place.Epoch, Withheld: true}, nil
+		return Envelope{LogID: place.Log, Position: place.Position, Previous: place.Previous, Epoch: place.Epoch, Withheld: true}, nil
 	}
 	e, err := ParseWire(r.Value)
 	if err != nil {
 		return Envelope{}, err
 	}
-	if e.Position != place.Position || e.Epoch != place.Epoch || e.Subject.Topic() != r.Topic {
+	if e.Position != place.Position || e.Epoch != place.Epoch || e.EventID != place.EventID || e.Subject.Topic() != r.Topic {
 		return Envelope{}, fmt.Errorf("%w: value and headers disagree on its place", ErrUndecodable)
 	}
-	e.Previous = place.Previous
+	e.Previous, e.LogID = place.Previous, place.Log
 	return e, nil
 }

@@ -150,7 +150,7 @@ func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 // what each table is for.
 func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 	m := newMatrix(t)
-	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_epochs", "subscription_history", "idempotency_answers", "withheld_records"}
+	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
 	found := 0
 	for _, r := range m.relations() {
 		if slices.Contains(appendOnly, r.name) {

@@ -162,6 +162,7 @@ func catalogueRoutes() []Route {
 func systemRoutes() []Route {
 	const billing, auditor, admin = commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin
 	return append(healthRoutes(), []Route{
+		{get, prefix + "/system", Operator, []string{billing, auditor, admin}},
 		{get, prefix + "/system/identity", Operator, []string{billing, auditor, admin}},
 
 		{get, "/openapi.json", Public, nil},

@@ -14,6 +14,8 @@ import (
 func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
+	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system", id: "getSystem", tag: "System",
+		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. docs/runbooks/failover.md says what to do."}, s.system)
 	s.healthOperations(t)
 	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))
@@ -36,6 +38,13 @@ type identityAnswer struct{ Body projections.Identity }
 func (s *service) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
 	found, err := s.Reads.Identity(ctx)
 	return &identityAnswer{found}, err
+}
+
+type systemAnswer struct{ Body projections.System }
+
+func (s *service) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
+	found, err := s.Reads.System(ctx)
+	return &systemAnswer{found}, err
 }
 
 type healthAnswer struct{ Body health }

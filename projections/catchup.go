@@ -147,7 +147,11 @@ func (r *Runner) wanted(l *lane, it *item, done *Batch) bool {
 	case it.head:
 		return position > l.last
 	case r.epochs.owner(l.partition, position) != it.place.Epoch:
-		done.OtherEpoch++
+		done.Ghosts++
+		r.reportGhost(it.place, "its epoch does not own the position")
+	case it.ghost:
+		done.Ghosts++
+		r.reportGhost(it.place, "the log has another event at the position")
 	case position <= l.last:
 		done.Duplicates++
 	case position > l.stand.head:

@@ -28,7 +28,7 @@ const lockTimeout = `SET LOCAL lock_timeout = '2s'`
 // together. The heads are read beside the checkpoints, unlocked: what a record's place is
 // compared with only has to include the record's own commit, which came before.
 const lockCheckpoints = `
-SELECT c.partition, c.generation, c.serving, c.position, h.epoch,
+SELECT c.partition, c.generation, c.serving, c.position, h.epoch, is_server_life(h.timeline, h.started_at),
        CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END
 FROM consumer_checkpoints c JOIN log_heads h USING (partition)
 WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[])
@@ -56,6 +56,7 @@ const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER
 type stand struct {
 	position int64 // the checkpoint
 	epoch    int32 // of the head
+	living   bool  // the server is in the life that the epoch began with
 	head     int64 // last position of the source
 	fed      []fed // the generations that stand there
 	withheld []int64
@@ -82,7 +83,7 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	var p int16
 	var s stand
 	var f fed
-	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.head}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
 		if other, ok := stands[p]; ok && other.position != s.position {
 			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
 		}

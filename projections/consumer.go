@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
@@ -46,6 +47,8 @@ type Failure struct {
 
 // Log is the event log as consumers need it.
 type Log interface {
+	// ID is the log's name in the headers of its records: those of other logs are dropped.
+	ID() uuid.UUID
 	// AppendTx gives the events their places in the log. It locks the heads in
 	// ascending order. An event whose tenant and dedupe key are there already is
 	// skipped, counts nothing, and the place of the first is returned for it.
@@ -103,7 +106,8 @@ type Batch struct {
 	FollowUps  int               // events appended, dead letters included
 	Passed     int               // withheld or republished for outside readers (result noop)
 	Duplicates int               // at or below the checkpoint (result noop; inbox_dedup_skips)
-	OtherEpoch int               // of a history that this log does not continue
+	Ghosts     int               // of a future that the database lost: their epoch does not own the position, or another event is there
+	OtherLog   int               // of another database that shares the broker
 	Foreign    int               // in no log of ours, or without a place
 	FromLog    int               // of those applied or passed: read from the log, not from the pipe
 	Took       time.Duration

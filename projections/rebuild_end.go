@@ -43,7 +43,12 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 			}
 		}
 		var state string
-		if err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); err != nil {
+		switch err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); {
+		case errors.Is(err, pgx.ErrNoRows):
+			b.Logger.Warn("a rebuild is gone: the database lost it in a failover or restore; start it again", "rebuild", r.ID, "projection", r.Projection)
+			over = true
+			return nil
+		case err != nil:
 			return fmt.Errorf("read a rebuild's state: %w", err)
 		}
 		over = state != domain.RebuildFolding && state != domain.RebuildCatchingUp

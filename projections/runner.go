@@ -43,6 +43,7 @@ type Runner struct {
 	Jitter func(time.Duration) time.Duration
 
 	toldLost    atomic.Int64 // Unix seconds
+	toldGhosts  atomic.Int64 // Unix seconds
 	epochs      epochs
 	generations generations
 }
@@ -67,6 +68,8 @@ type item struct {
 	event  events.Envelope
 	offset int64
 	unread bool  // the log is asked for the event
+	proved bool  // the place was compared with the log
+	ghost  bool  // the log has another event there, or none
 	fault  error // why the record that the source brought could not be read
 	head   bool  // the place is the log's own: it needs no check
 }
@@ -82,7 +85,7 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	if err := r.run(ctx, lanes); err != nil {
 		return err
 	}
-	if outside.Passed > 0 || outside.Foreign > 0 {
+	if outside.Passed > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
 		outside.End = time.Now()
 		r.observe(outside)
 	}
@@ -136,6 +139,11 @@ func (r *Runner) open(record *events.Record, outside *Batch) (item, bool) {
 	if err != nil || record.Topic != r.Consumer.Topic {
 		outside.Foreign++
 		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
+		return item{}, false
+	}
+	if place.Log != r.Log.ID() && place.Log != uuid.Nil {
+		outside.OtherLog++
+		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
 		return item{}, false
 	}
 	e, err := events.FromRecord(record)
@@ -259,5 +267,5 @@ func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 		l.stand = stands[l.partition]
 		l.last, l.taken = l.stand.position, 0
 	}
-	return nil
+	return r.prove(ctx, tx, lanes)
 }

@@ -80,7 +80,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 		{"a position that another topic has", func(r events.Record) events.Record {
 			return set(set(r, events.HeaderPosition, "6-3"), events.HeaderPrevious, "0")
 		}, 2, func(s *tally) int { return s.foreign }},
-		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *tally) int { return s.otherEpoch }},
+		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *tally) int { return s.ghosts }},
 		{"for outside readers", func(r events.Record) events.Record {
 			r.Headers = append(r.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
 			return r
@@ -135,7 +135,7 @@ func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
 	w.must(err)
 	w.verdicts(tenant, "new", 2)
 	w.process(r, []events.Record{ghost})
-	if seen.otherEpoch != 1 || w.applied(tenant, "calls") != 2 {
+	if seen.ghosts != 1 || w.applied(tenant, "calls") != 2 {
 		t.Fatalf("told %+v, aggregates %+v", seen, w.aggregates())
 	}
 	w.process(r, w.topic(events.TopicUsageValidated, 6, 0))

@@ -10,7 +10,7 @@ import (
 type tally struct {
 	mu                                               sync.Mutex
 	applied, failed, passed, followUps               int
-	duplicates, otherEpoch, foreign, fromLog, errors int
+	duplicates, ghosts, foreign, fromLog, errors int
 	transactions                                     int
 }
 
@@ -26,7 +26,7 @@ func (t *tally) Observe(_ *projections.Consumer, b projections.Batch) {
 	t.passed += b.Passed
 	t.followUps += b.FollowUps
 	t.duplicates += b.Duplicates
-	t.otherEpoch += b.OtherEpoch
+	t.ghosts += b.Ghosts
 	t.foreign += b.Foreign
 	t.fromLog += b.FromLog
 }

@@ -28,7 +28,8 @@ type pipe struct {
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
 	rewind     watermill.Mover
 	ping       func(ctx context.Context) error
-	tidy       func(ctx context.Context) error // runs until ctx ends
+	tops       func(ctx context.Context) ([]events.Place, error) // last record of each topic and partition
+	tidy       func(ctx context.Context) error                   // runs until ctx ends
 	close      func() error
 }
 
@@ -71,6 +72,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 			return kafka.NewSubscriber(sc)
 		},
 		rewind: admin.Rewind,
+		tops:   admin.Tops,
 		ping:   admin.Ping,
 		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 		close: func() error {
@@ -195,6 +197,7 @@ func openPostgresPipe(cfg Config, logger *slog.Logger) (*pipe, error) {
 		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
+		tops:  func(context.Context) ([]events.Place, error) { return nil, nil }, // it goes back with the log
 		ping:  db.PingContext,
 		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
 		close: func() error { return closeAll(publisher.Close, db) },

@@ -7,7 +7,41 @@ import (
 
 // SystemCmd is the noun.
 type SystemCmd struct {
+	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
 	Identity SystemIdentity `cmd:"" help:"Show that nothing is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 where it does not hold."`
+}
+
+// SystemShow reads GET /system.
+type SystemShow struct{}
+
+// Run prints the log's id and the server's lives; the partitions are for the other formats.
+func (c *SystemShow) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.get(a.ctx, "/system", nil)
+	if err != nil {
+		return err
+	}
+	if a.client.Output != "table" {
+		return a.object(raw)
+	}
+	var answer struct {
+		LogID string            `json:"logId"`
+		Lives []json.RawMessage `json:"lives"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the system: %w", err)
+	}
+	a.say("Log %s. Lives of the database server, newest first:", answer.LogID)
+	p := a.rows("reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
+	for _, life := range answer.Lives {
+		if err := p.row(life); err != nil {
+			return err
+		}
+	}
+	return p.close()
 }
 
 // SystemIdentity asks for the figures.

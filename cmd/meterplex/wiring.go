@@ -48,6 +48,8 @@ type node struct {
 	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
+	// Whether the topics are still to be compared with the log, since no broker answered.
+	topicsDoubted bool
 	// What usage is added up by: every version that a generation may be bound to,
 	// and the one that new generations are.
 	folds      map[string]projections.UsageFold
@@ -135,14 +137,20 @@ func (n *node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
+		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
 	}
 	n.metrics.Queue(n.registry, n.log)
-	n.pipe, err = openPipe(ctx, n.cfg, n.logger)
-	return err
+	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
+		return err
+	}
+	if err := n.compareTopics(ctx); err != nil {
+		n.logger.Warn("the topics cannot be compared with the log now; trying again until they can", "error", err)
+		n.topicsDoubted = true
+	}
+	return nil
 }
 
 // Connections of an instance: of the writers, rebuilds and changes; of the relay and
@@ -216,6 +224,7 @@ func (n *node) has(role string) bool { return slices.Contains(n.cfg.Roles, role)
 func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
+	g.Go(func() error { return n.compareTopicsLater(ctx) })
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
 	// By a pool that never waits for what a frozen session has locked.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}

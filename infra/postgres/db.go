@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +48,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 		pc.MaxConns = 16
 	}
 	pc.MaxConnIdleTime = 5 * time.Minute
+	pc.ConnConfig.OnNotice = noteWarning
 	for name, value := range workerParams(cfg.ApplicationName) {
 		pc.ConnConfig.RuntimeParams[name] = value
 	}
@@ -91,9 +93,9 @@ const (
 	commitTimeout   = 10 * time.Second
 )
 
-// errCommitUnknown says that COMMIT was sent and not answered: the transaction
-// may be durable or not. Only the server's own error means that it is not.
-var errCommitUnknown = errors.New("COMMIT was not answered")
+// errCommitUnknown means that COMMIT was sent and not answered, or answered with a WARNING: the
+// transaction may be durable or not. Only the server's own error means that it is not.
+var errCommitUnknown = errors.New("the outcome of COMMIT is not known")
 
 // classifyCommit tells a refused commit from one that was not answered.
 func classifyCommit(err error) error {
@@ -101,6 +103,47 @@ func classifyCommit(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %v", errCommitUnknown, err)
+}
+
+// lastWarning is where a connection keeps its server's last WARNING, for commit.
+const lastWarning = "meterplex.warning"
+
+// noteWarning stores a WARNING of the server in the connection's slot, if commit put one there.
+func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+	if slot, ok := c.CustomData()[lastWarning].(*atomic.Pointer[string]); ok && n.SeverityUnlocalized == "WARNING" {
+		slot.Store(&n.Message)
+	}
+}
+
+// committing runs a COMMIT on a connection. A WARNING makes the outcome unknown: the server gives
+// one when its wait for the synchronous standby was cancelled, by an administrator or by
+// statement_timeout, and the transaction is on no standby then.
+func committing(conn *pgx.Conn, commit func() error) error {
+	slot := new(atomic.Pointer[string])
+	if conn != nil { // nil on the simulated database
+		conn.PgConn().CustomData()[lastWarning] = slot
+	}
+	err := commit()
+	if warning := slot.Load(); err == nil && warning != nil {
+		return fmt.Errorf("%w: WARNING: %s", errCommitUnknown, *warning)
+	}
+	return classifyCommit(err)
+}
+
+// inTx runs a function in a transaction and commits it within commitTimeout, whatever
+// becomes of the caller.
+func (l *Log) inTx(ctx context.Context, f func(pgx.Tx) error) error {
+	tx, err := l.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("beginning a transaction: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
+	if err := f(tx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return committing(tx.Conn(), func() error { return tx.Commit(ctx) })
 }
 
 // WorkerDB opens a database/sql pool whose sessions run under WorkerRole, for

@@ -104,6 +104,10 @@ func outcome(server *pgconn.PgConn, rows int) error {
 			if failed == nil {
 				failed = fmt.Errorf("appending %d events: %w", rows, pgconn.ErrorResponseToPgError(m))
 			}
+		case *pgproto3.NoticeResponse:
+			if m.SeverityUnlocalized == "WARNING" && failed == nil {
+				failed = fmt.Errorf("WARNING: %s", m.Message) // see committing
+			}
 		case *pgproto3.CommandComplete:
 			tag = string(m.CommandTag)
 			if strings.HasPrefix(tag, "COPY ") && tag != fmt.Sprint("COPY ", rows) {

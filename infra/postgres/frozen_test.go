@@ -234,3 +234,12 @@ func TestThatSessionsCannotBeEndedIsToldOnce(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// lockHeads locks heads in a test's own transaction.
+func lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+	rows, err := tx.Query(ctx, lockHeadsSQL, partitions)
+	if err != nil {
+		return nil, err
+	}
+	return scanHeads(rows)
+}

@@ -118,6 +118,17 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 	return g.appendConflicts(ctx, conn, places, conflicts)
 }
 
+// isDurable reports whether every event that an answer of the group rests on is known to be durable.
+func (g *group) isDurable(hs heads) bool {
+	for i := range g.members {
+		at := g.members[i].placement.Position
+		if at.Number > 0 && !g.log.durable.covers(hs[at.Partition], at) {
+			return false
+		}
+	}
+	return true
+}
+
 // refusedBefore answers an event whose refusal the log has: of an earlier delivery,
 // or of one in this group.
 func (m *member) refusedBefore(known map[logKey]found) bool {

@@ -20,6 +20,7 @@ type head struct {
 	epoch     int32
 	topics    []int64 // last position of each topic, [t-1] is topic t
 	recorded  time.Time
+	living    bool          // the server is in the life that the epoch began with
 	counts    events.Counts // added by this transaction
 }
 
@@ -28,7 +29,7 @@ type heads map[int16]*head
 
 // lockHeadsSQL is a statement of its own: folded into the INSERT it would read a
 // head that is older than the lock.
-const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at FROM log_heads
+const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at, is_server_life(timeline, started_at) FROM log_heads
  WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`
 
 // lockFreeHeadsSQL leaves out the heads that somebody else has.
@@ -39,12 +40,23 @@ func scanHeads(rows pgx.Rows) (heads, error) {
 	hs := heads{}
 	for rows.Next() {
 		h := &head{}
-		if err := rows.Scan(&h.partition, &h.position, &h.epoch, &h.topics, &h.recorded); err != nil {
+		if err := rows.Scan(&h.partition, &h.position, &h.epoch, &h.topics, &h.recorded, &h.living); err != nil {
 			return nil, fmt.Errorf("reading a head: %w", err)
 		}
 		hs[h.partition] = h
 	}
 	return hs, rows.Err()
+}
+
+// ofAnotherLife lists the partitions whose epoch has to be raised first, ascending.
+func (hs heads) ofAnotherLife() (partitions []int16) {
+	for p, h := range hs {
+		if !h.living {
+			partitions = append(partitions, p)
+		}
+	}
+	slices.Sort(partitions)
+	return partitions
 }
 
 // How a transaction plans. Sessions plan anew each time (see workerParams), which
@@ -83,14 +95,18 @@ func beginLocked(ctx context.Context, conn session, partitions []int16, planning
 	return hs, res.Close()
 }
 
-// lockHeads locks heads inside a transaction that has begun.
-func lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+// lockHeads locks heads inside a transaction that has begun. It fails with errNewLife if the
+// epoch of one has to be raised first.
+func (l *Log) lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
 	rows, err := tx.Query(ctx, lockHeadsSQL, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("locking heads: %w", err)
 	}
-	defer rows.Close()
-	return scanHeads(rows)
+	hs, err := scanHeads(rows)
+	if err == nil {
+		err = l.inNewLife(hs)
+	}
+	return hs, err
 }
 
 // placer gives events their places behind the heads. A tenant's events stand together:

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +31,8 @@ type LogConfig struct {
 	Carrying *pgxpool.Pool
 	// OnAppend is told, after each commit, which partitions grew. It must not block.
 	OnAppend func(partitions []int16)
+	// OnRaised is called after this instance began epochs of the log. It must not block.
+	OnRaised func([]Raised)
 	// Catalogue, where it is set, saves reading keys and subscriptions again and again.
 	Catalogue CatalogueSeen
 }
@@ -43,6 +44,9 @@ type Log struct {
 	pool      connections
 	session   func(ctx context.Context) (session, error) // of writers
 	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
+	id        uuid.UUID     // of the log, in the headers of its records
+	newLife   chan struct{} // asks watchLife to raise the epoch
+	durable   durable
 	origins   *origins
 	histories *histories
 	keys      *Keys
@@ -53,8 +57,9 @@ type Log struct {
 	shared  *writer      // of small submissions, ahead of writers
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
-	wg      sync.WaitGroup // of writers
-	ahead   sync.WaitGroup // of shared
+	wg      sync.WaitGroup     // of writers
+	ahead   sync.WaitGroup     // of shared
+	stop    context.CancelFunc // of watchLife
 }
 
 // connections is what a log needs of a pool besides the writers' sessions.
@@ -63,12 +68,18 @@ type connections interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// NewLog makes sure of the epoch, then starts the writers. Close ends them.
+// NewLog raises the epoch if the server is in another life, then starts the writers. Close ends them.
 func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error) {
 	if cfg.Carrying == nil {
 		cfg.Carrying = pool
 	}
-	if err := awaitEpoch(ctx, pool, cmp.Or(cfg.Logger, slog.Default())); err != nil {
+	l := newLog(cfg)
+	l.pool = pool
+	var err error
+	if l.id, err = readLogID(ctx, pool); err != nil {
+		return nil, err
+	}
+	if err := l.startEpoch(ctx); err != nil {
 		return nil, err
 	}
 	// Origins are recorded while a caller holds a connection of the pool: with one
@@ -79,8 +90,7 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins: %w", err)
 	}
-	l := newLog(cfg)
-	l.pool, l.origins = pool, newOrigins(own)
+	l.origins = newOrigins(own)
 	l.session = func(ctx context.Context) (session, error) {
 		c, err := pool.Acquire(ctx)
 		return pooled{c}, err
@@ -99,6 +109,9 @@ func newLog(cfg LogConfig) *Log {
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
+	if cfg.OnRaised == nil {
+		cfg.OnRaised = func([]Raised) {}
+	}
 	if cfg.Catalogue == nil {
 		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
 	}
@@ -111,10 +124,13 @@ func newLog(cfg LogConfig) *Log {
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	return &Log{cfg: cfg, changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
+	return &Log{cfg: cfg, newLife: make(chan struct{}, 1), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
 }
 
 func (l *Log) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.wg.Go(func() { l.watchLife(ctx) })
 	for range l.cfg.Writers {
 		w := newWriter(l, false)
 		l.writers = append(l.writers, w)
@@ -134,6 +150,7 @@ func (l *Log) Close() {
 	l.closed = true
 	l.mu.Unlock()
 	if !already {
+		l.stop()
 		close(l.shared.queue)
 		l.ahead.Wait() // it passes on to the writers
 		for _, w := range l.writers {
@@ -150,7 +167,8 @@ func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microseco
 // AppendTx appends inside a transaction of the caller's, who holds checkpoints
 // but no heads yet: the heads are locked here, ascending, and stay locked until
 // the caller commits. What is in the log already under its key is left as it is,
-// and its position is given instead.
+// and its position is given instead. It fails if the server is in another life than the
+// epoch; the caller rolls back, the epoch is raised meanwhile, and the caller tries again.
 func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -161,6 +179,9 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 		return nil, err
 	}
 	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
+	if err == nil {
+		err = l.inNewLife(hs)
+	}
 	if err != nil {
 		return nil, err
 	}

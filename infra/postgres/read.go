@@ -109,6 +109,7 @@ func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partition
 		return nil, err
 	}
 	for i := range list {
+		list[i].LogID = l.id
 		list[i].Actor, list[i].Producer = known[origin[i]].actor, known[origin[i]].producer
 	}
 	return list, nil

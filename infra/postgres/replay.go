@@ -31,7 +31,7 @@ func (l *Log) ChangeReplays(ctx context.Context, cursors bool, decide func(comma
 				return fmt.Errorf("locking the relay's cursors: %w", err)
 			}
 		}
-		_, err := lockHeads(ctx, t, []int16{tx.partition})
+		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
 		return err
 	}
 	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })

@@ -97,6 +97,7 @@ func (r *simRow) hash() []byte {
 type simHead struct {
 	position int64
 	epoch    int32
+	life     int // of the server, in which the epoch began
 	topics   [events.TopicCount - 1]int64
 	recorded time.Time
 	counts   events.Counts
@@ -179,7 +180,7 @@ func (db *simDB) take(tx *simTx, locks []rowLock) {
 // simTx is a transaction or, with a saved state, a savepoint in one.
 type simTx struct {
 	p       *proc
-	history int // of the database that it was begun in
+	life    int // of the server that it was begun in
 	root    *simTx
 	open    bool
 	gone    error // the connection was lost
@@ -189,7 +190,7 @@ type simTx struct {
 }
 
 func newSimTx(p *proc) *simTx {
-	tx := &simTx{p: p, history: p.s.history, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
+	tx := &simTx{p: p, life: p.s.life, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, withheld: map[events.Position]bool{}}}
 	tx.root = tx
 	return tx
 }
@@ -232,7 +233,7 @@ func (tx *simTx) commit(f fate) error {
 			}
 		}
 		tx.p.s.later("end of a commit without an answer", time.Duration(tx.p.s.rng.IntN(6000))*time.Millisecond, func() {
-			if tx.p.s.rng.IntN(2) == 0 && ghost.history == tx.p.s.history {
+			if tx.p.s.rng.IntN(2) == 0 && ghost.life == tx.p.s.life {
 				tx.p.s.count("late commit")
 				db.apply(&ghost)
 			}

@@ -24,7 +24,7 @@ func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, lo
 			}
 			return out
 		}, nil
-	case has("RETURNING c.partition, c.fence, c.position"):
+	case has("SET owner = $1"):
 		return func() *simRows { return db.takeLeases(has, args) }, nil
 	case has("SET lease_until = now() + $4"), has("SET owner = NULL"):
 		return func() *simRows {
@@ -39,7 +39,7 @@ func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, lo
 				} else {
 					c.until = time.Now().Add(args[3].(time.Duration))
 				}
-				out.list = append(out.list, []any{p, c.fence})
+				out.list = append(out.list, []any{p, c.fence, c.position})
 			}
 			return out
 		}, locksOf("cursors", args[1].([]int16))
@@ -53,7 +53,9 @@ func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
 		fence, was, becomes := args[1].([]int64)[i], args[2].([]int64)[i], args[3].([]int64)[i]
 		c := &db.cursors[p]
 		fenced, inPlace := has("c.fence = s.fence") || has("c.fence = mine.fence"), has("c.position = s.was") || has("c.position = mine.was")
-		if fenced && c.fence != fence || inPlace && c.position != was {
+		h := db.heads[p]
+		lost := has("is_server_life") && h.life != db.s.life || has("h.position >= s.becomes") && h.position < becomes
+		if lost || fenced && c.fence != fence || inPlace && c.position != was {
 			db.s.count("cursor refused")
 			continue
 		}
@@ -64,6 +66,10 @@ func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
 			db.s.fail("the cursor of partition %d went back from %d to %d", p, c.position, becomes)
 		}
 		for n := c.position + 1; n <= becomes; n++ {
+			if n > int64(len(db.rows[p])) {
+				db.s.fail("the cursor of partition %d passed %d, which the log has not", p, n)
+				break
+			}
 			if !db.s.pipe.has(&db.rows[p][n-1]) {
 				db.s.fail("the cursor of partition %d passed %d, which the topic has not", p, n)
 			}
@@ -89,7 +95,7 @@ func (db *simDB) takeLeases(has func(string) bool, args []any) *simRows {
 			c.fence++
 		}
 		c.owner, c.until = args[0].(string), time.Now().Add(args[2].(time.Duration))
-		out.list = append(out.list, []any{p, c.fence, c.position})
+		out.list = append(out.list, []any{p, c.fence, c.position, db.heads[p].epoch})
 	}
 	return out
 }

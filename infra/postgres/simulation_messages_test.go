@@ -37,12 +37,14 @@ func (s *sim) startCommands(name string) {
 	all, at := s.messages(), int(s.pipe.offsets[ckptKey{events.GroupUsageCommands, 0}])
 	p.run(func() {
 		for {
+			var life int
 			err := p.do(&ask{what: "fetch message", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return at < len(all) }, effect: func(fate) error {
 				if at > 0 && s.chance(s.w.rewind) || at == len(all) {
 					s.count("message again")
 					at--
 				}
 				s.model.send(all[at])
+				life = s.life
 				return nil
 			}})
 			for err == nil {
@@ -55,7 +57,9 @@ func (s *sim) startCommands(name string) {
 			}
 			if err == nil {
 				err = p.do(&ask{what: "acknowledge message", kind: kindAuto, effect: func(fate) error {
-					s.model.delivered(all[at], at)
+					if s.life == life { // what a failover lost is gone
+						s.model.delivered(all[at], at)
+					}
 					if before := s.pipe.offsets[group]; int64(at+1) > before {
 						s.pipe.offsets[group] = int64(at + 1)
 						if at+1 == len(all) {

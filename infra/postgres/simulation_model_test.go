@@ -152,9 +152,9 @@ func (s *sim) client(i int, requests []request) {
 				panic(err)
 			}
 			var door *commands.IngestUsage
-			var history int
+			var life int
 			send := func(fate) error {
-				door, history = s.doors[s.rng.IntN(len(s.doors))], s.history
+				door, life = s.doors[s.rng.IntN(len(s.doors))], s.life
 				s.model.send(r)
 				return nil
 			}
@@ -165,7 +165,7 @@ func (s *sim) client(i int, requests []request) {
 				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant}, items)
 				if err == nil {
 					_ = p.do(&ask{what: "answered", effect: func(fate) error {
-						if s.history == history { // what a restore ended is gone
+						if s.life == life { // what a restore ended is gone
 							s.model.answer(r, verdicts)
 						}
 						return nil

@@ -21,7 +21,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
-	for _, more := range []func(string, []any) *simRows{tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery} {
+	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}
@@ -47,7 +47,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
 		return tx.withhold(events.Position{Partition: args[0].(int16), Number: args[1].(int64)}, args[4].(*uuid.UUID) == nil)
 	case strings.HasPrefix(text, "SELECT topic FROM event_log_rows"):
-		return simAnswer([]any{tx.p.s.db.rows[args[0].(int16)][args[1].(int64)-1].topic})
+		return tx.topicOf(text, args)
 	case strings.HasPrefix(text, "SELECT position FROM consumer_checkpoints"):
 		k := ckptKey{args[0].(string), args[1].(int16)}
 		err = tx.ask(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
@@ -70,9 +70,21 @@ func locksIn(text, table string, partition int16) []rowLock {
 	return locksOf(table, []int16{partition})
 }
 
+// topicOf compares what the statement's text compares.
+func (tx *simTx) topicOf(text string, args []any) *simRows {
+	rows, n := tx.p.s.db.rows[args[0].(int16)], args[1].(int64)
+	if n > int64(len(rows)) || strings.Contains(text, "event_id = $3") && rows[n-1].id() != fmt.Sprint(args[2]) {
+		return simAnswer()
+	}
+	return simAnswer([]any{rows[n-1].topic})
+}
+
 // holdCursor compares what the statement's text compares.
 func (tx *simTx) holdCursor(text string, partition int16, fence, position int64) *simRows {
 	c := tx.p.s.db.cursors[partition]
+	if strings.Contains(text, "is_server_life") && tx.p.s.db.heads[partition].life != tx.p.s.life {
+		return &simRows{tag: "SELECT 0"}
+	}
 	if strings.Contains(text, "fence = $2") && c.fence != fence || strings.Contains(text, "position = $3") && c.position != position {
 		return &simRows{tag: "SELECT 0"}
 	}
@@ -87,7 +99,7 @@ func (tx *simTx) checkpoints(name string, joined [][]int, partitions []int16, to
 	for i, p := range partitions {
 		for _, g := range joined[i] {
 			serves := name != events.GroupAggregator || g == db.serving
-			out.list = append(out.list, []any{p, g, serves, db.ckpt[ckptKey{name, p}], db.heads[p].epoch, db.heads[p].topics[topic-1]})
+			out.list = append(out.list, []any{p, g, serves, db.ckpt[ckptKey{name, p}], db.heads[p].epoch, db.heads[p].life == db.s.life, db.heads[p].topics[topic-1]})
 		}
 	}
 	return out
@@ -248,9 +260,15 @@ func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	case strings.HasPrefix(text, "SELECT h.partition, h.position, c.owner IS NULL"):
 		for _, i := range db.s.plan.partitions {
 			c := db.cursors[i]
-			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now)})
+			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now), db.heads[i].epoch, db.heads[i].life == db.s.life})
 		}
 	case strings.Contains(text, "SET attempts = attempts + 1"):
+	case trimmed(text) == trimmed(findStaleSQL):
+		for _, i := range db.s.plan.partitions {
+			if db.heads[i].life != db.s.life {
+				out.list = append(out.list, []any{i})
+			}
+		}
 	default:
 		panic("the simulation does not know the statement " + text + " of " + p.name)
 	}

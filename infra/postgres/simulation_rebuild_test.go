@@ -286,6 +286,9 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 		return tx.markReady(args[0].(uuid.UUID))
 	case strings.HasPrefix(text, "SELECT r.state, coalesce(g.broken, '')"):
 		at := db.rebuildAt(args[0].(uuid.UUID))
+		if at < 0 { // a failover lost it
+			return simAnswer()
+		}
 		if len(tx.root.w.more) > 0 { // it is READY by this transaction
 			return simAnswer([]any{domain.RebuildReady, ""})
 		}
@@ -309,6 +312,9 @@ func (db *simDB) rebuildAt(id uuid.UUID) int {
 func (tx *simTx) markReady(id uuid.UUID) *simRows {
 	db := tx.p.s.db
 	at := db.rebuildAt(id)
+	if at < 0 { // a failover lost it
+		return &simRows{tag: "UPDATE 0"}
+	}
 	for _, p := range tx.p.s.plan.partitions {
 		if r := &db.rebuilds[at]; r.State != domain.RebuildFolding || !db.gens[r.Generation-2][p].joined {
 			return &simRows{tag: "UPDATE 0"}

@@ -34,9 +34,8 @@ type simTables struct {
 }
 
 type simEpoch struct {
-	epoch    int32
-	from     int64
-	timeline int64
+	epoch int32
+	from  int64
 }
 
 func newSimTables() simTables {
@@ -45,7 +44,7 @@ func newSimTables() simTables {
 		relays: map[string]time.Time{}, serving: 1,
 	}
 	for p := range t.epochs {
-		t.epochs[p], t.heads[p].epoch = []simEpoch{{1, 1, 0}}, 1
+		t.epochs[p], t.heads[p].epoch = []simEpoch{{1, 1}}, 1
 	}
 	return t
 }
@@ -74,8 +73,8 @@ func (t *simTables) owner(at events.Position) (epoch int32) {
 	return epoch
 }
 
-// restore ends every process and puts one of the backups in the place of the database.
-// It is another history: whoever starts first raises the epoch.
+// restore ends every process and puts one of the backups in the place of the database, on a
+// server in another life.
 func (s *sim) restore(p *proc) bool {
 	err := p.do(&ask{what: "restore", effect: func(fate) error {
 		for _, o := range slices.Clone(s.procs) {
@@ -91,18 +90,10 @@ func (s *sim) restore(p *proc) bool {
 			}
 			return a.starts != nil
 		})
-		s.history++
 		s.count("restored")
-		s.db.simTables, s.db.locks = s.backups[s.rng.IntN(len(s.backups))].clone(), map[rowLock]*simTx{}
-		s.pipe.restored()
-		maps.DeleteFunc(s.model.accepted, func(k logKey, _ usageItem) bool { return s.db.keys[k] == nil })
+		s.setBack()
 		return nil
 	}})
-	for err == nil && ensureEpoch(p.ctx, simPool{p}) != nil {
-		if !p.idle("rest", 100*time.Millisecond, never) {
-			err = errDead
-		}
-	}
 	return err == nil && p.do(&ask{what: "start all", effect: func(fate) error {
 		for i, start := range s.stopped {
 			s.begin(strconv.Itoa(i), start)
@@ -110,6 +101,29 @@ func (s *sim) restore(p *proc) bool {
 		s.stopped = nil
 		return nil
 	}}) == nil
+}
+
+// failover puts a backup in the place of the database beneath running processes: a standby is
+// promoted that lacks the newest events. Only their connections are lost.
+func (s *sim) failover(p *proc) bool {
+	return p.do(&ask{what: "fail over", effect: func(fate) error {
+		s.count("failed over")
+		s.setBack()
+		return nil
+	}}) == nil
+}
+
+// setBack puts one of the backups in the place of the database.
+func (s *sim) setBack() {
+	s.life++
+	for _, o := range s.procs {
+		for _, tx := range slices.Clone(o.open) {
+			tx.lose()
+		}
+	}
+	s.db.simTables, s.db.locks = s.backups[s.rng.IntN(len(s.backups))].clone(), map[rowLock]*simTx{}
+	s.pipe.restored()
+	maps.DeleteFunc(s.model.accepted, func(k logKey, _ usageItem) bool { return s.db.keys[k] == nil })
 }
 
 // restored looks how far the topics have the log that there is now.
@@ -173,12 +187,6 @@ func (tx *simTx) historyQuery(text string, args []any) *simRows {
 		return &simRows{}
 	case strings.TrimSpace(rewindRelaySQL):
 		return tx.rewindRelay(text, args)
-	case lockAllHeadsSQL:
-		return orFailed(&simRows{}, tx.ask("lock all heads", kindStep, locksOf("heads", s.plan.partitions), nil))
-	case strings.TrimSpace(historySQL):
-		return simAnswer([]any{int64(1), int64(s.history)})
-	case strings.TrimSpace(raiseEpochSQL):
-		return tx.later(func(*simTx) { db.raiseEpoch(text, args[1].(int64)) })
 	case readEpochsText:
 		out := simAnswer()
 		for p := range db.epochs {
@@ -220,21 +228,6 @@ func (tx *simTx) rewindRelay(text string, args []any) *simRows {
 	return &simRows{tag: "UPDATE " + strconv.Itoa(n)}
 }
 
-func (db *simDB) raiseEpoch(text string, timeline int64) {
-	for p := range db.epochs {
-		last := db.epochs[p][len(db.epochs[p])-1]
-		if last.timeline == timeline && strings.Contains(text, "(e.system_identifier, e.timeline) <> ($1, $2)") {
-			continue
-		}
-		next := simEpoch{last.epoch + 1, db.heads[p].position + 1, timeline}
-		if strings.Contains(text, "clock_timestamp()") { // no two restores are at one time
-			next.epoch = max(next.epoch, int32(100*timeline))
-		}
-		db.epochs[p] = append(db.epochs[p], next)
-		db.heads[p].epoch = next.epoch
-	}
-}
-
 // operate lets somebody decide things, one after the other, each until it is done.
 func (s *sim) operate() {
 	p := s.newProc("operator")
@@ -266,6 +259,9 @@ func (s *sim) newTasks() (list []func(*sim, *proc) bool) {
 	}
 	for range s.w.restores * (1 + s.rng.IntN(2)) {
 		list = append(list, (*sim).restore)
+	}
+	for range s.w.failovers * (1 + s.rng.IntN(2)) {
+		list = append(list, (*sim).failover)
 	}
 	s.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	for range s.w.rebuilds * (1 + s.rng.IntN(2)) {

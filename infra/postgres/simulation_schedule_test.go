@@ -90,11 +90,12 @@ type weather struct {
 	crash, cut, lost, limbo, partly, freeze, pass int
 	twice, shuffle, drop, damage, rewind, skip    int
 	retries, rebuilds, rewinds, restores          int // whether there are any
+	failovers                                     int
 }
 
 func (w *weather) rates() []*int {
 	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip,
-		&w.retries, &w.rebuilds, &w.rewinds, &w.restores}
+		&w.retries, &w.rebuilds, &w.rewinds, &w.restores, &w.failovers}
 }
 
 type sim struct {
@@ -123,7 +124,7 @@ type sim struct {
 	doors    []*commands.IngestUsage
 	tasks    []func(*sim, *proc) bool // that somebody is to do
 	retrying bool                     // there is a command router
-	history  int                      // how often the database was restored
+	life     int                      // of the server: how often it was set back
 	backups  []simTables
 	again    map[int16]int64 // from where on the relay is sent back
 	stopped  []func()        // processes that a restore ended, to be started again
@@ -235,7 +236,7 @@ func (s *sim) schedule() {
 			s.mu.Unlock()
 			return
 		}
-		if s.w.restores > 0 && s.chance(10) || s.steps == 0 {
+		if s.w.restores+s.w.failovers > 0 && s.chance(10) || s.steps == 0 {
 			s.backups = append(s.backups, s.db.simTables.clone())
 		}
 		if s.steps++; s.steps > maxSteps || time.Since(s.began) > longest {

@@ -126,7 +126,7 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case sql == updateHeadsSQL:
 		return tx.updateHeads(args)
-	case sql == lockHeadsSQL, strings.HasPrefix(text, "SELECT FROM log_heads"):
+	case sql == lockHeadsSQL, strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
 		partitions := args[0].([]int16)
 		err = tx.ask(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
 	case sql == lockFreeHeadsSQL:
@@ -155,7 +155,7 @@ func (tx *simTx) headRows(partitions []int16) *simRows {
 	out := simAnswer()
 	for _, p := range partitions {
 		h := tx.head(p)
-		out.list = append(out.list, []any{p, h.position, h.epoch, slices.Clone(h.topics[:]), h.recorded})
+		out.list = append(out.list, []any{p, h.position, h.epoch, slices.Clone(h.topics[:]), h.recorded, h.life == tx.p.s.life})
 	}
 	return out
 }
@@ -166,7 +166,7 @@ func (tx *simTx) updateHeads(args []any) *simRows {
 	}
 	for i, p := range args[0].([]int16) {
 		was := tx.head(p)
-		h := simHead{position: args[1].([]int64)[i], epoch: was.epoch, recorded: args[3].([]time.Time)[i], counts: was.counts}
+		h := simHead{position: args[1].([]int64)[i], epoch: was.epoch, life: was.life, recorded: args[3].([]time.Time)[i], counts: was.counts}
 		for t, text := range strings.Split(strings.Trim(args[2].([]string)[i], "{}"), ",") {
 			h.topics[t], _ = strconv.ParseInt(text, 10, 64)
 		}
@@ -312,6 +312,9 @@ func (tx *simTx) finish(_ context.Context, rows []row, hs heads) error {
 		return err
 	}
 	args := hs.updateArgs()
+	if len(rows) == 0 {
+		return classifyCommit(tx.Commit(context.Background()))
+	}
 	err := tx.p.do(&ask{what: fmt.Sprint("append ", len(rows), " and commit"), kind: kindCommit, tx: tx, effect: func(f fate) error {
 		if err := tx.copyRows(rows); err != nil {
 			return err

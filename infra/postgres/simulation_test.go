@@ -60,7 +60,7 @@ func newSim(seed uint64, with setup) *sim {
 // are left meet more of the work.
 func newWeather(rng *rand.Rand, without []int) weather {
 	w := weather{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
-		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1}
+		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1}
 	for i, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
 		if slices.Contains(without, i) {
@@ -189,7 +189,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	for _, what := range append(fateNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
 		"shuffled", "published again", "unique violation", "head left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
-		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "records of an ended history") {
+		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}

@@ -20,7 +20,7 @@ import (
 func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
 	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(tenant)}
 	hold := func(t pgx.Tx) error {
-		_, err := lockHeads(ctx, t, []int16{tx.partition})
+		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
 		return err
 	}
 	return l.changing(ctx, tx, hold, decide)
@@ -29,10 +29,13 @@ func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands
 // changing runs a change, once more where its Idempotency-Key came at the same moment
 // for something that other locks guard: that is committed, so its answer is seen now.
 func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
-	err := l.changeHolding(ctx, tx, hold, decide)
-	if answeredMeanwhile(err) {
+	attempt := func() error {
 		tx.appended = nil
-		err = l.changeHolding(ctx, tx, hold, decide)
+		return l.changeHolding(ctx, tx, hold, decide)
+	}
+	err := l.inServerLife(ctx, attempt)
+	if answeredMeanwhile(err) {
+		err = attempt()
 	}
 	return l.changed(tx, err)
 }
@@ -70,38 +73,32 @@ func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx)
 		return err
 	}
 	defer leave()
-	t, err := l.pool.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("beginning a change: %w", err)
-	}
-	defer t.Rollback(context.WithoutCancel(ctx)) // after a commit it does nothing
-	tx.tx = t
-	if err := hold(t); err != nil {
-		return err
-	}
-	if err := decide(tx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	return classifyCommit(t.Commit(ctx))
+	return l.inTx(ctx, func(t pgx.Tx) error {
+		tx.tx = t
+		if err := hold(t); err != nil {
+			return err
+		}
+		return decide(tx)
+	})
 }
 
 func (l *Log) resolveChange(tx *changeTx) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveFor)
 	defer cancel()
-	return pgx.BeginFunc(ctx, l.pool, func(t pgx.Tx) error {
-		if _, err := lockHeads(ctx, t, []int16{tx.partition}); err != nil {
-			return err
-		}
-		known, err := probe(ctx, t, pointers(tx.appended[:1]))
-		if err != nil {
-			return err
-		}
-		if f, ok := known[keyOf(&tx.appended[0])]; !ok || f.eventID != tx.appended[0].EventID {
-			return errors.New("the change was not committed")
-		}
-		return nil
+	return l.inServerLife(ctx, func() error {
+		return l.inTx(ctx, func(t pgx.Tx) error {
+			if _, err := l.lockHeads(ctx, t, []int16{tx.partition}); err != nil {
+				return err
+			}
+			known, err := probe(ctx, t, pointers(tx.appended[:1]))
+			if err != nil {
+				return err
+			}
+			if f, ok := known[keyOf(&tx.appended[0])]; !ok || f.eventID != tx.appended[0].EventID {
+				return errors.New("the change was not committed")
+			}
+			return nil
+		})
 	})
 }
 

@@ -204,6 +204,7 @@ type session interface {
 	Queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	// finish appends rows, moves the heads and commits; without rows it only commits.
 	finish(ctx context.Context, rows []row, hs heads) error
 	closed() bool
 	Release()
@@ -212,7 +213,15 @@ type session interface {
 type pooled struct{ *pgxpool.Conn }
 
 func (c pooled) finish(ctx context.Context, rows []row, hs heads) error {
-	return finish(ctx, c.Conn.Conn(), rows, hs)
+	if len(rows) > 0 {
+		return finish(ctx, c.Conn.Conn(), rows, hs)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return committing(c.Conn.Conn(), func() error {
+		_, err := c.Exec(ctx, "commit")
+		return err
+	})
 }
 
 func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
@@ -237,7 +246,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if w.shared && !g.sent {
 		lock = lockFreeHeadsSQL
 	}
-	hs, err := beginLocked(ctx, conn, g.partitions, planning, lock)
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock)
 	if err != nil {
 		return err
 	}
@@ -250,15 +259,39 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if err := g.decide(ctx, conn, hs, origin, probing); err != nil {
 		return errors.Join(err, rollback(conn))
 	}
-	if len(g.rows) == 0 {
+	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
 	}
-	g.sent = true
+	g.sent = g.sent || len(g.rows) > 0
 	err = conn.finish(ctx, g.rows, hs)
+	if err == nil {
+		w.log.durable.committed(hs)
+	}
 	if sqlState(err) != "" && !conn.closed() {
 		err = errors.Join(err, rollback(conn))
 	}
 	return err
+}
+
+// begin starts a transaction and locks the heads. If the server is in another life than the
+// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
+func (w *writer) begin(ctx context.Context, conn session, partitions []int16, planning, lock string) (heads, error) {
+	for {
+		hs, err := beginLocked(ctx, conn, partitions, planning, lock)
+		if err != nil {
+			return nil, err
+		}
+		stale := hs.ofAnotherLife()
+		if len(stale) == 0 {
+			return hs, nil
+		}
+		if err := rollback(conn); err != nil {
+			return nil, err
+		}
+		if err := w.log.raise(ctx, stale, nil); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func rollback(conn session) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -38,7 +39,9 @@ type Metrics struct {
 	endToEnd   *prom.HistogramVec
 	skipped    *prom.CounterVec
 	backlog    atomic.Int64
-	otherEpoch *prom.CounterVec
+	ghosts     *prom.CounterVec
+	otherLog   *prom.CounterVec
+	epochs     *prom.CounterVec
 	foreign    *prom.CounterVec
 	fromLog    *prom.CounterVec
 }
@@ -75,7 +78,9 @@ func New(registry *prom.Registry) *Metrics {
 		processing:  histogram("event_processing_duration_seconds", "Time of a consumer's transaction.", "consumer"),
 		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold.", "consumer"),
 		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
-		otherEpoch:  counter("events_other_epoch_total", "Records of a history that the log does not continue.", "consumer"),
+		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
+		otherLog:    counter("events_other_log_total", "Records dropped because they are of another database's log.", "consumer"),
+		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by what it found of the database server.", "reason"),
 		foreign:     counter("events_foreign_total", "Records that are in no log of ours.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events that the pipe did not bring and the log did.", "consumer"),
 	}
@@ -99,8 +104,18 @@ func (m *Metrics) begin() {
 		}
 	}
 	m.beginConsumer(ofTheLog, events.GroupEntitlements)
+	for _, reason := range postgres.EpochReasons() {
+		m.epochs.WithLabelValues(reason)
+	}
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion)
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageValidation)
+}
+
+// Raised counts epochs that this instance began.
+func (m *Metrics) Raised(raised []postgres.Raised) {
+	for _, r := range raised {
+		m.epochs.WithLabelValues(r.Reason).Inc()
+	}
 }
 
 func (m *Metrics) beginConsumer(topic, consumer string) {
@@ -110,7 +125,7 @@ func (m *Metrics) beginConsumer(topic, consumer string) {
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation)
 	m.processing.WithLabelValues(consumer)
 	m.endToEnd.WithLabelValues(consumer)
-	for _, c := range []*prom.CounterVec{m.skipped, m.otherEpoch, m.foreign, m.fromLog} {
+	for _, c := range []*prom.CounterVec{m.skipped, m.ghosts, m.otherLog, m.foreign, m.fromLog} {
 		c.WithLabelValues(consumer)
 	}
 }
@@ -153,7 +168,8 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.consumed.WithLabelValues(topic, c.Name, "error").Add(float64(len(b.Failed)))
 	m.consumed.WithLabelValues(topic, c.Name, "noop").Add(float64(b.Passed + b.Duplicates))
 	m.skipped.WithLabelValues(c.Name).Add(float64(b.Duplicates))
-	m.otherEpoch.WithLabelValues(c.Name).Add(float64(b.OtherEpoch))
+	m.ghosts.WithLabelValues(c.Name).Add(float64(b.Ghosts))
+	m.otherLog.WithLabelValues(c.Name).Add(float64(b.OtherLog))
 	m.foreign.WithLabelValues(c.Name).Add(float64(b.Foreign))
 	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))

@@ -18,10 +18,12 @@ type step struct {
 // One statement, so one transaction and one round trip. The cursors are locked in
 // ascending order first; the comparison is made again on the locked rows. What is
 // published again, after the cursor went back, lies where it was published last.
+// A restored cursor may have the fence and position of a batch that was read before the
+// database lost a tail: no cursor moves in another life of the server, or beyond the head.
 const stepSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, s.fence, s.was, s.becomes
- FROM relay_cursors c JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition, fence, was, becomes) USING (partition)
- WHERE c.fence = s.fence AND c.position = s.was ORDER BY c.partition FOR UPDATE OF c
+ FROM relay_cursors c JOIN log_heads h USING (partition) JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition, fence, was, becomes) USING (partition)
+ WHERE c.fence = s.fence AND c.position = s.was AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c
 ), stepped AS (
  UPDATE relay_cursors c SET position = mine.becomes, attempts = 0, last_error = NULL FROM mine
  WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING c.partition

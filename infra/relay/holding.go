@@ -14,6 +14,8 @@ type holding struct {
 	fence     int64
 	cursor    int64     // published and committed up to here
 	head      int64     // the last that is known to be appended
+	epoch     int32     // of the log when the lease was taken
+	living    bool      // the server is in the life that the epoch began with
 	busy      bool      // in a batch under way
 	surplus   bool      // to be handed back when it is not busy
 	renewed   time.Time // taken before the last successful renewal was asked for
@@ -47,9 +49,10 @@ func (h *holdings) add(list []*holding) {
 	}
 }
 
-// renewed notes the renewal asked for at a time; what it does not name is lost.
-// Leases taken later than that are not touched.
-func (h *holdings) renewed(at time.Time, asked, kept []span) {
+// renewed notes the renewal asked for at a time, with the cursors held then and those that the
+// database has, and returns how many leases are lost: what the renewal does not name, or
+// where the database's cursor is behind the one held. Leases taken later than that are not touched.
+func (h *holdings) renewed(at time.Time, asked, kept []span) (lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range asked {
@@ -57,12 +60,14 @@ func (h *holdings) renewed(at time.Time, asked, kept []span) {
 		if p == nil || p.fence != s.fence {
 			continue
 		}
-		if slices.ContainsFunc(kept, func(k span) bool { return k.partition == s.partition && k.fence == s.fence }) {
+		if slices.ContainsFunc(kept, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
 			p.renewed = at
 		} else {
 			h.by[s.partition] = nil
+			lost++
 		}
 	}
+	return lost
 }
 
 // forget drops a partition whose lease was taken by another.
@@ -74,14 +79,14 @@ func (h *holdings) forget(partition int16, fence int64) {
 	}
 }
 
-// list gives what is held, with the fences.
+// list gives what is held, with the fences and cursors.
 func (h *holdings) list() []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var held []span
 	for _, p := range h.by {
 		if p != nil {
-			held = append(held, span{partition: p.partition, fence: p.fence})
+			held = append(held, span{partition: p.partition, fence: p.fence, after: p.cursor})
 		}
 	}
 	return held
@@ -108,12 +113,19 @@ func (h *holdings) shed(share int) []span {
 	return back
 }
 
-// seen notes how far a partition's log goes.
-func (h *holdings) seen(partition int16, head int64) {
+// seen notes how far a partition's log goes: less far than before, if the database lost a tail.
+// Nothing is published while the server is in another life than the epoch. Raising the epoch
+// ends the lease: its cursor may be one that the database does not have.
+func (h *holdings) seen(partition int16, head int64, epoch int32, living bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.by[partition]; p != nil && head > p.head {
-		p.head = head
+	p := h.by[partition]
+	switch {
+	case p == nil:
+	case p.epoch != epoch:
+		h.by[partition] = nil
+	default:
+		p.head, p.living = head, living
 	}
 }
 
@@ -153,7 +165,7 @@ func (h *holdings) choose(now time.Time, limit int) []span {
 }
 
 func (p *holding) sendable(now time.Time, fresh time.Duration) bool {
-	return !p.busy && !p.surplus && p.head > p.cursor && !now.Before(p.retryAt) && now.Sub(p.renewed) < fresh
+	return p.living && !p.busy && !p.surplus && p.head > p.cursor && !now.Before(p.retryAt) && now.Sub(p.renewed) < fresh
 }
 
 // valid tells whether a span may still be published by this instance.

@@ -63,7 +63,7 @@ func TestP10_NoPartitionIsInTwoBatchesAndNoneStarves(t *testing.T) {
 func TestRefusedEventIsTriedAlone(t *testing.T) {
 	now := time.Now()
 	h := holdAll(0, now)
-	h.seen(5, 100)
+	h.seen(5, 100, 0, true)
 	h.with(span{partition: 5, fence: 1}, func(p *holding) { p.cursor, p.tries = 41, 1 })
 	got := h.choose(now, 2000)
 	if len(got) != 1 || got[0].after != 41 || got[0].to != 42 {

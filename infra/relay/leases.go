@@ -100,8 +100,10 @@ const renewSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
  WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
 ) UPDATE relay_cursors c SET lease_until = now() + $4::interval FROM mine
- WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence`
+ WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence, c.position`
 
+// renew extends the leases and drops what the database does not confirm. After a failover
+// that lost a tail, its cursor may be behind the one that this instance remembers.
 func (l *leases) renew(ctx context.Context) error {
 	asked, at := l.held.list(), time.Now()
 	if len(asked) == 0 {
@@ -113,15 +115,14 @@ func (l *leases) renew(ctx context.Context) error {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
 	kept, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
-		return s, row.Scan(&s.partition, &s.fence)
+		return s, row.Scan(&s.partition, &s.fence, &s.after)
 	})
 	if err != nil {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
-	if lost := len(asked) - len(kept); lost > 0 {
-		l.Logger.WarnContext(ctx, "another relay took partitions", "partitions", lost)
+	if lost := l.held.renewed(at, asked, kept); lost > 0 {
+		l.Logger.WarnContext(ctx, "leases lost: another relay took them, or the database server is in another life", "partitions", lost)
 	}
-	l.held.renewed(at, asked, kept)
 	return nil
 }
 
@@ -135,8 +136,8 @@ func columns(spans []span) (partitions []int16, fences []int64) {
 const takeSQL = `WITH loose AS MATERIALIZED (
  SELECT partition FROM relay_cursors WHERE owner IS NULL OR lease_until < now()
  ORDER BY partition LIMIT $2 FOR UPDATE SKIP LOCKED
-) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose
- WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position`
+) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose JOIN log_heads h USING (partition)
+ WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position, h.epoch`
 
 func (l *leases) take(ctx context.Context, want int) error {
 	at := time.Now()
@@ -146,7 +147,7 @@ func (l *leases) take(ctx context.Context, want int) error {
 	}
 	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*holding, error) {
 		p := &holding{renewed: at}
-		return p, row.Scan(&p.partition, &p.fence, &p.cursor)
+		return p, row.Scan(&p.partition, &p.fence, &p.cursor, &p.epoch)
 	})
 	if err != nil {
 		return fmt.Errorf("taking leases: %w", err)

@@ -131,7 +131,7 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 }
 
 // One query for all partitions: what is appended, and whether any lease is free.
-const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now()
+const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
 func (s *Subscriber) lookAtHeads(ctx context.Context) {
@@ -143,13 +143,14 @@ func (s *Subscriber) lookAtHeads(ctx context.Context) {
 	for rows.Next() {
 		var partition int16
 		var head int64
-		var loose bool
-		if err := rows.Scan(&partition, &head, &loose); err != nil {
+		var loose, living bool
+		var epoch int32
+		if err := rows.Scan(&partition, &head, &loose, &epoch, &living); err != nil {
 			return
 		}
 		if loose {
 			hint(s.leases.kick)
 		}
-		s.held.seen(partition, head)
+		s.held.seen(partition, head, epoch, living)
 	}
 }

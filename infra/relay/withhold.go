@@ -81,11 +81,13 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 // of this relay's leases are renewed together, and would wait for the cursor. It is
 // locked before any head. It stands before the event, since all that comes before it
 // is published.
-const holdCursorSQL = `SELECT FROM relay_cursors WHERE partition = $1 AND fence = $2 AND position = $3 FOR UPDATE`
+const holdCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
+ WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) FOR UPDATE OF c`
 
-// The topic is the row's: this binary may not know the event's subject.
+// The topic is the row's: this binary may not know the event's subject. The row is compared with
+// the event, which was read before a failover may have lost it.
 const (
-	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2`
+	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2 AND event_id = $3`
 	withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late)
  VALUES ($1, $2, $3, $4, $5::uuid, $6, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
 )
@@ -93,7 +95,7 @@ const (
 func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) (late bool, err error) {
 	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		var topic events.Topic
-		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number).Scan(&topic); err != nil {
+		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number, e.EventID).Scan(&topic); err != nil {
 			return fmt.Errorf("reading an event's topic: %w", err)
 		}
 		if late, err = passed(ctx, tx, topic, e.Position); err != nil {

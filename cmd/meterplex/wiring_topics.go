@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// compareTopics raises the epoch of the partitions of which a topic is ahead of the log: the
+// database was set back.
+func (n *node) compareTopics(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, compareTime)
+	defer cancel()
+	tops, err := n.pipe.tops(ctx)
+	if err != nil {
+		return err
+	}
+	return n.log.RaiseBeyond(ctx, tops)
+}
+
+// compareTime bounds one comparison, compareEvery is the pause between two while no broker answers.
+const (
+	compareTime  = 10 * time.Second
+	compareEvery = 10 * time.Second
+)
+
+// compareTopicsLater repeats the comparison until it was made once.
+func (n *node) compareTopicsLater(ctx context.Context) error {
+	for n.topicsDoubted {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(compareEvery):
+		}
+		n.topicsDoubted = n.compareTopics(ctx) != nil
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Tops gives the place in the log of the last record of each partition of the registry's topics,
+// as its headers say. Records without a place, and topics that others write, are left out.
+func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
+	names := a.logTopics()
+	starts, err := a.admin.ListStartOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("read the topics' first offsets: %w", err)
+	}
+	ends, err := a.admin.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("read the topics' last offsets: %w", err)
+	}
+	from := map[string]map[int32]kgo.Offset{}
+	missing := map[place]bool{}
+	for topic, partitions := range ends {
+		for p, end := range partitions {
+			start, ok := starts.Lookup(topic, p)
+			if end.Err != nil || !ok || start.Err != nil || end.Offset <= start.Offset {
+				continue // empty, or made only now
+			}
+			if from[topic] == nil {
+				from[topic] = map[int32]kgo.Offset{}
+			}
+			from[topic][p] = kgo.NewOffset().At(end.Offset - 1)
+			missing[place{topic, p}] = true
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	return a.readTops(ctx, from, missing)
+}
+
+// logTopics names the topics that hold events of the log.
+func (a *Admin) logTopics() (names []string) {
+	for _, t := range events.Topics() {
+		if !t.Topic.Outside() {
+			names = append(names, a.cfg.TopicPrefix+t.Name)
+		}
+	}
+	return names
+}
+
+func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[place]bool) ([]events.Place, error) {
+	opts, err := a.cfg.options("the topics' last records")
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(from))...)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kafka client: %w", err)
+	}
+	defer closeClient(client)
+	last := map[place]events.Place{}
+	for len(missing) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetchError(fetches); err != nil {
+			return nil, fmt.Errorf("read the topics' last records: %w", err)
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("read the topics' last records: %w", ctx.Err())
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			at := place{r.Topic, r.Partition}
+			delete(missing, at)
+			record := events.Record{Partition: int16(r.Partition)}
+			for _, h := range r.Headers {
+				record.Headers = append(record.Headers, events.Header(h))
+			}
+			if p, err := events.PlaceOf(&record); err == nil {
+				last[at] = p
+			}
+		})
+	}
+	tops := make([]events.Place, 0, len(last))
+	for _, p := range last {
+		tops = append(tops, p)
+	}
+	return tops, nil
+}
