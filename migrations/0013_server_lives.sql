@@ -4,9 +4,6 @@
 -- locks a head compares the head's life with the server's and raises the epoch first
 -- (infra/postgres/epoch.go). NULL differs from every life: the first lock of each head
 -- after this migration raises its epoch.
---
--- Readers of the heads queue behind this lock while it waits: it gives up soon and is tried again.
-SET LOCAL lock_timeout = '2s';
 ALTER TABLE log_heads
   ADD COLUMN system_identifier bigint,
   ADD COLUMN timeline          bigint,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -81,6 +82,19 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 			return set(set(r, events.HeaderPosition, "6-3"), events.HeaderPrevious, "0")
 		}, 2, func(s *tally) int { return s.foreign }},
 		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *tally) int { return s.ghosts }},
+		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, newID().String()) }, 0, func(s *tally) int { return s.otherLog }},
+		{"another event's, of a release that names no log", func(r events.Record) events.Record {
+			e, _ := events.FromRecord(&r)
+			e.EventID, e.LogID = newID(), uuid.Nil
+			r, _ = events.ToRecord(&e)
+			return r
+		}, 0, func(s *tally) int { return s.ghosts }},
+		{"of a release that names no log", func(r events.Record) events.Record {
+			e, _ := events.FromRecord(&r)
+			e.LogID = uuid.Nil
+			r, _ = events.ToRecord(&e)
+			return r
+		}, 2, func(s *tally) int { return s.fromLog - 1 }},
 		{"for outside readers", func(r events.Record) events.Record {
 			r.Headers = append(r.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
 			return r
@@ -114,6 +128,31 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 				t.Errorf("afterwards %+v", w.aggregates())
 			}
 		})
+	}
+}
+
+// Whatever the epochs say, a record of another event than the log's is folded by nobody while the
+// server is in another life than the head's epoch.
+func TestP2_ARecordProvesItselfInAnotherLifeOfTheServer(t *testing.T) {
+	w := newWorld(t)
+	tenant := tenantIn(6)
+	w.verdicts(tenant, "calls", 2)
+	records := w.topic(events.TopicUsageValidated, 6, 0)
+	ghost, err := events.FromRecord(&records[1])
+	w.must(err)
+	ghost.EventID = newID()
+	records[1], err = events.ToRecord(&ghost)
+	w.must(err)
+	r, seen := w.aggregator(nil)
+	owner, err := postgres.OwnerDB(w.url)
+	w.must(err)
+	defer owner.Close()
+	w.log.Close() // nobody raises the epoch
+	_, err = owner.Exec(`UPDATE log_heads SET started_at = started_at - interval '1 hour'`)
+	w.must(err)
+	w.process(r, records)
+	if seen.ghosts != 1 || w.applied(tenant, "calls") != 1 {
+		t.Errorf("applied %d; told %+v", w.applied(tenant, "calls"), seen)
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 
 // tally sums up what an observer is told.
 type tally struct {
-	mu                                               sync.Mutex
-	applied, failed, passed, followUps               int
-	duplicates, ghosts, foreign, fromLog, errors int
-	transactions                                     int
+	mu                                                     sync.Mutex
+	applied, failed, passed, followUps                     int
+	duplicates, ghosts, otherLog, foreign, fromLog, errors int
+	transactions                                           int
 }
 
 func (t *tally) Observe(_ *projections.Consumer, b projections.Batch) {
@@ -27,6 +27,7 @@ func (t *tally) Observe(_ *projections.Consumer, b projections.Batch) {
 	t.followUps += b.FollowUps
 	t.duplicates += b.Duplicates
 	t.ghosts += b.Ghosts
+	t.otherLog += b.OtherLog
 	t.foreign += b.Foreign
 	t.fromLog += b.FromLog
 }

@@ -132,8 +132,8 @@ func committing(conn *pgx.Conn, commit func() error) error {
 
 // inTx runs a function in a transaction and commits it within commitTimeout, whatever
 // becomes of the caller.
-func (l *Log) inTx(ctx context.Context, f func(pgx.Tx) error) error {
-	tx, err := l.pool.Begin(ctx)
+func inTx(ctx context.Context, pool connections, f func(pgx.Tx) error) error {
+	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}

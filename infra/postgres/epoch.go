@@ -84,7 +84,7 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 	for p, epoch := range ahead {
 		aheadOf, epochs = append(aheadOf, p), append(epochs, epoch)
 	}
-	err := l.inTx(ctx, func(tx pgx.Tx) error {
+	err := inTx(ctx, l.aside, func(tx pgx.Tx) error {
 		for _, lock := range []string{lockRaisedCursorsSQL, lockRaisedHeadsSQL} {
 			if _, err := tx.Exec(ctx, lock, partitions); err != nil {
 				return fmt.Errorf("locking heads to raise their epoch: %w", err)
@@ -132,7 +132,7 @@ func (l *Log) reportRaised(raised []Raised) {
 		case ReasonPromoted, ReasonRestored, ReasonSetBack:
 			level, message = slog.LevelWarn, "promoted or restored database server found: a new epoch of the log begins; docs/runbooks/failover.md"
 		case ReasonFirst:
-			message = "first epoch of the log under this release begins"
+			level, message = slog.LevelDebug, "first epoch of the log under this release begins"
 		}
 		l.cfg.Logger.Log(context.Background(), level, message, "reason", reason, "partitions", len(partitions), "epoch", raised[0].Epoch)
 	}
@@ -169,7 +169,7 @@ func (l *Log) watchLife(ctx context.Context) {
 func (l *Log) checkLife(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lifeTime)
 	defer cancel()
-	rows, err := l.pool.Query(ctx, findStaleSQL)
+	rows, err := l.aside.Query(ctx, findStaleSQL)
 	if err != nil {
 		return fmt.Errorf("comparing the log's epoch with the database server: %w", err)
 	}

@@ -2,28 +2,200 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
 )
 
-// An instance starts while another session holds heads for longer than anybody waits
-// for a lock: one that is frozen holds them until its server ends it.
-func TestALogIsOpenedBesideASessionThatHoldsHeads(t *testing.T) {
-	_, pool, url := openLog(t)
-	tx, err := pool.Begin(t.Context())
+// asOwner opens a database as its owner, who may write what the service may not.
+func asOwner(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	owner, err := OwnerDB(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = 7 FOR UPDATE`); err != nil {
-		t.Error(err)
+	t.Cleanup(func() { _ = owner.Close() })
+	return owner
+}
+
+// A server that was promoted or set back differs from the head's life. The tests write another
+// life into the head, as the data of a former server has it.
+var otherLives = map[string]struct{ head, reason string }{
+	"restarted, or volume set back": {`started_at = started_at - interval '1 hour'`, ReasonRestarted},
+	"standby promoted":              {`timeline = timeline - 1, started_at = started_at - interval '1 hour'`, ReasonPromoted},
+	"promoted without a restart":    {`timeline = timeline - 1`, ReasonPromoted},
+	"dump restored elsewhere":       {`system_identifier = system_identifier - 1, started_at = started_at - interval '1 hour'`, ReasonRestored},
+	"migrated by this release":      {`system_identifier = NULL, timeline = NULL, started_at = NULL`, ReasonFirst},
+}
+
+func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T) {
+	appends := map[string]func(l *Log, pool *pgxpool.Pool, tenant uuid.UUID) error{
+		"ingest": func(l *Log, _ *pgxpool.Pool, tenant uuid.UUID) error {
+			_, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, "new", 1)})
+			return err
+		},
+		"change": func(l *Log, _ *pgxpool.Pool, tenant uuid.UUID) error {
+			return l.Change(t.Context(), tenant, func(tx commands.Tx) error {
+				_, err := tx.Append(usage(tenant, "new", 1).Pending)
+				return err
+			})
+		},
+		"consumer": func(l *Log, pool *pgxpool.Pool, tenant uuid.UUID) (err error) {
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				err = pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
+					_, err := l.AppendTx(t.Context(), tx, []events.Pending{usage(tenant, "new", 1).Pending})
+					return err
+				})
+				if err == nil {
+					return nil // a consumer tries again until the epoch is raised
+				}
+			}
+			return err
+		},
 	}
-	ended := make(chan error, 1)
-	go func() {
-		time.Sleep(3 * time.Second) // nobody waits longer than 2 s for a lock
-		ended <- tx.Rollback(context.Background())
-	}()
-	openLogAt(t, url)
-	if err := <-ended; err != nil {
-		t.Error(err)
+	l, pool, url := openLog(t)
+	owner := asOwner(t, url)
+	for life, other := range otherLives {
+		for by, appendOne := range appends {
+			t.Run(life+"/"+by, func(t *testing.T) {
+				testRaisedFirst(t, l, pool, owner, other.head, other.reason, func(tenant uuid.UUID) error { return appendOne(l, pool, tenant) })
+			})
+		}
 	}
+}
+
+func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, head, reason string, appendOne func(uuid.UUID) error) {
+	tenant := uuid.Must(uuid.NewV7())
+	p := events.PartitionOf(tenant)
+	old := submit(t, l, tenant, usage(tenant, "old", 1))[0].Position
+	if _, err := owner.Exec(`UPDATE relay_cursors SET owner = 'relay', position = $2, lease_until = now() + interval '1 hour' WHERE partition = $1`, p, old.Number); err != nil {
+		t.Fatal(err)
+	}
+	var lease int64
+	if err := owner.QueryRow(`UPDATE log_heads h SET `+head+` FROM relay_cursors c WHERE c.partition = h.partition AND h.partition = $1 RETURNING c.fence`, p).Scan(&lease); err != nil {
+		t.Fatal(err)
+	}
+	if err := appendOne(tenant); err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Read(t.Context(), p, old.Number-1, old.Number+9, 10)
+	if err != nil || len(got) != 2 || got[1].Epoch <= got[0].Epoch {
+		t.Fatalf("epochs of %+v do not rise: %v", got, err)
+	}
+	var from, fence int64
+	var why string
+	var free bool
+	err = pool.QueryRow(t.Context(), `SELECT e.from_position, e.reason, c.fence, c.owner IS NULL FROM log_epochs e JOIN relay_cursors c USING (partition)
+ WHERE e.partition = $1 ORDER BY e.epoch DESC LIMIT 1`, p).Scan(&from, &why, &fence, &free)
+	if err != nil || from != old.Number+1 || why != reason || fence <= lease || !free {
+		t.Errorf("the epoch begins at %d for %q, and the lease has fence %d after %d, free %t: %v", from, why, fence, lease, free, err)
+	}
+}
+
+// Nothing is appended: the epoch is raised all the same, and reported once.
+func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
+	_, pool, url := openLog(t)
+	raised := make(chan []Raised, 10)
+	l, err := NewLog(t.Context(), pool, LogConfig{OnRaised: func(r []Raised) { raised <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	if _, err := asOwner(t, url).Exec(`UPDATE log_heads SET timeline = timeline - 1`); err != nil {
+		t.Fatal(err)
+	}
+	again := <-raised
+	if len(again) != events.Partitions || again[0].Reason != ReasonPromoted || again[0].From != 1 {
+		t.Errorf("raised %+v", again)
+	}
+}
+
+// Two copies of one backup know nothing of each other, and the topics have the records of both.
+func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
+	_, pool, url := openLog(t)
+	owner := asOwner(t, url)
+	var backup, first, second int32
+	read := func(epoch *int32) {
+		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = 7`).Scan(epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(&backup)
+	for _, epoch := range []*int32{&first, &second} {
+		time.Sleep(1100 * time.Millisecond) // no two restores are within a second
+		if _, err := owner.Exec(`DELETE FROM log_epochs WHERE partition = 7 AND epoch > $1`, backup); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := owner.Exec(`UPDATE log_heads SET epoch = $1, started_at = started_at - interval '1 hour' WHERE partition = 7`, backup); err != nil {
+			t.Fatal(err)
+		}
+		for *epoch <= backup {
+			read(epoch)
+		}
+	}
+	if first <= backup || second <= first {
+		t.Errorf("the backup is of epoch %d, its restores of %d and %d", backup, first, second)
+	}
+}
+
+// A topic that is ahead of the log shows that the database was set back, whatever its life says.
+func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	p := events.PartitionOf(tenant)
+	submit(t, l, tenant, usage(tenant, "a", 1))
+	epoch := func() (n int32) {
+		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := epoch()
+	top := events.Place{Position: events.Position{Partition: p, Number: 1}, Epoch: before, Log: l.ID()}
+	other := events.Place{Position: events.Position{Partition: p, Number: 9}, Epoch: before, Log: uuid.Must(uuid.NewV7())}
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top, other}); err != nil || epoch() != before {
+		t.Fatalf("the epoch went from %d to %d: %v", before, epoch(), err)
+	}
+	top.Position.Number = 2
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() <= before {
+		t.Fatalf("the epoch stayed %d: %v", epoch(), err)
+	}
+	before = epoch()
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() != before {
+		t.Errorf("a record of an epoch that is over raised the epoch from %d to %d: %v", before, epoch(), err)
+	}
+}
+
+// An answer that rests on a commit of another instance is given after a commit, which waits for a
+// synchronous standby. Once the instance has seen one, duplicates cost none.
+func TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted(t *testing.T) {
+	l, pool, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usage(tenant, "a", 1))
+	other, _ := openLogAt(t, url)
+	for _, want := range []string{"committed", "aborted"} {
+		if got := submit(t, other, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Duplicate {
+			t.Fatalf("answered %+v", got)
+		}
+		var ended string
+		const lastLock = `SELECT pg_xact_status(xmax::text::xid8) FROM log_heads WHERE partition = $1`
+		if err := pool.QueryRow(t.Context(), lastLock, events.PartitionOf(tenant)).Scan(&ended); err != nil || ended != want {
+			t.Errorf("the transaction that locked the head was %s, want %s: %v", ended, want, err)
+		}
+	}
+}
+
+func readEpoch(t *testing.T, pool *pgxpool.Pool, p int16) (n int32) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -42,6 +42,7 @@ type LogConfig struct {
 type Log struct {
 	cfg       LogConfig
 	pool      connections
+	aside     connections                                // one connection, for what a caller with a connection of the pool waits for
 	session   func(ctx context.Context) (session, error) // of writers
 	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
 	id        uuid.UUID     // of the log, in the headers of its records
@@ -75,20 +76,21 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	}
 	l := newLog(cfg)
 	l.pool = pool
-	var err error
-	if l.id, err = readLogID(ctx, pool); err != nil {
-		return nil, err
-	}
-	if err := l.startEpoch(ctx); err != nil {
-		return nil, err
-	}
-	// Origins are recorded while a caller holds a connection of the pool: with one
-	// of their own, nobody waits for himself.
+	// Origins are recorded and epochs raised while a caller holds a connection of the pool:
+	// with a connection of their own, no caller waits for itself.
 	aside := pool.Config().Copy()
 	aside.MinConns, aside.MaxConns = 0, 1
 	own, err := pgxpool.NewWithConfig(ctx, aside)
 	if err != nil {
-		return nil, fmt.Errorf("opening a connection for origins: %w", err)
+		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)
+	}
+	l.aside = own
+	if l.id, err = readLogID(ctx, own); err == nil {
+		err = l.startEpoch(ctx)
+	}
+	if err != nil {
+		own.Close()
+		return nil, err
 	}
 	l.origins = newOrigins(own)
 	l.session = func(ctx context.Context) (session, error) {

@@ -245,7 +245,7 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 }
 
 func TestReadGivesWholeEnvelopes(t *testing.T) {
-	l, _, _ := openLog(t)
+	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	sent := usage(tenant, "a", 1)
 	sent.CorrelationID, sent.Replay = uuid.Must(uuid.NewV7()), "offline"
@@ -256,7 +256,7 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 	}
 	e := got[0]
 	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(sent.Whole()) ||
-		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.Epoch != 1 || e.Previous != 0 || got[1].Previous != 1 {
+		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.LogID != l.ID() || e.Epoch != readEpoch(t, pool, e.Position.Partition) || e.Previous != 0 || got[1].Previous != 1 {
 		t.Fatalf("%+v", e)
 	}
 	if _, err := events.ToRecord(&e); err != nil {

@@ -88,7 +88,7 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 // the service refuses what waits behind it.
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	t.Parallel()
-	url, db, letGo := before(t, 12, "log_heads")
+	url, db, letGo := before(t, ours(t), "log_heads")
 	var told strings.Builder
 	next := later(`CREATE TABLE limits AS SELECT setting::int AS ms FROM pg_settings WHERE name = 'lock_timeout'; ALTER TABLE log_heads ADD COLUMN next int;`)
 	bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -146,7 +146,7 @@ func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 // tells whether it was the migration that the server ended.
 func deadlocked(t *testing.T) bool {
 	t.Helper()
-	url, db, letGo := before(t, 12, "log_heads")
+	url, db, letGo := before(t, ours(t), "log_heads")
 	letGo()
 	service, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -322,4 +322,14 @@ func TestOutboxShowsWhatWasWithheldLateAsPublished(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), `SELECT string_agg(status, ' ' ORDER BY position) FROM outbox_events WHERE partition = $1`, partition).Scan(&seen); err != nil || seen != "failed published" {
 		t.Errorf("%q, %v", seen, err)
 	}
+}
+
+// ours is the number of the newest migration.
+func ours(t *testing.T) int64 {
+	t.Helper()
+	n, err := newest(migrations.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

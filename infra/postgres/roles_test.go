@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -99,54 +98,5 @@ func TestMigrateAgainChangesNothing(t *testing.T) {
 	_, _, url := openLog(t)
 	if n, err := Migrate(t.Context(), url); n != 0 || err != nil {
 		t.Fatalf("%d migrations applied again, %v", n, err)
-	}
-}
-
-func TestARestoredCopyRaisesTheEpoch(t *testing.T) {
-	l, pool, url := openLog(t)
-	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
-	owner, err := OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
-	if _, err := owner.Exec(`UPDATE log_epochs SET timeline = timeline + 1`); err != nil {
-		t.Fatal(err)
-	}
-	again, _ := openLogAt(t, url)
-	at := submit(t, again, tenant, usage(tenant, "b", 1))[0].Position
-	got, err := again.Read(t.Context(), at.Partition, 0, at.Number, 10)
-	if err != nil || got[0].Epoch != 1 || got[1].Epoch <= 1 {
-		t.Fatalf("epochs %v, %v", got, err)
-	}
-	var from int64
-	if err := pool.QueryRow(t.Context(), `SELECT from_position FROM log_epochs WHERE partition = $1 AND epoch = $2`, at.Partition, got[1].Epoch).Scan(&from); err != nil || from != 2 {
-		t.Fatalf("epoch %d begins at %d, %v", got[1].Epoch, from, err)
-	}
-}
-
-// Two copies of one backup know nothing of each other, and the topics have the records
-// of both.
-func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
-	_, pool, url := openLog(t)
-	owner, err := OwnerDB(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
-	var first, second int32
-	for _, epoch := range []*int32{&first, &second} {
-		if _, err := owner.Exec(`DELETE FROM log_epochs WHERE epoch > 1; UPDATE log_epochs SET timeline = timeline + 1; UPDATE log_heads SET epoch = 1`); err != nil {
-			t.Fatal(err)
-		}
-		openLogAt(t, url)
-		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = 7`).Scan(epoch); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(1100 * time.Millisecond) // no two restores are within a second
-	}
-	if first <= 1 || second <= first {
-		t.Errorf("the restores are of epochs %d and %d", first, second)
 	}
 }

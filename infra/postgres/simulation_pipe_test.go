@@ -173,7 +173,7 @@ func (s *sim) behind(topic events.Topic, stand map[int16]int64) bool {
 // simLog is the log of a process that is not its writer.
 func (s *sim) logOf(p *proc) *Log {
 	l := newLog(LogConfig{Producer: s.plan.producer, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler)})
-	l.pool, l.origins = simPool{p}, s.plan.origins
+	l.pool, l.aside, l.origins = simPool{p}, simPool{p}, s.plan.origins
 	l.histories, l.keys = newHistories(nil, s.now, l.cfg.Catalogue, l.loads), newKeys(nil, s.now, l.cfg.Catalogue, l.loads)
 	l.session = simPool{p}.session
 	l.write = func(_ context.Context, tx pgx.Tx, rows []row) error { return tx.(*simTx).copyRows(rows) }

@@ -73,7 +73,7 @@ func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx)
 		return err
 	}
 	defer leave()
-	return l.inTx(ctx, func(t pgx.Tx) error {
+	return inTx(ctx, l.pool, func(t pgx.Tx) error {
 		tx.tx = t
 		if err := hold(t); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (l *Log) resolveChange(tx *changeTx) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveFor)
 	defer cancel()
 	return l.inServerLife(ctx, func() error {
-		return l.inTx(ctx, func(t pgx.Tx) error {
+		return inTx(ctx, l.pool, func(t pgx.Tx) error {
 			if _, err := l.lockHeads(ctx, t, []int16{tx.partition}); err != nil {
 				return err
 			}

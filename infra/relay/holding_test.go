@@ -12,7 +12,7 @@ import (
 func holdAll(backlog int64, renewed time.Time) *holdings {
 	h := &holdings{fresh: time.Second}
 	for p := range int16(events.Partitions) {
-		h.add([]*holding{{partition: p, fence: 1, head: backlog, renewed: renewed}})
+		h.add([]*holding{{partition: p, fence: 1, head: backlog, living: true, renewed: renewed}})
 	}
 	return h
 }

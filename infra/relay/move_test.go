@@ -39,6 +39,10 @@ func openSubscriber(t *testing.T) (*Subscriber, *pgxpool.Pool) {
 func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 	s, pool := openSubscriber(t)
 	ctx := context.Background()
+	const heads = `UPDATE log_heads h SET position = 10, timeline = s.timeline, started_at = s.started_at FROM server_life() s`
+	if _, err := pool.Exec(ctx, heads); err != nil {
+		t.Fatal(err)
+	}
 	steps := []step{{span{partition: 9, fence: 1}, 5}, {span{partition: 2, fence: 1}, 7}}
 	runs := []run{{9, 1, 1, 5, 100, 5}}
 	if lost := s.move(ctx, steps, runs); len(lost) != 0 {

@@ -50,9 +50,13 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close()
+	var fence int64 // that the raised epoch left
+	if err := owner.QueryRowContext(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, partition).Scan(&fence); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.withholdTx(t.Context(), span{partition: partition}, &list[0], errors.New("refused"))
+		_, err := s.withholdTx(t.Context(), span{partition: partition, fence: fence}, &list[0], errors.New("refused"))
 		done <- err
 	}()
 	for waits := false; !waits; time.Sleep(5 * time.Millisecond) {

@@ -15,6 +15,7 @@ import (
 
 // stand is where everything stands in a partition, in the pass's own snapshot.
 type stand struct {
+	logID       uuid.UUID
 	head        int64
 	lastOf      []int64
 	epoch       int32
@@ -46,8 +47,8 @@ type checkpoint struct {
 }
 
 const (
-	headSQL = `SELECT h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked, c.position, c.furthest, c.fence
- FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.partition = $1`
+	headSQL = `SELECT i.log_id, h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked, c.position, c.furthest, c.fence
+ FROM log_heads h JOIN relay_cursors c USING (partition) CROSS JOIN log_identity i WHERE h.partition = $1`
 	epochsSQL      = `SELECT epoch, from_position FROM log_epochs WHERE partition = $1 ORDER BY epoch`
 	checkpointsSQL = `SELECT consumer, generation, position, epoch, joined FROM consumer_checkpoints WHERE partition = $1 ORDER BY consumer, generation`
 	withheldSQL    = `SELECT position, late FROM withheld_records WHERE partition = $1`
@@ -56,7 +57,7 @@ const (
 
 func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 	s := &stand{withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{}}
-	err := tx.QueryRow(ctx, headSQL, p).Scan(&s.head, &s.lastOf, &s.epoch, &s.recordedAt, &s.counts.accepted, &s.counts.validated,
+	err := tx.QueryRow(ctx, headSQL, p).Scan(&s.logID, &s.head, &s.lastOf, &s.epoch, &s.recordedAt, &s.counts.accepted, &s.counts.validated,
 		&s.counts.rejected, &s.counts.parked, &s.cursor, &s.furthest, &s.fence)
 	if err != nil {
 		return nil, fmt.Errorf("read the head: %w", err)

@@ -208,8 +208,11 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	case !placed || err != nil:
 		t.topics.add(1, "that are no event of any log")
 		return
+	case header(r, "mp-log") != "" && header(r, "mp-log") != t.logID.String():
+		t.topics.add(1, "of another database's log")
+		return
 	case int32(epoch) != t.owner(n):
-		t.topics.add(1, "of a history that this log does not continue")
+		t.topics.add(1, "ghosts: events that the database lost in a failover or restore; consumers drop them")
 		return
 	case n > t.head:
 		t.topics.fault("%s is event %s, the head is at %d", where, t.at(n), t.head)
