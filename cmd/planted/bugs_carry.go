@@ -78,7 +78,7 @@ func leaseBugs() []bug {
 			name: "relay-without-fence", what: "a relay that lost its lease moves the cursor all the same",
 			promise: "P2: one live relay for each partition",
 			edits: []overlay.Edit{
-				edit("infra/relay/cursor.go", ` WHERE c.fence = s.fence AND c.position = s.was ORDER BY`, ` WHERE c.position = s.was ORDER BY`),
+				edit("infra/relay/cursor.go", ` WHERE c.fence = s.fence AND c.position = s.was AND`, ` WHERE c.position = s.was AND`),
 				edit("infra/relay/cursor.go", `WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING`, `WHERE c.partition = mine.partition AND c.position = mine.was RETURNING`),
 			},
 			pkg: "./infra/relay", run: "TestP2_CursorMovesOnceAndOnlyUnderItsFence",

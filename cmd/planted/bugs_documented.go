@@ -132,9 +132,9 @@ func upgradeBugs() []bug {
 		{
 			name: "two-restores-one-history", what: "two restores raise the epoch to the same number",
 			promise: "records of a history that is over count nowhere",
-			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(e.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `e.epoch + 1`)},
+			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
 			pkg:     pg, run: "TestP1_TwoRestoresOfOneBackupAreTwoHistories",
-			says: `^the restores are of epochs`,
+			says: `^the backup is of epoch`,
 		},
 		{
 			name: "load-as-old-as-its-end", what: "what was read of a key counts as read when the answer came, not when it was asked for",

@@ -79,7 +79,7 @@ func cacheBugs() []bug {
 			promise: "a change holds once it is answered",
 			edits: []overlay.Edit{
 				edit("infra/postgres/store.go", "	if err == nil {\n		l.histories.forget()\n		l.keys.forget()\n", "	if err == nil {\n"),
-				edit("infra/postgres/store.go", "	if err := decide(tx); err != nil {\n		return err\n	}\n", "	if err := decide(tx); err != nil {\n		return err\n	}\n	l.histories.forget()\n	l.keys.forget()\n"),
+				edit("infra/postgres/store.go", "		return decide(tx)\n", "		if err := decide(tx); err != nil {\n			return err\n		}\n		l.histories.forget()\n		l.keys.forget()\n		return nil\n"),
 			},
 			pkg: "./infra/postgres", run: "TestWhatIsKeptIsForgottenAfterTheCommit",
 			says: `the change was answered, and the tenant is still`,

@@ -11,7 +11,7 @@ func simulatedBugs() []bug {
 			name: "simulated-zombie", what: "a relay that lost its lease moves the cursor all the same",
 			promise: "P2: one live relay for each partition",
 			edits: []overlay.Edit{
-				edit(cursor, ` WHERE c.fence = s.fence AND c.position = s.was ORDER BY`, ` WHERE c.position = s.was ORDER BY`),
+				edit(cursor, ` WHERE c.fence = s.fence AND c.position = s.was AND`, ` WHERE c.position = s.was AND`),
 				edit(cursor, `WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING`, `WHERE c.partition = mine.partition AND c.position = mine.was RETURNING`),
 			},
 			says: `a relay without the lease moved the cursor`,

@@ -29,7 +29,7 @@ func commitBugs() []bug {
 		{
 			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, since the driver calls that safe",
 			promise: "P1: a lost answer is found out, never guessed",
-			edits:   []overlay.Edit{edit("infra/postgres/store.go", "	if answeredMeanwhile(err) {\n		tx.appended = nil\n", "	if answeredMeanwhile(err) || errors.Is(err, errCommitUnknown) {\n		tx.appended = nil\n")},
+			edits:   []overlay.Edit{edit("infra/postgres/store.go", "	if answeredMeanwhile(err) {\n", "	if answeredMeanwhile(err) || errors.Is(err, errCommitUnknown) {\n")},
 			pkg:     "./infra/postgres", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
 			says: `events tell of \d+ new tenants`,
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // asOwner opens a database as its owner, who may write what the service may not.
@@ -101,13 +102,24 @@ func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, he
 
 // Nothing is appended: the epoch is raised all the same, and reported once.
 func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
-	_, pool, url := openLog(t)
+	url := localtest.Database(t)
+	if _, err := Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := Open(t.Context(), Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
 	raised := make(chan []Raised, 10)
 	l, err := NewLog(t.Context(), pool, LogConfig{OnRaised: func(r []Raised) { raised <- r }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
+	if first := <-raised; len(first) != events.Partitions || first[0].Reason != ReasonFirst {
+		t.Fatalf("at the start %+v", first)
+	}
 	if _, err := asOwner(t, url).Exec(`UPDATE log_heads SET timeline = timeline - 1`); err != nil {
 		t.Fatal(err)
 	}

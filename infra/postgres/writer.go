@@ -262,7 +262,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
 	}
-	g.sent = g.sent || len(g.rows) > 0
+	g.sent = true
 	err = conn.finish(ctx, g.rows, hs)
 	if err == nil {
 		w.log.durable.committed(hs)

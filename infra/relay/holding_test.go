@@ -71,6 +71,45 @@ func TestRefusedEventIsTriedAlone(t *testing.T) {
 	}
 }
 
+// After a failover that lost a tail, the database has cursors, heads and epochs that this instance
+// remembers otherwise.
+func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
+	now := time.Now()
+	const p = 3
+	mine := span{partition: p, fence: 1}
+	for name, c := range map[string]struct {
+		learns func(h *holdings)
+		keeps  bool
+	}{
+		"renewed at the same cursor": {func(h *holdings) { h.renewed(now, h.list(), []span{{partition: p, fence: 1, after: 50}}) }, true},
+		"renewed at a cursor behind": {func(h *holdings) { h.renewed(now, h.list(), []span{{partition: p, fence: 1, after: 49}}) }, false},
+		"the head of another epoch":  {func(h *holdings) { h.seen(p, 60, 7, true) }, false},
+		"the same epoch's head":      {func(h *holdings) { h.seen(p, 60, 0, true) }, true},
+	} {
+		h := holdAll(100, now)
+		h.with(mine, func(p *holding) { p.cursor = 50 })
+		c.learns(h)
+		if h.valid(mine, now) != c.keeps {
+			t.Errorf("%s: the partition is kept %t", name, !c.keeps)
+		}
+	}
+	h := holdAll(100, now)
+	h.with(mine, func(p *holding) { p.cursor = 50 })
+	h.seen(p, 52, 0, true)
+	for _, s := range h.choose(now, 10_000) {
+		if s.partition == p && s.to != 52 {
+			t.Errorf("a head that went back to 52: chosen up to %d", s.to)
+		}
+	}
+	h = holdAll(100, now)
+	h.seen(p, 100, 0, false)
+	for _, s := range h.choose(now, 10_000) {
+		if s.partition == p {
+			t.Error("published while the server is in another life than the epoch")
+		}
+	}
+}
+
 func TestSurplusIsHandedBackOnceItIsIdle(t *testing.T) {
 	now := time.Now()
 	h := holdAll(1, now)

@@ -1,0 +1,79 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// lifeBugs are in how a server is known that was restarted, promoted or set back.
+func lifeBugs() []bug {
+	const lives, epoch, holding, proof = "migrations/0013_server_lives.sql", "infra/postgres/epoch.go", "infra/relay/holding.go", "projections/proof.go"
+	const ghosts = "P5: a record of a future that the database lost moves no figure"
+	const pg, raisedFirst = "./infra/postgres", "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst"
+	return []bug{
+		{
+			name: "epoch-at-start-only", what: "the epoch is compared with the server only when an instance starts",
+			promise: ghosts,
+			edits: []overlay.Edit{edit("infra/postgres/heads.go", `		if !h.living {`, `		if h == nil {`),
+				edit(epoch, `		case <-ticker.C:
+		case <-l.newLife:
+		}`, `		}`)},
+			pkg: pg, run: raisedFirst, says: `do not rise`,
+		},
+		{
+			name: "start-time-ignored", what: "a server of the same timeline counts as the same life, whenever it started",
+			promise: ghosts,
+			edits: []overlay.Edit{edit(lives, `SELECT started_at IS NOT DISTINCT FROM pg_postmaster_start_time()
+     AND timeline`, `SELECT timeline`),
+				edit(epoch, ` WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
+ ORDER BY`, ` WHERE (h.system_identifier, h.timeline) IS DISTINCT FROM (s.system_identifier, s.timeline)
+ ORDER BY`)},
+			pkg: pg, run: raisedFirst, says: `do not rise`,
+		},
+		{
+			name: "lookup-before-commit", what: "a duplicate is answered without waiting until its original is on the standby",
+			promise: "P1: what an answer rests on is durable before it is given",
+			edits:   []overlay.Edit{edit(writer, `len(g.rows) == 0 && g.isDurable(hs)`, `len(g.rows) == 0`)},
+			pkg:     pg, run: "TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted",
+			says: `the transaction that locked the head was aborted, want committed`,
+		},
+		{
+			name: "leases-outlive-a-life", what: "a raised epoch leaves the relay's leases as they are",
+			promise: "P10: the topics have the order of the log",
+			edits:   []overlay.Edit{edit(epoch, `SET owner = NULL, lease_until = '-infinity', fence = greatest(c.fence + 1, s.epoch::bigint << 24),`, `SET`)},
+			pkg:     pg, run: raisedFirst, says: `the lease has fence`,
+		},
+		{
+			name: "cursor-ahead-kept", what: "the relay keeps a cursor that the database no longer has",
+			promise: "P3: what is recorded is published",
+			edits:   []overlay.Edit{edit(holding, ` && k.after >= s.after`, ``)},
+			pkg:     "./infra/relay", run: "TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped",
+			says: `renewed at a cursor behind: the partition is kept true`,
+		},
+		{
+			name: "head-never-goes-back", what: "the relay remembers the greatest head that it saw",
+			promise: "P3: what is recorded is published",
+			edits:   []overlay.Edit{edit(holding, `		p.head, p.living = head, living`, `		p.head, p.living = max(p.head, head), living`)},
+			pkg:     "./infra/relay", run: "TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped",
+			says: `a head that went back to 52: chosen up to 100`,
+		},
+		{
+			name: "cursor-moves-in-another-life", what: "a batch that was read before a failover moves the restored cursor",
+			promise: "P3: what is recorded is published",
+			edits:   []overlay.Edit{edit("infra/relay/cursor.go", ` AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at)`, ``)},
+			pkg:     pg, run: "TestP2_SimulatedFaultsLoseAndDoubleNothing",
+			says: `the cursor of partition \d+ passed \d+, which the log has not`,
+		},
+		{
+			name: "other-log-folded", what: "a record of another database's log is taken for one of this log",
+			promise: "P2: a record counts in its own log alone",
+			edits:   []overlay.Edit{edit(runner, `place.Log != r.Log.ID() &&`, `false && place.Log != r.Log.ID() &&`)},
+			pkg:     "./projections", run: "TestRecordsThatAreNotOfThisLog/another_log's",
+			says: `^applied`,
+		},
+		{
+			name: "record-not-proved", what: "a record is not compared with the log's event at its position",
+			promise: ghosts,
+			edits:   []overlay.Edit{edit(proof, `doubted[n].ghost = true`, `doubted[n].ghost = false`)},
+			pkg:     "./projections", run: "TestP2_ARecordProvesItselfInAnotherLifeOfTheServer",
+			says: `^applied`,
+		},
+	}
+}
