@@ -12,7 +12,13 @@ import (
 // not there.
 func (w *world) metric(at *instance, series string) float64 {
 	w.t.Helper()
-	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, at.url()+"/metrics", nil)
+	return w.metricOf(at.url(), series)
+}
+
+// metricOf reads one series at an address, which an instance without the role api has, too.
+func (w *world) metricOf(url, series string) float64 {
+	w.t.Helper()
+	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, url+"/metrics", nil)
 	if err != nil || status != http.StatusOK {
 		w.t.Fatalf("GET /metrics: %d %v", status, err)
 	}

@@ -1,0 +1,389 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// pair is a PostgreSQL of the test's own with a streaming standby, behind one address.
+// Instances keep that address whichever of the two servers is the primary.
+type pair struct {
+	t       testing.TB
+	address *proxy // leads to the primary
+	link    *proxy // leads from the standby to the primary
+	dir     string
+	made    int // servers so far
+
+	host    atomic.Value // of the primary, a string
+	primary *local.Postgres
+	standby *local.Postgres // nil: none
+	former  *local.Postgres // the primary before the last promotion; ended
+	fork    map[int16]int64 // the heads that the present life of the database began with
+}
+
+// The login that the standby streams with.
+const (
+	standbyLogin    = "standby_login"
+	standbyPassword = "only for a test"
+	standbyName     = "standby"
+)
+
+// newPair starts the primary. attach adds the standby.
+func newPair(t testing.TB) *pair {
+	t.Helper()
+	p := &pair{t: t, dir: localtest.Folder(t)}
+	toPrimary := func() string { return p.host.Load().(string) }
+	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
+	dir := p.newDir()
+	emptyServer(t, dir)
+	p.primary = p.start(dir)
+	p.host.Store(hostOf(p.primary.URL()))
+	t.Cleanup(p.end) // before the proxies end
+	p.admin(p.primary, fmt.Sprintf(`CREATE ROLE %s LOGIN REPLICATION PASSWORD '%s'`, standbyLogin, standbyPassword))
+	p.address.start()
+	p.link.start()
+	return p
+}
+
+// fresh is a stopped server's data directory with an empty database: to copy it costs less
+// than to make another one.
+var fresh = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(binaryDir(), "server")
+	server, err := local.StartPostgres(context.Background(), local.PostgresConfig{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "postgres"), server.Stop(context.Background())
+})
+
+// emptyServer makes the data directory of a server with an empty database.
+func emptyServer(t testing.TB, dir string) {
+	t.Helper()
+	from, err := fresh()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = copyAll(from, filepath.Join(dir, "postgres"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDir is the data directory of another server.
+func (p *pair) newDir() string {
+	p.made++
+	return filepath.Join(p.dir, fmt.Sprint("server-", p.made))
+}
+
+// start starts a server on a data directory. What a standby lacks stays in the
+// primary's pg_wal: there are no slots.
+func (p *pair) start(dir string) *local.Postgres {
+	p.t.Helper()
+	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{
+		"shared_buffers": "64MB", "max_connections": "200", "max_wal_size": "1GB", "min_wal_size": "64MB",
+		"wal_keep_size": "2GB", "wal_retrieve_retry_interval": "100ms",
+	}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return server
+}
+
+// end kills the servers: a clean stop waits for a standby that cannot be reached, and
+// the data are not needed any more.
+func (p *pair) end() {
+	for _, server := range []*local.Postgres{p.standby, p.primary, p.former} {
+		if server == nil {
+			continue
+		}
+		_ = syscall.Kill(server.PID(), syscall.SIGKILL) // it may have ended
+		<-server.Done()
+		if err := server.Stop(context.Background()); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// url is the owner's address of the database, adminURL the superuser's; both lead to
+// whichever server is the primary.
+func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
+
+func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
+
+// ofDatabase is the superuser's address of a server's database "meterplex".
+func ofDatabase(server *local.Postgres) string {
+	admin, err := url.Parse(server.AdminURL())
+	if err != nil {
+		return server.AdminURL()
+	}
+	admin.Path = "/meterplex"
+	return admin.String()
+}
+
+// on runs something as the superuser on one server, whatever its role is.
+func (p *pair) on(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
+	ctx := p.t.Context()
+	conn, err := pgx.Connect(ctx, ofDatabase(server))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return do(ctx, conn)
+}
+
+func (p *pair) admin(server *local.Postgres, statements ...string) {
+	p.t.Helper()
+	err := p.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, statement := range statements {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// attach makes a standby of a copy of the running primary and waits until it streams.
+func (p *pair) attach() {
+	p.t.Helper()
+	dir := p.newDir()
+	copyRunning(p.t, p.primary, dir, false)
+	follow := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=%s password=''%s'' application_name=%s'\n",
+		portOf(p.t, p.link.addr()), standbyLogin, standbyPassword, standbyName)
+	appendTo(p.t, filepath.Join(dataIn(dir), "postgresql.auto.conf"), follow)
+	appendTo(p.t, filepath.Join(dataIn(dir), "standby.signal"), "")
+	p.standby = p.start(dir)
+	p.caughtUp()
+}
+
+// caughtUp waits until the standby has all that is committed now.
+func (p *pair) caughtUp() {
+	p.t.Helper()
+	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		var end string
+		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end); err != nil {
+			return err
+		}
+		within(p.t, time.Minute, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
+			n := 0
+			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`, standbyName, end).Scan(&n)
+			return err == nil && n == 1, fmt.Sprint(n, err)
+		})
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// synchronous says whether each COMMIT waits for the standby, which has all of before
+// when this returns.
+func (p *pair) synchronous(yes bool) {
+	p.t.Helper()
+	names := waitedFor(yes)
+	p.admin(p.primary, fmt.Sprintf(`ALTER SYSTEM SET synchronous_standby_names = '%s'`, names), `SELECT pg_reload_conf()`)
+	within(p.t, time.Minute, "the server waits for the standby, or for none", func(ctx context.Context) (bool, string) {
+		n, is := 0, "?"
+		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
+		})
+		return err == nil && is == names && (n == 1) == yes, fmt.Sprint(is, n, err)
+	})
+	if yes {
+		p.caughtUp()
+	}
+}
+
+// killPrimary is kill -9 of the postmaster. Sessions of the dead postmaster may go on
+// for a moment: nobody reaches them any more.
+func (p *pair) killPrimary() {
+	p.t.Helper()
+	p.address.set(cuts)
+	if err := syscall.Kill(p.primary.PID(), syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	<-p.primary.Done()
+}
+
+// crash is kill -9 of the postmaster, and its start on the same data.
+func (p *pair) crash() {
+	p.t.Helper()
+	p.killPrimary()
+	p.recoverPrimary()
+}
+
+// recoverPrimary starts a killed primary on its data.
+func (p *pair) recoverPrimary() {
+	p.t.Helper()
+	if err := p.primary.Restart(context.WithoutCancel(p.t.Context())); err != nil {
+		p.t.Fatal(err)
+	}
+	p.open()
+}
+
+// crashBackend is kill -9 of one session of the service: the postmaster ends the others
+// and recovers. It has the same process id and start time as before.
+func (p *pair) crashBackend() {
+	p.t.Helper()
+	pid, before, after := 0, "", ""
+	started := `SELECT pg_postmaster_start_time()::text`
+	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := conn.QueryRow(ctx, started).Scan(&before); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
+	})
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	within(p.t, time.Minute, "the server has recovered", func(context.Context) (bool, string) {
+		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+			alive := 0
+			if err := conn.QueryRow(ctx, started).Scan(&after); err != nil {
+				return err
+			}
+			return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&alive)
+		})
+		return err == nil && syscall.Kill(pid, 0) == syscall.ESRCH, fmt.Sprint(err)
+	})
+	if before != after {
+		p.t.Errorf("the postmaster started at %s, and again at %s: no backend's crash was tried", before, after)
+	}
+	p.open()
+}
+
+// open notes where the database's present life begins, before anybody writes, and lets
+// the instances reach it.
+func (p *pair) open() {
+	p.t.Helper()
+	p.fork = map[int16]int64{}
+	for _, r := range p.rows(p.primary, `SELECT partition, position, '', '', '' FROM log_heads`) {
+		p.fork[r.partition] = r.position
+	}
+	p.address.set(passes)
+}
+
+// logRow is an event of the log; producer is the id that its producer gave it.
+type logRow struct {
+	partition            int16
+	position             int64
+	id, tenant, producer string
+}
+
+func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logRow) {
+	p.t.Helper()
+	err := p.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+		found, err := conn.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r logRow, err error) {
+			return r, row.Scan(&r.partition, &r.position, &r.id, &r.tenant, &r.producer)
+		})
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return all
+}
+
+// logRows are the events that a server has behind some positions.
+func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
+	p.t.Helper()
+	var partitions []int16
+	var positions []int64
+	for partition, position := range after {
+		partitions, positions = append(partitions, partition), append(positions, position)
+	}
+	return p.rows(server, `SELECT l.partition, l.position, l.event_id::text, l.tenant_id::text, CASE WHEN l.subject = 1 THEN l.payload ->> 'eventId' ELSE '' END
+FROM event_log_rows l LEFT JOIN unnest($1::smallint[], $2::bigint[]) a (partition, position) ON a.partition = l.partition WHERE l.position > coalesce(a.position, 0)`, partitions, positions)
+}
+
+// beyond are the events that the present life of the database began without.
+func (p *pair) beyond(all []logRow) (lost []logRow) {
+	for _, r := range all {
+		if r.position > p.fork[r.partition] {
+			lost = append(lost, r)
+		}
+	}
+	return lost
+}
+
+// abandoned are the events that the former primary had and the promoted one has not.
+// That server is started for it where nobody else reaches it, and ended.
+func (p *pair) abandoned() []logRow {
+	p.t.Helper()
+	if err := p.former.Restart(context.WithoutCancel(p.t.Context())); err != nil {
+		p.t.Fatal(err)
+	}
+	lost := p.logRows(p.former, p.fork)
+	p.former.Halt(p.t.Context())
+	return lost
+}
+
+// promote makes the standby the primary. The old one has ended. Commits wait for the
+// next standby, which is not there yet, or for none.
+func (p *pair) promote(waiting bool) {
+	p.t.Helper()
+	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
+	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(true, 60)`)
+	p.replace(p.standby)
+	p.standby = nil
+	p.open()
+}
+
+// waitedFor is the setting synchronous_standby_names.
+func waitedFor(yes bool) string {
+	if yes {
+		return standbyName
+	}
+	return ""
+}
+
+// replace puts another server in the primary's place. The one before the present one
+// is ended for good.
+func (p *pair) replace(by *local.Postgres) {
+	if p.former != nil {
+		if err := p.former.Stop(context.Background()); err != nil {
+			p.t.Error(err)
+		}
+		_ = os.RemoveAll(p.former.Dir())
+	}
+	p.former, p.primary = p.primary, by
+	p.host.Store(hostOf(by.URL()))
+}
+
+// failOver kills the primary and promotes the asynchronous standby in its place.
+func (p *pair) failOver() {
+	p.t.Helper()
+	p.killPrimary()
+	p.promote(false)
+}
+
+// logged says whether the log of a server holds a text.
+func logged(t testing.TB, server *local.Postgres, text string) bool {
+	t.Helper()
+	return fileHolds(t, filepath.Join(server.Dir(), "postgres.log"), text)
+}

@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// recovery is a way in which a database comes back without its last events. keep makes
+// what it comes back from; back ends the present life of the database and begins the
+// next one.
+type recovery struct {
+	name string
+	keep func(p *pair) (back func())
+}
+
+func standbyPromoted() recovery {
+	return recovery{"asynchronous standby promoted", func(p *pair) func() {
+		p.attach()
+		p.link.set(cuts) // the standby lags from here on
+		return p.failOver
+	}}
+}
+
+func volumeSetBack() recovery {
+	return recovery{"volume set back", func(p *pair) func() { return p.keepVolume().putBack }}
+}
+
+func backupRestored() recovery {
+	return recovery{"backup restored on another server", func(p *pair) func() { return p.keepBackup().restore }}
+}
+
+func dumpRestored() recovery {
+	return recovery{"dump restored on a new server", func(p *pair) func() { return p.keepDump().restore }}
+}
+
+// setBack lets 3 events of amount 1 be counted, and n events of amount 1,000 be accepted
+// and published while the consumers are frozen. Then the database comes back without
+// these, and their records are still on the topics.
+func (r *rehearsal) setBack(how recovery, n int, restart bool) {
+	r.t.Helper()
+	r.counted(usage("kept", 3, 1))
+	back := how.keep(r.servers)
+	r.sql.Reset()
+	r.freeze()
+	r.ingest(r.front, r.tenant, "accepted", usage("lost", n, 1000)...)
+	r.allPublished()
+	before := r.servers.logRows(r.servers.primary, nil)
+	if restart {
+		r.front.kill()
+		r.back.kill()
+	}
+	back()
+	lost := r.servers.beyond(before)
+	r.recovered(lost)
+	r.forgiven(lost)
+	usage := 0
+	for _, e := range lost {
+		if e.producer != "" {
+			usage++
+		}
+	}
+	if usage != n || r.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, r.tenant.id) != 3 {
+		r.t.Fatalf("%s lost %d of %d events; the test needs all of them to be lost, and 3 to be there", how.name, usage, n)
+	}
+	if restart {
+		r.front.start()
+		r.back.start()
+	}
+}
+
+// goOn sends n events of amount 1, lets the consumers go on, and holds the figures
+// against 3 + n events of amount 1.
+func (r *rehearsal) goOn(n int, frozen bool) {
+	r.t.Helper()
+	r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
+	if frozen {
+		r.back.signal(syscall.SIGCONT)
+	}
+	r.figuresAre(total{int64(3 + n), int64(3 + n)})
+	r.epochRaised()
+	r.proved()
+}
+
+// P2: whatever lets the database come back without its last events, their records, which
+// the consumers have not read yet, count nowhere: neither under the positions that are
+// issued again nor later. No instance is restarted.
+func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		how     recovery
+		events  int
+		restart bool
+	}{
+		{standbyPromoted(), 20, false}, {volumeSetBack(), 20, false}, {volumeSetBack(), 20, true},
+		{backupRestored(), 1000, false}, {dumpRestored(), 1000, false},
+	} {
+		name := fmt.Sprintf("%s, %d events", c.how.name, c.events)
+		if c.restart {
+			name += ", instances restarted"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRehearsal(t, consumers()...)
+			r.setBack(c.how, c.events, c.restart)
+			if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != c.events {
+				t.Errorf("%d records of lost events are unread on usage.raw, want %d", n, c.events)
+			}
+			r.goOn(c.events, !c.restart)
+		})
+	}
+}
+
+// P2: records of lost verdicts, which only the aggregator has not read, count nowhere.
+// The validator has read the lost events, and decides again on those that have their
+// positions now.
+func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t, "aggregator")
+	r.setBack(standbyPromoted(), 20, false)
+	if n := r.ghosts("usage.validated", "meterplex-usage-aggregator"); n != 20 {
+		t.Errorf("%d records of lost verdicts are unread, want 20", n)
+	}
+	r.goOn(20, true)
+}
+
+// P2: a server that crashed has everything. What was published before and not read yet
+// counts once; its epoch has ended and still owns its positions.
+func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(p *pair){"the postmaster is killed": (*pair).crash, "a session is killed": (*pair).crashBackend} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n = 1000
+			r := newRehearsal(t, consumers()...)
+			r.counted(usage("kept", 3, 1))
+			r.freeze()
+			r.ingest(r.front, r.tenant, "accepted", usage("unread", n, 1000)...)
+			r.allPublished()
+			crash(r.servers)
+			r.recovered(nil)
+			r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
+			if at := r.count(`SELECT position FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-validator' AND partition = $1`, r.partition()); int64(at) >= r.servers.fork[r.partition()] {
+				t.Errorf("the validator stood at %d when the server crashed, beyond what it was to find unread", at)
+			}
+			r.back.signal(syscall.SIGCONT)
+			r.figuresAre(total{3 + n*1000 + n, 3 + n + n})
+			r.epochRaised()
+			r.proved()
+		})
+	}
+}
+
+// P11: the relay has in its memory how far it had published in a life of the database
+// that is over. What the next life records below that is published and counted, also
+// where nothing follows it.
+func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
+	t.Parallel()
+	for _, how := range []recovery{standbyPromoted(), volumeSetBack()} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRehearsal(t)
+			r.counted(usage("kept", 3, 1))
+			back := how.keep(r.servers)
+			r.sql.Reset()
+			r.counted(usage("lost", 20, 1000))
+			before := r.servers.logRows(r.servers.primary, nil)
+			back()
+			lost := r.servers.beyond(before)
+			r.recovered(lost)
+			r.forgiven(lost)
+			if len(lost) != 40 { // 20 events with their verdicts
+				t.Fatalf("%d events of the log were lost, want 40", len(lost))
+			}
+			r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
+			r.figuresAre(total{8, 8})
+			r.epochRaised()
+			// Producers who send again what the database lost find it counted once.
+			r.counted(usage("lost", 20, 1000))
+			r.figuresAre(total{20_008, 28})
+			r.proved()
+		})
+	}
+}
+
+// P2: a fresh database beside a Kafka that is not: records of another database's log
+// at the same positions, of the same epoch, move nothing.
+func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	other := newWorld(t)
+	front := other.serve("api,relay")
+	other.catalogue(front)
+	theirs := other.housed(front, 8)
+	for _, x := range theirs {
+		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
+	}
+	within(t, time.Minute, "their events are on the topics", func(context.Context) (bool, string) {
+		unpublished := other.unpublished()
+		return unpublished == 0, fmt.Sprint(unpublished)
+	})
+	front.stop()
+
+	w := newWorld(t)
+	w.prefix = other.prefix
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.neighbour(i, theirs)
+	w.lost = other.eventIDs()
+	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
+	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
+	if from["theirs-0"].position != to["ours-0"].position || len(from) != n || len(to) != n {
+		t.Fatalf("their first event is at %s, ours at %s: the logs do not meet", from["theirs-0"].position, to["ours-0"].position)
+	}
+	at := verdicts[n-1].Position
+	var told aggregates
+	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, http.StatusOK, "Prefer", "wait=30")
+	if sums := told.sums(); sums["api_calls"] != n || len(sums) != 1 {
+		t.Errorf("%d events of amount 1 were sent, the figures are %v", n, sums)
+	}
+	w.drain()
+	w.proven("meterplex verify --all", w.verify(i, "--all"))
+	w.finish()
+}
+
+// housed makes n tenants and gives those that have a partition to themselves.
+func (w *world) housed(at *instance, n int) map[int]*tenant {
+	w.t.Helper()
+	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
+	for _, x := range w.join(at, n) {
+		p := partitionOf(x.id)
+		if alone[p] = x; taken[p] {
+			delete(alone, p)
+		}
+		taken[p] = true
+	}
+	return alone
+}
+
+// neighbour makes tenants until one is in the partition of one of another database's
+// tenants. Its first usage has the same position.
+func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
+	w.t.Helper()
+	for range 500 {
+		x := w.join(at, 1)[0]
+		if others[partitionOf(x.id)] != nil {
+			return x
+		}
+	}
+	w.t.Fatalf("no tenant is in a partition of %d others", len(others))
+	return nil
+}
+
+// eventIDs are those of all events in the log.
+func (w *world) eventIDs() map[string]bool {
+	w.t.Helper()
+	var ids []string
+	if err := w.sql.QueryRow(w.t.Context(), `SELECT coalesce(array_agg(event_id::text), '{}') FROM event_log_rows`).Scan(&ids); err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, id := range ids {
+		all[id] = true
+	}
+	return all
+}
