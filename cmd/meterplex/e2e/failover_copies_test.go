@@ -212,58 +212,15 @@ func (b *backup) restore() {
 	b.p.open()
 }
 
-// dump is the database as SQL.
-type dump struct {
-	p   *pair
-	sql []byte
-}
-
-// keepDump runs pg_dump.
-func (p *pair) keepDump() *dump {
+// anotherServer starts a new server with an empty database. The instances keep their
+// login, and so its password.
+func (p *pair) anotherServer() *local.Postgres {
 	p.t.Helper()
-	cmd := exec.Command(p.client("pg_dump"), "--dbname="+ofDatabase(p.primary))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		p.t.Fatalf("pg_dump: %v\n%s", err, said.String())
-	}
-	return &dump{p, out}
-}
-
-// client finds a client program of PostgreSQL, of the version of the server. The test is
-// skipped without it.
-func (p *pair) client(name string) string {
-	p.t.Helper()
-	dir := p.primary.BinDir()
-	if server, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres")); err == nil {
-		dir = filepath.Dir(server)
-	}
-	program := filepath.Join(dir, name)
-	if _, err := os.Stat(program); err != nil {
-		p.t.Skipf("SKIPPED, a dump was not restored: there is no %s beside the server's programs: %v", name, err)
-	}
-	return program
-}
-
-// restore kills the primary and starts a new server in its place, with the dump in it.
-func (d *dump) restore() {
-	d.p.t.Helper()
-	d.p.killPrimary()
-	dir := d.p.newDir()
-	// The instances keep their login, and so its password.
+	dir := p.newDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "postgres"), 0o755),
-		copyFile(filepath.Join(d.p.primary.Dir(), "passwords.json"), filepath.Join(dir, "postgres", "passwords.json")))
+		copyFile(filepath.Join(p.primary.Dir(), "passwords.json"), filepath.Join(dir, "postgres", "passwords.json")))
 	if err != nil {
-		d.p.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	server := d.p.start(dir)
-	d.p.admin(server, `CREATE ROLE meterplex_worker NOLOGIN NOINHERIT`, `CREATE ROLE meterplex_tenant NOLOGIN NOINHERIT`, `GRANT meterplex_worker, meterplex_tenant TO meterplex`)
-	load := exec.Command(d.p.client("psql"), "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--dbname="+ofDatabase(server))
-	load.Stdin = bytes.NewReader(d.sql)
-	if out, err := load.CombinedOutput(); err != nil {
-		d.p.t.Fatalf("psql: %v\n%s", err, out)
-	}
-	d.p.replace(server)
-	d.p.open()
+	return p.start(dir)
 }
