@@ -23,14 +23,14 @@ import (
 // dataIn is where a server that is given a folder keeps its cluster.
 func dataIn(dir string) string { return filepath.Join(dir, "postgres", "data") }
 
-// emptied are folders that a base backup leaves out, with all that is in them.
+// emptied are folders that a base backup copies without their files.
 func emptied() []string {
 	return []string{"pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"}
 }
 
-// copyRunning makes a base backup of a running server in the folder of another one:
-// what pg_basebackup does, which not every server comes with. With its WAL the copy is
-// a backup that needs no other server.
+// copyRunning makes a base backup of a running server in the folder of another one, as
+// pg_basebackup does, which a fetched server lacks. With its WAL the copy is a backup
+// that needs no other server.
 func copyRunning(t testing.TB, from *local.Postgres, dir string, withWAL bool) {
 	t.Helper()
 	ctx, data := t.Context(), filepath.Join(from.Dir(), "data")
@@ -119,7 +119,7 @@ func sameOwner(as, path string) error {
 	return os.Chown(path, int(owner.Uid), int(owner.Gid))
 }
 
-// appendTo adds a text to a file of the server's, which is made where it is missing.
+// appendTo adds a text to a file of a server. A missing file is created.
 func appendTo(t testing.TB, path, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -175,7 +175,7 @@ func copyAll(from, to string) error {
 	return nil
 }
 
-// putBack kills the primary and starts it on what its data directory was.
+// putBack kills the primary and starts it on the copy.
 func (v *volume) putBack() {
 	v.p.t.Helper()
 	v.p.killPrimary()

@@ -2,17 +2,27 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// logRow is an event of the log; producer is the id that its producer gave it.
+// logRow is an event of the log. producer is the id that its producer gave it.
 type logRow struct {
 	partition            int16
 	position             int64
+	epoch                int32
 	id, tenant, producer string
+}
+
+// occurrence is an event at its place in one history of the log. An event that a
+// failover lost before it was answered may be appended again under the same id.
+type occurrence struct{ position, epoch, id string }
+
+func (r *logRow) occurrence() occurrence {
+	return occurrence{fmt.Sprint(r.partition, "-", r.position), fmt.Sprint(r.epoch), r.id}
 }
 
 func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logRow) {
@@ -23,7 +33,7 @@ func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logR
 			return err
 		}
 		all, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r logRow, err error) {
-			return r, row.Scan(&r.partition, &r.position, &r.id, &r.tenant, &r.producer)
+			return r, row.Scan(&r.partition, &r.position, &r.epoch, &r.id, &r.tenant, &r.producer)
 		})
 		return err
 	})
@@ -41,11 +51,11 @@ func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
 	for partition, position := range after {
 		partitions, positions = append(partitions, partition), append(positions, position)
 	}
-	return p.rows(server, `SELECT l.partition, l.position, l.event_id::text, l.tenant_id::text, CASE WHEN l.subject = 1 THEN l.payload ->> 'eventId' ELSE '' END
+	return p.rows(server, `SELECT l.partition, l.position, l.epoch, l.event_id::text, l.tenant_id::text, CASE WHEN l.subject = 1 THEN l.payload ->> 'eventId' ELSE '' END
 FROM event_log_rows l LEFT JOIN unnest($1::smallint[], $2::bigint[]) a (partition, position) ON a.partition = l.partition WHERE l.position > coalesce(a.position, 0)`, partitions, positions)
 }
 
-// beyond are the events that the present life of the database began without.
+// beyond gives the events that the database lost at the beginning of its present life.
 func (p *pair) beyond(all []logRow) (lost []logRow) {
 	for _, r := range all {
 		if r.position > p.fork[r.partition] {
@@ -55,8 +65,8 @@ func (p *pair) beyond(all []logRow) (lost []logRow) {
 	return lost
 }
 
-// abandoned are the events that the former primary had and the promoted one has not.
-// That server is started for it where nobody else reaches it, and ended.
+// abandoned are the events of the former primary that the promoted one does not have. The
+// former primary is started on an address that no instance uses, and stopped again.
 func (p *pair) abandoned() []logRow {
 	p.t.Helper()
 	if err := p.former.Restart(context.WithoutCancel(p.t.Context())); err != nil {

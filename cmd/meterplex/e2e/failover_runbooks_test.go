@@ -12,7 +12,7 @@ import (
 type runbook struct {
 	*rehearsal
 	path string
-	dir  string // what a transcript leaves for the next one
+	dir  string // the transcripts' working directory
 }
 
 // openRunbook skips the test where a program is missing that the page's commands need.
@@ -33,9 +33,8 @@ func (b *runbook) does(heading string, env ...string) {
 	b.play(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
 }
 
-// An operator fails over to an asynchronous standby, finds what it lost, and sends it
-// again, by docs/runbooks/failover.md. What was published in the lost life is more than
-// what follows at first.
+// An operator fails over to an asynchronous standby, finds the lost usage, and sends it
+// again, by docs/runbooks/failover.md. Before that, fewer events follow than were lost.
 func TestRunbookFailover(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
@@ -58,7 +57,7 @@ func TestRunbookFailover(t *testing.T) {
 	if err := r.servers.former.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	page.does("Find what an asynchronous standby lost", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
+	page.does("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
 	r.servers.former.Halt(t.Context())
 	again, err := os.ReadFile(filepath.Join(page.dir, "lost.txt"))
 	if err != nil || strings.Count(string(again), `"eventId"`) != 20 || !strings.HasPrefix(string(again), r.tenant.id+"|") {
@@ -68,7 +67,7 @@ func TestRunbookFailover(t *testing.T) {
 	r.ingest(r.front, r.tenant, "duplicate", gone...)
 	r.figuresAre(total{20_008, 28})
 	page.does("How to see that it is over")
-	r.epochRaised()
+	r.epochRaised("promoted")
 	r.proved()
 }
 
@@ -78,7 +77,7 @@ func TestRunbookRestore(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t, consumers()...)
 	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
-	r.setBack(recovery{"dump restored on a new server", func(p *pair) func() {
+	how := recovery{"dump restored on a new server", "restored", func(p *pair) func() {
 		page.does("Make a dump", "DATABASE="+ofDatabase(p.primary))
 		return func() {
 			p.killPrimary()
@@ -87,13 +86,15 @@ func TestRunbookRestore(t *testing.T) {
 			p.replace(server)
 			p.open()
 		}
-	}}, 1000, false)
+	}}
+	r.setBack(how, 1000, false)
 	if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != 1000 {
 		t.Errorf("%d records of lost events are unread on usage.raw, want 1000", n)
 	}
 	page.does("Check")
-	r.after(1000, true)
-	page.does("Find what is missing", "NEW="+ofDatabase(r.servers.primary))
+	r.after(how, 1000, true)
+	r.dropped("meterplex-usage-validator", 1000)
+	page.does("Find the last event", "NEW="+ofDatabase(r.servers.primary))
 	page.does("How to see that it is over")
 	r.proved()
 }

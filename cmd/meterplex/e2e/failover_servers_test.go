@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -20,17 +21,17 @@ import (
 )
 
 // pair is a PostgreSQL of the test's own with a streaming standby, behind one address.
-// Instances keep that address whichever of the two servers is the primary.
+// The address leads to the primary, before and after a failover.
 type pair struct {
 	t       testing.TB
-	address *proxy // leads to the primary
-	link    *proxy // leads from the standby to the primary
+	address *proxy // to the primary
+	link    *proxy // from the standby to the primary
 	dir     string
 	made    int // servers so far
 
 	host    atomic.Value // of the primary, a string
 	primary *local.Postgres
-	standby *local.Postgres // nil: none
+	standby *local.Postgres // nil: no standby
 	former  *local.Postgres // the primary before the last promotion; ended
 	fork    map[int16]int64 // the heads that the present life of the database began with
 }
@@ -49,7 +50,7 @@ func newPair(t testing.TB) *pair {
 	toPrimary := func() string { return p.host.Load().(string) }
 	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
 	dir := p.newDir()
-	emptyServer(t, dir)
+	freshServer(t, dir)
 	p.primary = p.start(dir)
 	p.host.Store(hostOf(p.primary.URL()))
 	t.Cleanup(p.end) // before the proxies end
@@ -59,20 +60,30 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// fresh is a stopped server's data directory with an empty database: to copy it costs less
-// than to make another one.
+// fresh is a stopped server's data directory with a migrated database. A copy of it costs
+// less than initdb and the migrations.
 var fresh = sync.OnceValues(func() (string, error) {
+	built, err := binary()
+	if err != nil {
+		return "", err
+	}
 	dir := filepath.Join(binaryDir(), "server")
 	server, err := local.StartPostgres(context.Background(), local.PostgresConfig{DataDir: dir})
 	if err != nil {
 		return "", err
 	}
+	migrate := exec.Command(built, "migrate")
+	migrate.Env, migrate.SysProcAttr = []string{"DATABASE_URL=" + server.URL(), "METERPLEX_PIPE=kafka", "HOME=" + dir}, childAttributes()
+	out, err := migrate.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("migrate: %w\n%s", err, out)
+	}
 	// Each copy listens on a port of its own.
-	return filepath.Join(dir, "postgres"), errors.Join(server.Stop(context.Background()), os.Remove(filepath.Join(dir, "postgres", "port")))
+	return filepath.Join(dir, "postgres"), errors.Join(err, server.Stop(context.Background()), os.Remove(filepath.Join(dir, "postgres", "port")))
 })
 
-// emptyServer makes the data directory of a server with an empty database.
-func emptyServer(t testing.TB, dir string) {
+// freshServer makes the data directory of a server with a migrated database.
+func freshServer(t testing.TB, dir string) {
 	t.Helper()
 	from, err := fresh()
 	if err == nil {
@@ -92,8 +103,8 @@ func (p *pair) newDir() string {
 	return filepath.Join(p.dir, fmt.Sprint("server-", p.made))
 }
 
-// start starts a server on a data directory. What a standby lacks stays in the
-// primary's pg_wal: there are no slots.
+// start starts a server on a data directory. wal_keep_size keeps the WAL that a lagging
+// standby needs; there are no slots.
 func (p *pair) start(dir string) *local.Postgres {
 	p.t.Helper()
 	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{
@@ -106,8 +117,7 @@ func (p *pair) start(dir string) *local.Postgres {
 	return server
 }
 
-// end kills the servers: a clean stop waits for a standby that cannot be reached, and
-// the data are not needed any more.
+// end kills the servers. A clean stop would wait for a standby that cannot be reached.
 func (p *pair) end() {
 	for _, server := range []*local.Postgres{p.standby, p.primary, p.former} {
 		if server == nil {
@@ -121,8 +131,8 @@ func (p *pair) end() {
 	}
 }
 
-// url is the owner's address of the database, adminURL the superuser's; both lead to
-// whichever server is the primary.
+// url is the owner's address of the database, adminURL the superuser's. Both lead to the
+// present primary.
 func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
 
 func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
@@ -196,13 +206,13 @@ func (p *pair) caughtUp() {
 	}
 }
 
-// synchronous says whether each COMMIT waits for the standby, which has all of before
-// when this returns.
+// synchronous sets whether each COMMIT waits for the standby. It returns when the standby
+// has caught up.
 func (p *pair) synchronous(yes bool) {
 	p.t.Helper()
 	names := waitedFor(yes)
 	p.admin(p.primary, fmt.Sprintf(`ALTER SYSTEM SET synchronous_standby_names = '%s'`, names), `SELECT pg_reload_conf()`)
-	within(p.t, time.Minute, "the server waits for the standby, or for none", func(ctx context.Context) (bool, string) {
+	within(p.t, time.Minute, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
 		n, is := 0, "?"
 		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
@@ -214,8 +224,8 @@ func (p *pair) synchronous(yes bool) {
 	}
 }
 
-// killPrimary is kill -9 of the postmaster. Sessions of the dead postmaster may go on
-// for a moment: nobody reaches them any more.
+// killPrimary is kill -9 of the postmaster. Its sessions may live for some milliseconds
+// longer, so the address is closed first.
 func (p *pair) killPrimary() {
 	p.t.Helper()
 	p.address.set(cuts)
@@ -241,8 +251,8 @@ func (p *pair) recoverPrimary() {
 	p.open()
 }
 
-// crashBackend is kill -9 of one session of the service: the postmaster ends the others
-// and recovers. It has the same process id and start time as before.
+// crashBackend is kill -9 of one session of the service. The postmaster ends the others
+// and recovers; its process id and start time stay the same.
 func (p *pair) crashBackend() {
 	p.t.Helper()
 	pid, before, after := 0, "", ""
@@ -275,19 +285,19 @@ func (p *pair) crashBackend() {
 	p.open()
 }
 
-// open notes where the database's present life begins, before anybody writes, and lets
-// the instances reach it.
+// open records the heads at which a life of the database begins, and then opens the
+// address to the instances.
 func (p *pair) open() {
 	p.t.Helper()
 	p.fork = map[int16]int64{}
-	for _, r := range p.rows(p.primary, `SELECT partition, position, '', '', '' FROM log_heads`) {
+	for _, r := range p.rows(p.primary, `SELECT partition, position, epoch, '', '', '' FROM log_heads`) {
 		p.fork[r.partition] = r.position
 	}
 	p.address.set(passes)
 }
 
-// promote makes the standby the primary. The old one has ended. Commits wait for the
-// next standby, which is not there yet, or for none.
+// promote makes the standby the primary, after the death of the old one. Waiting, each
+// COMMIT waits for the next standby, which does not exist yet.
 func (p *pair) promote(waiting bool) {
 	p.t.Helper()
 	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
@@ -311,8 +321,8 @@ func waitedFor(yes bool) string {
 	return ""
 }
 
-// replace puts another server in the primary's place. The one before the present one
-// is ended for good.
+// replace makes another server the primary. The present primary becomes the former one;
+// the data of the previous former one are removed.
 func (p *pair) replace(by *local.Postgres) {
 	if p.former != nil {
 		if err := p.former.Stop(context.Background()); err != nil {

@@ -55,17 +55,17 @@ func (r *rehearsal) failsOver() {
 	r.recovered(r.servers.abandoned())
 }
 
-// nothing is the name of the case without a crash.
-const nothing = "nothing crashes"
+// noCrash is the name of the case without a crash.
+const noCrash = "no crash"
 
-// P1: an event that a crash has left in the database of the primary, and not on the
-// standby, is not answered: neither by accepted nor by duplicate. Once the standby is
-// promoted the event does not exist, and nobody was told that it does.
+// P1: an event that a crash left in the database of the primary, and not on the standby,
+// is answered neither accepted nor duplicate. The promoted standby does not have the event,
+// and no client was told that it exists.
 func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 	t.Parallel()
 	crashes := map[string]func(p *pair){"the postmaster is killed": (*pair).crash, "a session is killed": (*pair).crashBackend}
 	if rehearseAll() {
-		crashes[nothing] = func(*pair) {}
+		crashes[noCrash] = func(*pair) {}
 	}
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			}
 			crash(r.servers)
 			r.sql.Reset()
-			if n := r.has(r.servers.primary, e); name != nothing && n != 1 {
+			if n := r.has(r.servers.primary, e); name != noCrash && n != 1 {
 				t.Fatalf("after the crash the primary has the event %d times: the test needs it there", n)
 			}
 			for began := time.Now(); time.Since(began) < 5*time.Second; {
@@ -95,14 +95,14 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			}
 			r.settle(r.front, r.tenant)
 			r.figuresAre(total{1003, 4})
-			r.epochRaised()
+			r.epochRaised("promoted")
 			r.proved()
 		})
 	}
 }
 
-// P1: when the standby is back, what a crash left is answered by duplicate, and that
-// holds: the promoted standby has it.
+// P1: an event that a crash left is answered duplicate once the standby is back. The
+// promoted standby has it.
 func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)
@@ -149,7 +149,7 @@ func (r *rehearsal) cancelled(done <-chan struct{}) (n int) {
 	}
 }
 
-// waitCancelled is what the server's log says of a COMMIT whose wait was cancelled.
+// waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
 const waitCancelled = "canceling wait for synchronous replication"
 
 // whileCancelled does something while every wait for the standby is cancelled.
@@ -161,13 +161,13 @@ func (r *rehearsal) whileCancelled(do func()) {
 	do()
 	close(done)
 	if n := <-cancelled; n == 0 || !logged(r.t, r.servers.primary, waitCancelled) {
-		r.t.Fatalf("%d waits for the standby were cancelled, and the server's log tells of none", n)
+		r.t.Fatalf("%d waits for the standby were cancelled, and the server's log does not say so", n)
 	}
 }
 
-// P1: a COMMIT whose wait for the standby was cancelled is answered by COMMIT and a
-// warning. It is no acknowledgement: the event is not on the standby, and does not
-// exist once that is promoted.
+// P1: the server answers a COMMIT whose wait for the standby was cancelled by COMMIT and a
+// warning. That is no acknowledgement: the standby does not have the event, and after its
+// promotion the event does not exist.
 func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)
@@ -203,8 +203,8 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	r.proved()
 }
 
-// P1: a later COMMIT that has waited for the standby makes the cancelled one durable: the
-// event is answered by duplicate then, and the promoted standby has it.
+// P1: a later COMMIT that waited for the standby makes a cancelled one durable. The event is
+// answered duplicate then, and the promoted standby has it.
 func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)

@@ -61,7 +61,7 @@ func TestReadmeTranscript(t *testing.T) {
 	w.play(at, t.TempDir(), steps)
 }
 
-// play runs a transcript in a folder, as one shell, and compares what it prints.
+// play runs a transcript in a folder, in one shell, and compares its output.
 func (w *world) play(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
 	const mark = "--- step "

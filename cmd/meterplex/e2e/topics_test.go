@@ -185,7 +185,7 @@ type broker struct {
 	seen     map[place]*copyOf
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
-	ghosts   int                         // of events that a recovery of the database lost
+	ghosts   int                         // of events of other histories
 	outside  map[place][sha256.Size]byte // what was published again for readers outside, before it came otherwise
 }
 
@@ -194,7 +194,7 @@ func (b *broker) take(r *kgo.Record) {
 	for _, h := range r.Headers {
 		header[h.Key] = string(h.Value)
 	}
-	if b.w.lost[header["mp-event-id"]] {
+	if b.w.lost[occurrence{header["mp-position"], header["mp-epoch"], header["mp-event-id"]}] {
 		b.ghosts++
 		return
 	}

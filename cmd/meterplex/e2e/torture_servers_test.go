@@ -44,7 +44,7 @@ func standbyPromotedUnread(x *torture, d drawn) string {
 	return ""
 }
 
-// standbyAway cuts the standby off: no COMMIT is answered until it is back.
+// standbyAway cuts the standby off. No COMMIT is answered until the standby is back.
 func standbyAway(x *torture, d drawn) string {
 	x.servers.link.set(cuts)
 	waiting := 0

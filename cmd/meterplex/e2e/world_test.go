@@ -38,11 +38,11 @@ type world struct {
 	mu        sync.Mutex
 	instances []*instance
 	tenants   []*tenant
-	loads     int             // begun so far
-	gone      map[int16]int64 // up to where the broker lost what it had, and was not given it again, by partition
-	loss      loss            // the last one
-	lost      map[string]bool // ids of events that a recovery of the database lost: their records may be on topics
-	refilled  bool            // since then the topics were filled again from earlier on
+	loads     int                 // begun so far
+	gone      map[int16]int64     // up to where the broker lost what it had, and was not given it again, by partition
+	loss      loss                // the last one
+	lost      map[occurrence]bool // events of other histories: their records may be on topics
+	refilled  bool                // since then the topics were filled again from earlier on
 }
 
 func newWorld(t testing.TB) *world {
