@@ -128,6 +128,10 @@ func (p *Postgres) logFile() string { return filepath.Join(p.dir, "postgres.log"
 // elsewhere where this process is root and the server's user cannot reach it.
 func (p *Postgres) Dir() string { return p.home }
 
+// BinDir is the directory of the server's programs. A fetched server has no client
+// programs such as psql and pg_dump.
+func (p *Postgres) BinDir() string { return p.bin.dir }
+
 // URL is the address of the database "meterplex" for its owner, the role
 // "meterplex": no superuser, with CREATEROLE.
 func (p *Postgres) URL() string {
@@ -180,6 +184,14 @@ func (p *Postgres) Restart(ctx context.Context) error {
 		return fmt.Errorf("restart PostgreSQL: %w", err)
 	}
 	return nil
+}
+
+// Halt shuts the server down, rolls back open transactions, and returns when the
+// server is gone. Restart starts it again.
+func (p *Postgres) Halt(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 }
 
 // Stop shuts the server down, open transactions being rolled back, and returns

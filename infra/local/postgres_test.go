@@ -75,6 +75,12 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 		}
 	}
 	check(t, p.Restart(t.Context()))
+	p.Halt(t.Context())
+	gone(t, p.PID())
+	check(t, p.Restart(t.Context()))
+	if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != 3 {
+		t.Errorf("%d rows after Halt and Restart, want 3", n)
+	}
 	check(t, p.Stop(t.Context()))
 	mention(t, p.Restart(t.Context()), "stopped for good")
 }

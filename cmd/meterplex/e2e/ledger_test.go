@@ -169,6 +169,19 @@ func (l *ledger) acked() int {
 	return l.kept
 }
 
+// lose forgets an id: its producer knows that the event is lost, or never heard of it.
+func (l *ledger) lose(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.fates[id] {
+		if f.acked() {
+			t := l.told[f.Feature]
+			l.kept, l.told[f.Feature] = l.kept-1, total{t.amount - f.Amount, t.events - 1}
+		}
+	}
+	delete(l.fates, id)
+}
+
 // sums are what the promised events add up to, by feature.
 func (l *ledger) sums() map[string]total {
 	l.mu.Lock()

@@ -9,6 +9,8 @@
 // planted bug changes, METERPLEX_TEST_BINARY names one that is built already,
 // METERPLEX_TEST_OUTAGE=60s says how long the broker is away,
 // METERPLEX_TEST_BROKERS=1 that each of three brokers has its turn at every fault,
+// METERPLEX_TEST_FAILOVERS=30 how often a synchronous standby is promoted under load, and
+// that every variant of a recovery is tried,
 // METERPLEX_TEST_OVERLOAD=10m how long more is sent than can be taken,
 // METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too.
 package e2e

@@ -12,19 +12,33 @@ import (
 // not there.
 func (w *world) metric(at *instance, series string) float64 {
 	w.t.Helper()
-	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, at.url()+"/metrics", nil)
+	return w.metricOf(at.url(), series)
+}
+
+// metricOf reads one series at an address, which an instance without the role api has, too.
+func (w *world) metricOf(url, series string) float64 {
+	w.t.Helper()
+	return w.metricsOf(url, func(name string) bool { return name == series })
+}
+
+// metricsOf adds up the series whose names, with their labels, are wanted.
+func (w *world) metricsOf(url string, wanted func(series string) bool) (sum float64) {
+	w.t.Helper()
+	status, body, err := w.call(w.t.Context(), w.operator, http.MethodGet, url+"/metrics", nil)
 	if err != nil || status != http.StatusOK {
 		w.t.Fatalf("GET /metrics: %d %v", status, err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(body))
 	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				w.t.Fatalf("%s: %v", lines.Text(), err)
-			}
-			return n
+		at := strings.LastIndexByte(lines.Text(), ' ')
+		if at < 0 || !wanted(lines.Text()[:at]) {
+			continue
 		}
+		n, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
+		if err != nil {
+			w.t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		sum += n
 	}
-	return 0
+	return sum
 }

@@ -16,17 +16,19 @@ type step struct {
 	want    []string
 }
 
-// transcript reads the console block of the README.
-func transcript(t *testing.T) (steps []step) {
+// transcript reads the first console block of a document behind a heading; "" is its
+// beginning.
+func transcript(t testing.TB, path, heading string) (steps []step) {
 	t.Helper()
-	readme, err := os.ReadFile("../../../README.md")
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, ok := strings.Cut(string(readme), "```console\n")
+	_, rest, ok := strings.Cut("\n"+string(text), "\n"+heading)
+	_, block, opened := strings.Cut(rest, "```console\n")
 	block, _, ended := strings.Cut(block, "```")
-	if !ok || !ended {
-		t.Fatal("the README has no transcript")
+	if !ok || !opened || !ended {
+		t.Fatalf("%s has no transcript behind %q", path, heading)
 	}
 	for line := range strings.Lines(block) {
 		line = strings.TrimRight(line, "\n")
@@ -52,29 +54,35 @@ func TestReadmeTranscript(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	at := w.serve("")
-	steps := transcript(t)
+	steps := transcript(t, "README.md", "")
 	if len(steps) < 8 {
 		t.Fatalf("only %d commands stand in the README", len(steps))
 	}
+	w.play(at, t.TempDir(), steps)
+}
+
+// play runs a transcript in a folder, in one shell, and compares its output.
+func (w *world) play(at *instance, dir string, steps []step, env ...string) {
+	w.t.Helper()
 	const mark = "--- step "
 	var script strings.Builder
 	for i, s := range steps {
 		fmt.Fprintf(&script, "%s\necho; echo '%s%d'\n", s.command, mark, i)
 	}
-	shell := exec.CommandContext(t.Context(), "sh", "-c", "exec 2>&1\n"+script.String())
-	shell.Dir = t.TempDir()
+	shell := exec.CommandContext(w.t.Context(), "sh", "-c", "exec 2>&1\n"+script.String())
+	shell.Dir = dir
 	built, err := binary()
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	path := t.TempDir()
+	path := w.t.TempDir()
 	if err := os.Symlink(built, filepath.Join(path, "meterplex")); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	shell.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + shell.Dir}
+	shell.Env = append([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 	out, err := shell.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		w.t.Fatalf("%v\n%s", err, out)
 	}
 	rest := string(out)
 	for i, s := range steps {
@@ -82,12 +90,12 @@ func TestReadmeTranscript(t *testing.T) {
 		printed, rest, _ = strings.Cut(rest, fmt.Sprintf("%s%d\n", mark, i))
 		got := strings.FieldsFunc(printed, func(r rune) bool { return r == '\n' })
 		if len(got) != len(s.want) {
-			t.Errorf("$ %s\nprinted %d lines, the README has %d:\n%s", s.command, len(got), len(s.want), printed)
+			w.t.Errorf("$ %s\nprinted %d lines, the document has %d:\n%s", s.command, len(got), len(s.want), printed)
 			continue
 		}
 		for n := range got {
 			if !matches(s.want[n], got[n]) {
-				t.Errorf("$ %s\nprinted    %q\nthe README %q", s.command, got[n], s.want[n])
+				w.t.Errorf("$ %s\nprinted      %q\nthe document %q", s.command, got[n], s.want[n])
 			}
 		}
 	}

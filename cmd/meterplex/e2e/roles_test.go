@@ -4,16 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// health is where an instance without the role api answers.
+// health is where an instance without the role api answers since its last start.
 func (i *instance) health() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, line := range i.logs {
+	for _, line := range slices.Backward(i.logs) {
 		if strings.HasPrefix(line, "The service runs, without the role api") {
 			_, at, _ := strings.Cut(line, " are at ")
 			return at

@@ -175,7 +175,7 @@ func (w *world) published() map[place]*copyOf {
 			}
 		})
 	}
-	w.t.Logf("%d records on the topics, %d of them repetitions", len(b.seen)+b.repeated, b.repeated)
+	w.t.Logf("%d records on the topics, %d of them repetitions; %d besides are of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
 	return b.seen
 }
 
@@ -185,6 +185,7 @@ type broker struct {
 	seen     map[place]*copyOf
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
+	ghosts   int                         // of events of other histories
 	outside  map[place][sha256.Size]byte // what was published again for readers outside, before it came otherwise
 }
 
@@ -192,6 +193,10 @@ func (b *broker) take(r *kgo.Record) {
 	header := map[string]string{}
 	for _, h := range r.Headers {
 		header[h.Key] = string(h.Value)
+	}
+	if b.w.lost[occurrence{header["mp-position"], header["mp-epoch"], header["mp-event-id"]}] {
+		b.ghosts++
+		return
 	}
 	name := strings.TrimPrefix(r.Topic, b.w.prefix)
 	at := place{strconv.Itoa(number(name)), header["mp-position"]}

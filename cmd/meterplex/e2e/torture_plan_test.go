@@ -159,6 +159,8 @@ func kinds(brokers int) []*kind {
 		{"a consumer is told to read again, and a range is published again", processes | pipe, 0, true, s, s, rewound},
 
 		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, postmasterKilled},
+		{"the standby is promoted while records are unread", database, 0, false, s / 2, 3 * s, standbyPromotedUnread},
+		{"the standby cannot be reached", database, 0, false, s, 8 * s, standbyAway},
 		{"all of the database's sessions are ended", database, 0, false, s, 3 * s, allBackendsEnded},
 		{"random sessions of the database are ended", database, 0, false, 3 * s, 8 * s, backendsEnded},
 		{"head rows are held by another session", database, 0, false, 3 * s, 6 * s, headsHeld},

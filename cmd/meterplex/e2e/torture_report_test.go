@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/local"
 )
 
 // report is what a run shows.
@@ -190,7 +190,7 @@ func (x *torture) versions() string {
 	if n := len(x.brokers()); n > 1 {
 		broker += fmt.Sprintf(" of %d brokers", n)
 	}
-	return fmt.Sprintf("PostgreSQL %s, Apache Kafka %s, %s", database, broker, goVersion())
+	return fmt.Sprintf("PostgreSQL %s with a synchronous standby, Apache Kafka %s, %s", database, broker, goVersion())
 }
 
 func commit() string {
@@ -214,7 +214,12 @@ func (x *torture) keepLogs() string {
 	for _, m := range x.members {
 		_ = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(m.name, " ", "-")+".log"), []byte(m.lastLines(1<<30)), 0o644)
 	}
-	servers := map[string]string{"postgres.log": filepath.Join(localtest.Postgres(x.t).Dir(), "postgres.log")}
+	servers := map[string]string{}
+	for name, server := range map[string]*local.Postgres{"postgres": x.servers.primary, "postgres-standby": x.servers.standby, "postgres-former": x.servers.former} {
+		if server != nil {
+			servers[name+".log"] = filepath.Join(server.Dir(), "postgres.log")
+		}
+	}
 	for _, k := range x.brokers() {
 		home := filepath.Dir(k.Dir())
 		servers[filepath.Base(home)+".log"] = filepath.Join(home, "kafka.log")

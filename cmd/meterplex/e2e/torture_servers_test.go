@@ -5,25 +5,57 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 func postmasterKilled(x *torture, d drawn) string {
-	server := localtest.Postgres(x.t)
 	x.more(1)
-	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
-		return err.Error()
-	}
-	<-server.Done()
+	x.servers.killPrimary()
 	x.sleep(d.hold)
-	if err := server.Restart(context.WithoutCancel(x.t.Context())); err != nil {
-		x.t.Fatal(err)
+	x.servers.recoverPrimary()
+	return ""
+}
+
+// unreadSQL counts published usage that the validator has not read.
+const unreadSQL = `SELECT count(*) FROM event_log_rows l JOIN relay_cursors r USING (partition) JOIN consumer_checkpoints c USING (partition)
+WHERE c.consumer = 'meterplex-usage-validator' AND c.joined AND l.topic = 1 AND l.position > c.position AND l.position <= r.position`
+
+// standbyPromotedUnread kills the primary while consumers have records unread and promotes
+// the synchronous standby. The next standby is a copy of the new primary under load.
+func standbyPromotedUnread(x *torture, d drawn) string {
+	unread := 0
+	err := x.held(pgx.ReadCommitted, `SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator') ORDER BY consumer, partition FOR UPDATE`, func() {
+		x.soon(time.Minute, func(ctx context.Context) bool {
+			return x.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
+		})
+		x.servers.killPrimary()
+	})
+	x.sleep(d.hold)
+	x.servers.promote(d.seed%2 == 0)
+	x.recovered(x.servers.abandoned())
+	x.servers.attach()
+	x.servers.synchronous(true)
+	if err != nil || unread == 0 {
+		return fmt.Sprintf("%d records were unread, %v", unread, err)
+	}
+	return ""
+}
+
+// standbyAway cuts the standby off. No COMMIT is answered until the standby is back.
+func standbyAway(x *torture, d drawn) string {
+	x.servers.link.set(cuts)
+	waiting := 0
+	x.sleep(d.hold)
+	x.soon(30*time.Second, func(ctx context.Context) bool {
+		return x.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'`).Scan(&waiting) == nil && waiting > 0
+	})
+	x.servers.link.set(passes)
+	x.servers.caughtUp()
+	if waiting == 0 {
+		return "no COMMIT waited for the standby"
 	}
 	return ""
 }

@@ -12,14 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
 // torture is a run of real instances, servers and clients under faults that its
 // seed draws.
 type torture struct {
 	*world
+	servers  *pair
 	long     bool
 	members  []*member
 	restless *tenant // its subscription ends and begins again
@@ -134,7 +133,10 @@ func (x *torture) worked() string {
 }
 
 func newTorture(rec *recorder, long bool, length time.Duration) *torture {
-	x := &torture{world: newWorld(rec), long: long, rec: rec}
+	p := newPair(rec)
+	p.attach()
+	p.synchronous(true)
+	x := &torture{world: newWorldAt(rec, p.url(), p.adminURL()), servers: p, long: long, rec: rec}
 	switch text := os.Getenv("METERPLEX_TORTURE_BROKERS"); text {
 	case "", "1":
 	case "3":
@@ -151,9 +153,8 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 // addMember starts an instance that reaches its servers, and is reached, through
 // proxies only.
 func (x *torture) addMember() {
-	server := localtest.Postgres(x.t)
 	m := &member{pipe: newPipeProxies(x.t, x.brokers().Brokers())}
-	m.database = newProxy(x.t, func() string { return hostOf(server.URL()) })
+	m.database = newProxy(x.t, func() string { return x.servers.host.Load().(string) })
 	m.database.start()
 	m.clients = newProxy(x.t, func() string {
 		if url := m.url(); url != "" {

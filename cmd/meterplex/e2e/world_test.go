@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -37,20 +38,28 @@ type world struct {
 	mu        sync.Mutex
 	instances []*instance
 	tenants   []*tenant
-	loads     int             // begun so far
-	gone      map[int16]int64 // up to where the broker lost what it had, and was not given it again, by partition
-	loss      loss            // the last one
-	refilled  bool            // since then the topics were filled again from earlier on
+	loads     int                 // begun so far
+	gone      map[int16]int64     // up to where the broker lost what it had, and was not given it again, by partition
+	loss      loss                // the last one
+	lost      map[occurrence]bool // events of other histories: their records may be on topics
+	refilled  bool                // since then the topics were filled again from earlier on
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	database := localtest.Database(t)
+	return newWorldAt(t, database, localtest.SuperuserURL(t, database))
+}
+
+// newWorldAt uses a database of the test's own: the owner's URL, and the superuser's.
+func newWorldAt(t testing.TB, database, admin string) *world {
+	t.Helper()
 	w := &world{
-		t: t, seed: seedOf(t), db: localtest.Database(t), prefix: localtest.TopicPrefix(t), pipe: "kafka",
+		t: t, seed: seedOf(t), db: database, prefix: localtest.TopicPrefix(t), pipe: "kafka",
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
-	w.sql = superuser(t, w.db)
+	w.sql = superuser(t, admin)
 	t.Cleanup(w.http.CloseIdleConnections)
 	t.Cleanup(w.dropTopics)
 	return w
@@ -86,9 +95,9 @@ func seedOf(t testing.TB) uint64 {
 }
 
 // superuser sees what row level security hides from the owner.
-func superuser(t testing.TB, database string) *pgxpool.Pool {
+func superuser(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, database))
+	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +164,18 @@ func (w *world) call(ctx context.Context, key, method, url string, in any, heade
 	defer answer.Body.Close()
 	body, err = io.ReadAll(answer.Body)
 	return answer.StatusCode, body, err
+}
+
+// get reads an answer of 200 into out.
+func (w *world) get(ctx context.Context, key string, at *instance, path string, out any) error {
+	status, body, err := w.call(ctx, key, http.MethodGet, at.url()+path, nil)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("GET %s: %d %s", path, status, body)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, out)
 }
 
 // ask makes a request that has to be answered with a status, and reads the answer

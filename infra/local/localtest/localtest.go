@@ -160,6 +160,25 @@ func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
 	return c
 }
 
+// Folder is a folder of the test's own for servers that the test starts itself. The
+// account that PostgreSQL runs as can reach it. Clean-up functions registered after the
+// call run before the folder is removed.
+func Folder(t testing.TB) string {
+	t.Helper()
+	servers.mu.Lock()
+	dir := filepath.Join(dataDir(t), "own-"+random())
+	servers.mu.Unlock()
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // TopicPrefix is unique to the test: "t", eight hexadecimal digits, a dot.
 // Topics are not removed; they go with the broker.
 func TopicPrefix(t testing.TB) string {

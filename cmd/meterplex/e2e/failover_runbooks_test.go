@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runbook runs the transcripts of a page of docs/runbooks, heading by heading.
+type runbook struct {
+	*rehearsal
+	path string
+	dir  string // the transcripts' working directory
+}
+
+// openRunbook skips the test where a program is missing that the page's commands need.
+func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
+	r.t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			r.t.Skipf("SKIPPED, the runbook %s was not run: %v", name, err)
+		}
+	}
+	return &runbook{r, filepath.Join("docs", "runbooks", name), r.t.TempDir()}
+}
+
+// does runs the transcript behind a heading.
+func (b *runbook) does(heading string, env ...string) {
+	b.t.Helper()
+	env = append(env, "TENANT_KEY="+b.tenant.key, "DATABASE_URL="+b.db, "METERPLEX_PIPE="+b.pipe, "METERPLEX_TOPIC_PREFIX="+b.prefix, "KAFKA_BROKERS="+strings.Join(b.brokers().Brokers(), ","))
+	b.play(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
+}
+
+// An operator fails over to an asynchronous standby, finds the lost usage, and sends it
+// again, by docs/runbooks/failover.md. Before that, fewer events follow than were lost.
+func TestRunbookFailover(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t)
+	page := openRunbook(r, "failover.md", "psql", "curl")
+	r.counted(usage("kept", 3, 1))
+	r.servers.attach()
+	r.servers.link.set(cuts)
+	gone := usage("lost", 20, 1000)
+	r.counted(gone)
+
+	r.servers.killPrimary()
+	page.does("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
+	r.servers.promoted()
+	lost := r.servers.abandoned()
+	r.recovered(lost)
+	r.forgiven(lost)
+	page.does("Check")
+	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
+	r.figuresAre(total{8, 8})
+	if err := r.servers.former.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page.does("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
+	r.servers.former.Halt(t.Context())
+	again, err := os.ReadFile(filepath.Join(page.dir, "lost.txt"))
+	if err != nil || strings.Count(string(again), `"eventId"`) != 20 || !strings.HasPrefix(string(again), r.tenant.id+"|") {
+		t.Errorf("what was lost is found as %v\n%s", err, again)
+	}
+	page.does("Send it again")
+	r.ingest(r.front, r.tenant, "duplicate", gone...)
+	r.figuresAre(total{20_008, 28})
+	page.does("How to see that it is over")
+	r.epochRaised("promoted")
+	r.proved()
+}
+
+// An operator restores a dump on a new server by docs/runbooks/restore.md, while 1,000
+// records of events that the dump does not have are unread.
+func TestRunbookRestore(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t, consumers()...)
+	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
+	how := recovery{"dump restored on a new server", "restored", func(p *pair) func() {
+		page.does("Make a dump", "DATABASE="+ofDatabase(p.primary))
+		return func() {
+			p.killPrimary()
+			server := p.anotherServer()
+			page.does("Restore a dump", "NEW="+ofDatabase(server))
+			p.replace(server)
+			p.open()
+		}
+	}}
+	r.setBack(how, 1000, false)
+	if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != 1000 {
+		t.Errorf("%d records of lost events are unread on usage.raw, want 1000", n)
+	}
+	page.does("Check")
+	r.after(how, 1000, true)
+	r.dropped("meterplex-usage-validator", 1000)
+	page.does("Find the last event", "NEW="+ofDatabase(r.servers.primary))
+	page.does("How to see that it is over")
+	r.proved()
+}

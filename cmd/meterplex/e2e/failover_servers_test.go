@@ -1,0 +1,348 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// pair is a PostgreSQL of the test's own with a streaming standby, behind one address.
+// The address leads to the primary, before and after a failover.
+type pair struct {
+	t       testing.TB
+	address *proxy // to the primary
+	link    *proxy // from the standby to the primary
+	dir     string
+	made    int // servers so far
+
+	host    atomic.Value // of the primary, a string
+	primary *local.Postgres
+	standby *local.Postgres // nil: no standby
+	former  *local.Postgres // the primary before the last promotion; ended
+	fork    map[int16]int64 // the heads that the present life of the database began with
+}
+
+// The login that the standby streams with.
+const (
+	standbyLogin    = "standby_login"
+	standbyPassword = "only for a test"
+	standbyName     = "standby"
+)
+
+// newPair starts the primary. attach adds the standby.
+func newPair(t testing.TB) *pair {
+	t.Helper()
+	p := &pair{t: t, dir: localtest.Folder(t)}
+	toPrimary := func() string { return p.host.Load().(string) }
+	p.address, p.link = newProxy(t, toPrimary), newProxy(t, toPrimary)
+	dir := p.newDir()
+	freshServer(t, dir)
+	p.primary = p.start(dir)
+	p.host.Store(hostOf(p.primary.URL()))
+	t.Cleanup(p.end) // before the proxies end
+	p.admin(p.primary, fmt.Sprintf(`CREATE ROLE %s LOGIN REPLICATION PASSWORD '%s'`, standbyLogin, standbyPassword))
+	p.address.start()
+	p.link.start()
+	return p
+}
+
+// fresh is a stopped server's data directory with a migrated database. A copy of it costs
+// less than initdb and the migrations.
+var fresh = sync.OnceValues(func() (string, error) {
+	built, err := binary()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(binaryDir(), "server")
+	server, err := local.StartPostgres(context.Background(), local.PostgresConfig{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	migrate := exec.Command(built, "migrate")
+	migrate.Env, migrate.SysProcAttr = []string{"DATABASE_URL=" + server.URL(), "METERPLEX_PIPE=kafka", "HOME=" + dir}, childAttributes()
+	out, err := migrate.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("migrate: %w\n%s", err, out)
+	}
+	// Each copy listens on a port of its own.
+	return filepath.Join(dir, "postgres"), errors.Join(err, server.Stop(context.Background()), os.Remove(filepath.Join(dir, "postgres", "port")))
+})
+
+// freshServer makes the data directory of a server with a migrated database.
+func freshServer(t testing.TB, dir string) {
+	t.Helper()
+	from, err := fresh()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = copyAll(from, filepath.Join(dir, "postgres"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDir is the data directory of another server.
+func (p *pair) newDir() string {
+	p.made++
+	return filepath.Join(p.dir, fmt.Sprint("server-", p.made))
+}
+
+// start starts a server on a data directory. wal_keep_size keeps the WAL that a lagging
+// standby needs; there are no slots.
+func (p *pair) start(dir string) *local.Postgres {
+	p.t.Helper()
+	server, err := local.StartPostgres(context.WithoutCancel(p.t.Context()), local.PostgresConfig{DataDir: dir, Settings: map[string]string{
+		"shared_buffers": "64MB", "max_connections": "200", "max_wal_size": "1GB", "min_wal_size": "64MB",
+		"wal_keep_size": "2GB", "wal_retrieve_retry_interval": "100ms",
+	}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return server
+}
+
+// end kills the servers. A clean stop would wait for a standby that cannot be reached.
+func (p *pair) end() {
+	for _, server := range []*local.Postgres{p.standby, p.primary, p.former} {
+		if server == nil {
+			continue
+		}
+		_ = syscall.Kill(server.PID(), syscall.SIGKILL) // it may have ended
+		<-server.Done()
+		if err := server.Stop(context.Background()); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// url is the owner's address of the database, adminURL the superuser's. Both lead to the
+// present primary.
+func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
+
+func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
+
+// ofDatabase is the superuser's address of a server's database "meterplex".
+func ofDatabase(server *local.Postgres) string {
+	admin, err := url.Parse(server.AdminURL())
+	if err != nil {
+		return server.AdminURL()
+	}
+	admin.Path = "/meterplex"
+	return admin.String()
+}
+
+// on runs something as the superuser on one server, whatever its role is.
+func (p *pair) on(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
+	ctx := p.t.Context()
+	conn, err := pgx.Connect(ctx, ofDatabase(server))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return do(ctx, conn)
+}
+
+func (p *pair) admin(server *local.Postgres, statements ...string) {
+	p.t.Helper()
+	err := p.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, statement := range statements {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// attach makes a standby of a copy of the running primary and waits until it streams.
+func (p *pair) attach() {
+	p.t.Helper()
+	dir := p.newDir()
+	copyRunning(p.t, p.primary, dir, false)
+	follow := fmt.Sprintf("primary_conninfo = 'host=127.0.0.1 port=%d user=%s password=''%s'' application_name=%s'\n",
+		portOf(p.t, p.link.addr()), standbyLogin, standbyPassword, standbyName)
+	appendTo(p.t, filepath.Join(dataIn(dir), "postgresql.auto.conf"), follow)
+	appendTo(p.t, filepath.Join(dataIn(dir), "standby.signal"), "")
+	p.standby = p.start(dir)
+	p.caughtUp()
+}
+
+// caughtUp waits until the standby has all that is committed now.
+func (p *pair) caughtUp() {
+	p.t.Helper()
+	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		var end string
+		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end); err != nil {
+			return err
+		}
+		within(p.t, time.Minute, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
+			n := 0
+			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`, standbyName, end).Scan(&n)
+			return err == nil && n == 1, fmt.Sprint(n, err)
+		})
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// synchronous sets whether each COMMIT waits for the standby. It returns when the standby
+// has caught up.
+func (p *pair) synchronous(yes bool) {
+	p.t.Helper()
+	names := waitedFor(yes)
+	p.admin(p.primary, fmt.Sprintf(`ALTER SYSTEM SET synchronous_standby_names = '%s'`, names), `SELECT pg_reload_conf()`)
+	within(p.t, time.Minute, "synchronous_standby_names is in force", func(ctx context.Context) (bool, string) {
+		n, is := 0, "?"
+		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync')`).Scan(&is, &n)
+		})
+		return err == nil && is == names && (n == 1) == yes, fmt.Sprint(is, n, err)
+	})
+	if yes {
+		p.caughtUp()
+	}
+}
+
+// killPrimary is kill -9 of the postmaster. Its sessions may live for some milliseconds
+// longer, so the address is closed first.
+func (p *pair) killPrimary() {
+	p.t.Helper()
+	p.address.set(cuts)
+	if err := syscall.Kill(p.primary.PID(), syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	<-p.primary.Done()
+}
+
+// crash is kill -9 of the postmaster, and its start on the same data.
+func (p *pair) crash() {
+	p.t.Helper()
+	p.killPrimary()
+	p.recoverPrimary()
+}
+
+// recoverPrimary starts a killed primary on its data.
+func (p *pair) recoverPrimary() {
+	p.t.Helper()
+	if err := p.primary.Restart(context.WithoutCancel(p.t.Context())); err != nil {
+		p.t.Fatal(err)
+	}
+	p.open()
+}
+
+// crashBackend is kill -9 of one session of the service. The postmaster ends the others
+// and recovers; its process id and start time stay the same.
+func (p *pair) crashBackend() {
+	p.t.Helper()
+	pid, before, after := 0, "", ""
+	started := `SELECT pg_postmaster_start_time()::text`
+	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := conn.QueryRow(ctx, started).Scan(&before); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY xact_start NULLS LAST LIMIT 1`).Scan(&pid)
+	})
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	within(p.t, time.Minute, "the server has recovered", func(context.Context) (bool, string) {
+		err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
+			alive := 0
+			if err := conn.QueryRow(ctx, started).Scan(&after); err != nil {
+				return err
+			}
+			return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&alive)
+		})
+		return err == nil && syscall.Kill(pid, 0) == syscall.ESRCH, fmt.Sprint(err)
+	})
+	if before != after {
+		p.t.Errorf("the postmaster started at %s, and again at %s: no backend's crash was tried", before, after)
+	}
+	p.open()
+}
+
+// open records the heads at which a life of the database begins, and then opens the
+// address to the instances.
+func (p *pair) open() {
+	p.t.Helper()
+	p.fork = map[int16]int64{}
+	for _, r := range p.rows(p.primary, `SELECT partition, position, epoch, '', '', '' FROM log_heads`) {
+		p.fork[r.partition] = r.position
+	}
+	p.address.set(passes)
+}
+
+// promote makes the standby the primary, after the death of the old one. Waiting, each
+// COMMIT waits for the next standby, which does not exist yet.
+func (p *pair) promote(waiting bool) {
+	p.t.Helper()
+	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
+	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(true, 60)`)
+	p.promoted()
+}
+
+// promoted leads the address to the standby, which is a primary by now.
+func (p *pair) promoted() {
+	p.t.Helper()
+	p.replace(p.standby)
+	p.standby = nil
+	p.open()
+}
+
+// waitedFor is the setting synchronous_standby_names.
+func waitedFor(yes bool) string {
+	if yes {
+		return standbyName
+	}
+	return ""
+}
+
+// replace makes another server the primary. The present primary becomes the former one;
+// the data of the previous former one are removed.
+func (p *pair) replace(by *local.Postgres) {
+	if p.former != nil {
+		if err := p.former.Stop(context.Background()); err != nil {
+			p.t.Error(err)
+		}
+		_ = os.RemoveAll(p.former.Dir())
+	}
+	p.former, p.primary = p.primary, by
+	p.host.Store(hostOf(by.URL()))
+}
+
+// failOver kills the primary and promotes the asynchronous standby in its place.
+func (p *pair) failOver() {
+	p.t.Helper()
+	p.killPrimary()
+	p.promote(false)
+}
+
+// logged says whether the log of a server holds a text.
+func logged(t testing.TB, server *local.Postgres, text string) bool {
+	t.Helper()
+	return fileHolds(t, filepath.Join(server.Dir(), "postgres.log"), text)
+}

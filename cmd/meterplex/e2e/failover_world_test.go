@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// rehearsal is a world whose database is lost and recovered.
+type rehearsal struct {
+	*world
+	servers *pair
+	frozen  []string  // roles of back
+	front   *instance // has the role api
+	back    *instance // the consumers to freeze; nil: no such instance
+	other   *instance // has all roles; nil: no such instance
+	tenant  *tenant
+}
+
+// consumers are the roles that read topics.
+func consumers() []string { return []string{"validator", "aggregator", "deadletter", "commands"} }
+
+// newRehearsal starts an instance with all roles. Roles that the test freezes run in a
+// second instance instead.
+func newRehearsal(t testing.TB, frozen ...string) *rehearsal {
+	t.Helper()
+	p := newPair(t)
+	r := &rehearsal{world: newWorldAt(t, p.url(), p.adminURL()), servers: p, frozen: frozen}
+	roles := slices.DeleteFunc(append([]string{"api", "relay", "projector"}, consumers()...), func(role string) bool { return slices.Contains(frozen, role) })
+	r.front = r.serve(strings.Join(roles, ","))
+	if len(frozen) > 0 {
+		r.back = r.serve(strings.Join(frozen, ","))
+	}
+	r.catalogue(r.front)
+	r.tenant = r.join(r.front, 1)[0]
+	return r
+}
+
+// partition is the tenant's.
+func (r *rehearsal) partition() int16 { return int16(partitionOf(r.tenant.id)) }
+
+// usage makes n events of one amount.
+func usage(name string, n int, amount int64) []event {
+	batch := events(name, n, "api_calls")
+	for i := range batch {
+		batch[i].Amount, batch[i].Timestamp = amount, batch[0].Timestamp
+	}
+	return batch
+}
+
+// counted sends events and waits until the figures have them.
+func (r *rehearsal) counted(batch []event) {
+	r.t.Helper()
+	r.ingest(r.front, r.tenant, "accepted", batch...)
+	r.drain()
+}
+
+// freeze stops the idle consumers. They do not read the records published from now on.
+func (r *rehearsal) freeze() {
+	r.t.Helper()
+	r.drain()
+	r.back.signal(syscall.SIGSTOP)
+}
+
+// allPublished waits until all recorded events are on the topics, with the verdicts on
+// them if the validator is not frozen.
+func (r *rehearsal) allPublished() {
+	r.t.Helper()
+	if !slices.Contains(r.frozen, "validator") {
+		within(r.t, time.Minute, "each event has its verdict", func(context.Context) (bool, string) {
+			n := r.count(`SELECT count(*) FILTER (WHERE subject = 1) - count(*) FILTER (WHERE subject = 2) FROM event_log_rows`)
+			return n == 0, fmt.Sprint(n, " events have none")
+		})
+	}
+	within(r.t, time.Minute, "all events are on the topics", func(context.Context) (bool, string) {
+		n := r.unpublished()
+		return n == 0, fmt.Sprint(n, " unpublished")
+	})
+}
+
+// recovered notes that a new life of the database has begun without some events. The
+// ledgers still hold the answers to them.
+func (w *world) recovered(lost []logRow) {
+	w.t.Helper()
+	w.sql.Reset() // the connections of before
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lost == nil {
+		w.lost = map[occurrence]bool{}
+	}
+	for _, e := range lost {
+		w.lost[e.occurrence()] = true
+	}
+	w.t.Logf("recovered without %d events", len(lost))
+}
+
+// forgiven takes lost events off the tenants' ledgers: an asynchronous standby, an older
+// volume and a backup lack the last answered events.
+func (r *rehearsal) forgiven(lost []logRow) {
+	for _, e := range lost {
+		for _, x := range r.tenants {
+			if x.id == e.tenant && e.producer != "" {
+				x.ledger.lose(e.producer)
+			}
+		}
+	}
+}
+
+// ghosts are records of lost events on a topic in the tenant's partition that the
+// consumer's group has not read.
+func (r *rehearsal) ghosts(topic, group string) (unread int) {
+	r.t.Helper()
+	c := r.kafka()
+	defer c.Close()
+	var offsets kadm.OffsetResponses
+	within(r.t, time.Minute, "the group's offsets are known", func(ctx context.Context) (bool, string) {
+		var err error
+		offsets, err = kadm.NewClient(c).FetchOffsets(ctx, r.prefix+group)
+		return err == nil, fmt.Sprint(err)
+	})
+	read, _ := offsets.Lookup(r.prefix+topic, int32(r.partition()))
+	for _, record := range r.recordsOf(topic, int32(r.partition())) {
+		o := occurrence{headerOf(record, "mp-position"), headerOf(record, "mp-epoch"), headerOf(record, "mp-event-id")}
+		if r.lost[o] && numberOf(o.position) > r.servers.fork[r.partition()] && record.Offset >= read.At {
+			unread++
+		}
+	}
+	return unread
+}
+
+func headerOf(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// recordsOf reads one partition of a topic from beginning to end.
+func (w *world) recordsOf(topic string, partition int32) (all []*kgo.Record) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	from := map[string]map[int32]kgo.Offset{w.prefix + topic: {partition: kgo.NewOffset().AtStart()}}
+	c := w.kafka(kgo.ConsumePartitions(from))
+	defer c.Close()
+	var ends kadm.ListedOffsets
+	within(w.t, time.Minute, "the topic's ends are known", func(ctx context.Context) (bool, string) {
+		var err error
+		ends, err = kadm.NewClient(c).ListEndOffsets(ctx, w.prefix+topic)
+		err = errors.Join(err, ends.Error())
+		return err == nil, fmt.Sprint(err)
+	})
+	end, _ := ends.Lookup(w.prefix+topic, partition)
+	for last := int64(-1); last+1 < end.Offset; {
+		fetched := c.PollFetches(ctx)
+		if ctx.Err() != nil {
+			w.t.Fatalf("%s/%d cannot be read to its end %d", topic, partition, end.Offset)
+		}
+		fetched.EachRecord(func(record *kgo.Record) {
+			all, last = append(all, record), record.Offset
+		})
+	}
+	return all
+}
+
+// figuresTime bounds the wait for figures. Frozen consumers come back to their groups, and a lost
+// tail is read from the log, in seconds.
+const figuresTime = 90 * time.Second
+
+// figuresAre waits until the log, the aggregates and the entitlements of the tenant have
+// so many events with that sum. The API shows the aggregates and the entitlements.
+func (r *rehearsal) figuresAre(want total) {
+	r.t.Helper()
+	state := "no answer yet"
+	within(r.t, figuresTime, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
+		var log total
+		err := r.sql.QueryRow(ctx, `SELECT count(*), coalesce(sum((l.payload ->> 'amount')::bigint), 0)::bigint FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, r.tenant.id).Scan(&log.events, &log.amount)
+		aggregated, used := r.figures(ctx)
+		if ctx.Err() != nil { // the state of the last whole look is reported
+			return false, state
+		}
+		state = fmt.Sprintf("the log has %d events with sum %d, the aggregates %d with sum %d, the entitlement says %d, %v; unpublished %s",
+			log.events, log.amount, aggregated.events, aggregated.amount, used, err, r.behind(ctx))
+		return err == nil && log == want && aggregated == want && used == want.amount, state
+	})
+}
+
+// figures asks the API for the usage of the tenant.
+func (r *rehearsal) figures(ctx context.Context) (aggregated total, used int64) {
+	var told struct {
+		Data []struct{ Amount, EventCount int64 }
+	}
+	var check struct{ Used int64 }
+	for path, into := range map[string]any{"/api/v1/usage/aggregates?limit=500": &told, "/api/v1/entitlements/api_calls/check": &check} {
+		if err := r.get(ctx, r.tenant.key, r.front, path, into); err != nil {
+			return total{-1, -1}, -1
+		}
+	}
+	for _, d := range told.Data {
+		aggregated = total{aggregated.amount + d.Amount, aggregated.events + d.EventCount}
+	}
+	return aggregated, check.Used
+}
+
+// behind gives the number of unpublished events and the consumers that are behind.
+func (r *rehearsal) behind(ctx context.Context) string {
+	unpublished, consumers := int64(-1), ""
+	if err := r.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &consumers); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d, behind: %s", unpublished, consumers)
+}
+
+// epochRaised checks that the log knows where its present life begins, and that the
+// metrics and the API show it.
+func (r *rehearsal) epochRaised(reason string) {
+	r.t.Helper()
+	p, fork := r.partition(), r.servers.fork[r.partition()]
+	epochs, from := 0, int64(0)
+	err := r.sql.QueryRow(r.t.Context(), `SELECT count(*), max(from_position) FROM log_epochs WHERE partition = $1`, p).Scan(&epochs, &from)
+	if err != nil || epochs < 2 || from != fork+1 {
+		r.t.Errorf("partition %d has %d epochs, the last from position %d; its head was %d when the database was recovered: %v", p, epochs, from, fork, err)
+	}
+	if n := r.counter("meterplex_log_epochs_raised_total{", `reason="`+reason+`"`); n == 0 {
+		r.t.Errorf("no instance counts a raised epoch with the reason %s", reason)
+	}
+	var system struct {
+		LogID      string
+		Lives      []struct{ Reason string }
+		Partitions []struct {
+			Partition int16
+			EpochFrom string
+		}
+	}
+	if err := r.get(r.t.Context(), r.operator, r.front, "/api/v1/system", &system); err != nil {
+		r.t.Error(err)
+		return
+	}
+	shown := ""
+	for _, partition := range system.Partitions {
+		if partition.Partition == p {
+			shown = partition.EpochFrom
+		}
+	}
+	if want := fmt.Sprint(p, "-", fork+1); len(system.Lives) < 2 || system.Lives[0].Reason != reason || shown != want || system.LogID == "" {
+		r.t.Errorf("the system is shown as %+v; want the present life to be %s, and the epoch of partition %d to begin at %s", system, reason, p, want)
+	}
+}
+
+// counter adds up a metric's series with a label, of all instances.
+func (r *rehearsal) counter(name, label string) (sum float64) {
+	r.t.Helper()
+	for _, i := range []*instance{r.front, r.back, r.other} {
+		if i != nil {
+			sum += r.metricsOf(cmp.Or(i.url(), i.health()), func(series string) bool { return strings.HasPrefix(series, name) && strings.Contains(series, label) })
+		}
+	}
+	return sum
+}
+
+// dropped checks that a consumer counts the unread records of lost events that it dropped.
+func (r *rehearsal) dropped(consumer string, unread int) {
+	r.t.Helper()
+	if n := r.counter("meterplex_events_ghost_total{", `consumer="`+consumer+`"`); n < float64(unread) {
+		r.t.Errorf("%s counts %v dropped records of lost events; %d were unread", consumer, n, unread)
+	}
+}
+
+// proved checks the identity, meterplex verify and the tests' own checker on the recovered
+// service, and stops it. verify ends with exit code 2 if a busy broker or server did not
+// answer in time, and is repeated.
+func (r *rehearsal) proved() {
+	r.t.Helper()
+	r.drain()
+	var told struct {
+		Holds bool
+		Total terms
+	}
+	r.ask(r.operator, http.MethodGet, r.front, "/api/v1/system/identity", nil, &told, http.StatusOK)
+	if !told.Holds || !told.Total.hold() {
+		r.t.Errorf("the identity does not hold: %+v", told)
+	}
+	p := r.verify(r.front, "--all")
+	for try := 0; p.code == 2 && try < 3; try++ {
+		p = r.verify(r.front, "--all")
+	}
+	r.proven("meterplex verify --all", p)
+	r.finish()
+}

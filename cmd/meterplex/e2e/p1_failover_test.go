@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// newSynchronous is a rehearsal where each COMMIT waits for the standby, with some
+// usage counted.
+func newSynchronous(t testing.TB) *rehearsal {
+	t.Helper()
+	r := newRehearsal(t)
+	r.servers.attach()
+	r.servers.synchronous(true)
+	r.counted(usage("kept", 3, 1))
+	return r
+}
+
+// sentOnce sends an event once and says how it was answered.
+func (r *rehearsal) sentOnce(e event) (answer string, acked bool) {
+	began := time.Now()
+	verdicts, ok := (&client{w: r.world, tenant: r.tenant, to: r.front.url}).sendOnce(r.t.Context(), []event{e})
+	answer = "not answered, or with 503"
+	if ok {
+		answer = verdicts[0].Status
+	}
+	return fmt.Sprintf("%s after %s", answer, time.Since(began).Round(time.Millisecond)), ok
+}
+
+// has counts an event in the log of one server.
+func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
+	r.t.Helper()
+	err := r.servers.on(server, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = 'u/' || $2`, r.tenant.id, e.EventID).Scan(&n)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// failsOver promotes the standby. Commits wait for no other one from then on.
+func (r *rehearsal) failsOver() {
+	r.t.Helper()
+	r.servers.killPrimary()
+	r.servers.promote(false)
+	r.recovered(r.servers.abandoned())
+}
+
+// noCrash is the name of the case without a crash.
+const noCrash = "no crash"
+
+// P1: an event that a crash left in the database of the primary, and not on the standby,
+// is answered neither accepted nor duplicate. The promoted standby does not have the event,
+// and no client was told that it exists.
+func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
+	t.Parallel()
+	crashes := map[string]func(p *pair){"the postmaster is killed": (*pair).crash, "a session is killed": (*pair).crashBackend}
+	if rehearseAll() {
+		crashes[noCrash] = func(*pair) {}
+	}
+	for name, crash := range crashes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newSynchronous(t)
+			e := usage("doubtful", 1, 1000)[0]
+			r.servers.link.set(cuts)
+			if answer, acked := r.sentOnce(e); acked {
+				t.Errorf("without the standby the event was answered: %s", answer)
+			}
+			crash(r.servers)
+			r.sql.Reset()
+			if n := r.has(r.servers.primary, e); name != noCrash && n != 1 {
+				t.Fatalf("after the crash the primary has the event %d times: the test needs it there", n)
+			}
+			for began := time.Now(); time.Since(began) < 5*time.Second; {
+				if answer, acked := r.sentOnce(e); acked {
+					t.Errorf("the event was answered although the standby does not have it: %s", answer)
+				}
+			}
+			if n := r.has(r.servers.standby, e); n != 0 {
+				t.Fatalf("the standby has the event %d times: nothing can be lost", n)
+			}
+			r.failsOver()
+			if n := r.has(r.servers.primary, e); n != 0 {
+				t.Fatalf("the promoted server has the event %d times", n)
+			}
+			r.settle(r.front, r.tenant)
+			r.figuresAre(total{1003, 4})
+			r.epochRaised("promoted")
+			r.proved()
+		})
+	}
+}
+
+// P1: an event that a crash left is answered duplicate once the standby is back. The
+// promoted standby has it.
+func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
+	t.Parallel()
+	r := newSynchronous(t)
+	e := usage("doubtful", 1, 1000)[0]
+	r.servers.link.set(cuts)
+	if answer, acked := r.sentOnce(e); acked {
+		t.Errorf("without the standby the event was answered: %s", answer)
+	}
+	r.servers.crash()
+	r.sql.Reset()
+	if n := r.has(r.servers.primary, e); n != 1 {
+		t.Fatalf("after the crash the primary has the event %d times: the test needs it there", n)
+	}
+	r.servers.link.set(passes)
+	verdicts := r.settle(r.front, r.tenant)
+	if len(verdicts) != 1 || verdicts[0].Status != "duplicate" {
+		t.Errorf("with the standby the event is answered %+v, want duplicate", verdicts)
+	}
+	r.failsOver()
+	if n := r.has(r.servers.primary, e); n != 1 {
+		t.Errorf("the event was answered, and the promoted server has it %d times", n)
+	}
+	r.figuresAre(total{1003, 4})
+	r.proved()
+}
+
+// cancelled cancels each wait for the standby until done is closed, and says how many
+// those were.
+func (r *rehearsal) cancelled(done <-chan struct{}) (n int) {
+	for {
+		select {
+		case <-done:
+			return n
+		case <-time.After(50 * time.Millisecond):
+		}
+		found := 0
+		err := r.servers.on(r.servers.primary, func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`).Scan(&found)
+		})
+		if err != nil {
+			r.t.Error(err)
+		}
+		n += found
+	}
+}
+
+// waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
+const waitCancelled = "canceling wait for synchronous replication"
+
+// whileCancelled does something while every wait for the standby is cancelled.
+func (r *rehearsal) whileCancelled(do func()) {
+	r.t.Helper()
+	done := make(chan struct{})
+	cancelled := make(chan int, 1)
+	go func() { cancelled <- r.cancelled(done) }()
+	do()
+	close(done)
+	if n := <-cancelled; n == 0 || !logged(r.t, r.servers.primary, waitCancelled) {
+		r.t.Fatalf("%d waits for the standby were cancelled, and the server's log does not say so", n)
+	}
+}
+
+// P1: the server answers a COMMIT whose wait for the standby was cancelled by COMMIT and a
+// warning. That is no acknowledgement: the standby does not have the event, and after its
+// promotion the event does not exist.
+func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
+	t.Parallel()
+	r := newSynchronous(t)
+	e := usage("cancelled", 1, 1000)[0]
+	name, status := "cancelled-"+uuid.NewString(), 0
+	r.servers.link.set(cuts)
+	r.whileCancelled(func() {
+		if answer, acked := r.sentOnce(e); acked {
+			t.Errorf("the event was answered although the wait for the standby was cancelled: %s", answer)
+		}
+	})
+	r.whileCancelled(func() {
+		var body []byte
+		if status, body, _ = r.call(t.Context(), r.operator, http.MethodPut, r.front.url()+"/api/v1/features/"+name, object{"name": "cancelled", "type": "METERED", "unit": "each"}); status < 500 {
+			t.Errorf("a feature was answered with %d although the wait for the standby was cancelled: %s", status, body)
+		}
+	})
+	if n := r.has(r.servers.primary, e); n != 1 {
+		t.Fatalf("the primary has the event %d times: no COMMIT was made whose wait was cancelled", n)
+	}
+	if n := r.has(r.servers.standby, e); n != 0 {
+		t.Fatalf("the standby has the event %d times: nothing can be lost", n)
+	}
+	r.failsOver()
+	if n := r.has(r.servers.primary, e); n != 0 {
+		t.Fatalf("the promoted server has the event %d times", n)
+	}
+	r.settle(r.front, r.tenant)
+	if status, body, _ := r.call(t.Context(), r.operator, http.MethodGet, r.front.url()+"/api/v1/features/"+name, nil); status != http.StatusNotFound {
+		t.Errorf("the promoted server has the feature: %d %s", status, body)
+	}
+	r.figuresAre(total{1003, 4})
+	r.proved()
+}
+
+// P1: a later COMMIT that waited for the standby makes a cancelled one durable. The event is
+// answered duplicate then, and the promoted standby has it.
+func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
+	t.Parallel()
+	r := newSynchronous(t)
+	e := usage("cancelled", 1, 1000)[0]
+	r.servers.link.set(cuts)
+	r.whileCancelled(func() {
+		if answer, acked := r.sentOnce(e); acked {
+			t.Errorf("the event was answered although the wait for the standby was cancelled: %s", answer)
+		}
+	})
+	r.servers.link.set(passes)
+	r.servers.caughtUp()
+	for _, v := range r.settle(r.front, r.tenant) {
+		if v.Status != "duplicate" {
+			t.Errorf("with the standby the event is answered %+v, want duplicate", v)
+		}
+	}
+	r.failsOver()
+	if n := r.has(r.servers.primary, e); n != 1 {
+		t.Errorf("the event was answered, and the promoted server has it %d times", n)
+	}
+	r.figuresAre(total{1003, 4})
+	r.proved()
+}

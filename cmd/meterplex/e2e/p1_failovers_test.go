@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// failovers is how often TestP1_AnsweredEventsSurviveFailovers fails over.
+func failovers(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("METERPLEX_TEST_FAILOVERS")
+	if text == "" {
+		return 2
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("METERPLEX_TEST_FAILOVERS is %q; expected a number of failovers, e.g. 30", text)
+	}
+	return n
+}
+
+// before is a fault of the primary or the standby that precedes the loss of the primary.
+type before struct {
+	name string
+	do   func(r *rehearsal, pause time.Duration)
+}
+
+// befores are the ways to lose a primary. In all but the first one commits wait for a
+// standby that cannot be reached, and must not be answered.
+func befores() []before {
+	away := func(then func(r *rehearsal, pause time.Duration)) func(*rehearsal, time.Duration) {
+		return func(r *rehearsal, pause time.Duration) {
+			r.servers.link.set(cuts)
+			time.Sleep(pause)
+			then(r, pause)
+			time.Sleep(pause)
+		}
+	}
+	return []before{
+		{"it is killed", func(*rehearsal, time.Duration) {}},
+		{"the standby is away, and it is killed", away(func(*rehearsal, time.Duration) {})},
+		{"the standby is away, it crashes and recovers, and is killed", away(func(r *rehearsal, _ time.Duration) { r.servers.crash() })},
+		{"the standby is away, a session crashes, and it is killed", away(func(r *rehearsal, _ time.Duration) { r.servers.crashBackend() })},
+		{"the standby is away, each wait for it is cancelled, and it is killed", away(func(r *rehearsal, pause time.Duration) {
+			r.whileCancelled(func() { time.Sleep(time.Second + pause) })
+		})},
+	}
+}
+
+// P1: with a synchronous standby every event that was answered accepted or duplicate exists
+// after a failover at any moment, also after a crash of the primary, a lost standby and a
+// cancelled wait. METERPLEX_TEST_FAILOVERS=30 fails over 30 times.
+func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t)
+	r.other = r.serve("")
+	tenants := append(r.join(r.front, 3), r.tenant)
+	r.known(r.other, tenants)
+	r.servers.attach()
+	r.servers.synchronous(true)
+	m := calm()
+	m.pause *= 2
+	l := r.drive(tenants, 4, m, func(client int) string { return []*instance{r.front, r.other}[client%2].url() })
+	rng := rand.New(rand.NewPCG(r.seed, 30))
+	var deck []int
+	for n := range failovers(t) {
+		if len(deck) == 0 {
+			deck = rng.Perm(len(befores()))
+		}
+		way := befores()[deck[0]]
+		deck = deck[1:]
+		events, pause, waiting := 1+rng.IntN(200), time.Duration(rng.IntN(500))*time.Millisecond, rng.IntN(2) == 0
+		l.more(events)
+		time.Sleep(pause)
+		way.do(r, pause)
+		r.servers.killPrimary()
+		began := time.Now()
+		r.servers.promote(waiting)
+		lost := r.servers.abandoned()
+		r.recovered(lost)
+		r.servers.link.set(passes)
+		r.servers.attach()
+		r.servers.synchronous(true)
+		l.more(1)
+		t.Logf("failover %d after %d events: %s; commits wait for the next standby: %t; %d events of the log were lost; events are accepted and on a standby again after %s",
+			n+1, events, way.name, waiting, len(lost), time.Since(began).Round(time.Millisecond))
+		if !r.front.alive() || !r.other.alive() {
+			t.Fatal("an instance ended with its database")
+		}
+	}
+	l.more(100)
+	l.stop()
+	t.Logf("%d events were answered, %d requests were not", l.acked(), l.lost())
+	r.settle(r.front, tenants...)
+	r.tenant = tenants[0]
+	r.epochRaised("promoted")
+	r.proved()
+}

@@ -1,0 +1,289 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// recovery is a way in which a database comes back without its last events. keep makes the
+// standby, copy or backup; back kills the primary and recovers the database from that.
+type recovery struct {
+	name   string
+	reason string // of the epoch that the recovery begins
+	keep   func(p *pair) (back func())
+}
+
+func standbyPromoted() recovery {
+	return recovery{"asynchronous standby promoted", "promoted", func(p *pair) func() {
+		p.attach()
+		p.link.set(cuts) // the standby lags from here on
+		return p.failOver
+	}}
+}
+
+func volumeSetBack() recovery {
+	return recovery{"volume set back", "restarted", func(p *pair) func() { return p.keepVolume().putBack }}
+}
+
+func backupRestored() recovery {
+	return recovery{"backup restored on another server", "promoted", func(p *pair) func() { return p.keepBackup().restore }}
+}
+
+// setBack counts 3 events of amount 1, and publishes n events of amount 1,000 while the
+// consumers are frozen. Then the database comes back without the n events, whose records
+// are still on the topics.
+func (r *rehearsal) setBack(how recovery, n int, restart bool) {
+	r.t.Helper()
+	r.counted(usage("kept", 3, 1))
+	back := how.keep(r.servers)
+	r.sql.Reset()
+	r.freeze()
+	r.ingest(r.front, r.tenant, "accepted", usage("lost", n, 1000)...)
+	r.allPublished()
+	before := r.servers.logRows(r.servers.primary, nil)
+	if restart {
+		r.front.kill()
+		r.back.kill()
+	}
+	back()
+	lost := r.servers.beyond(before)
+	r.recovered(lost)
+	r.forgiven(lost)
+	usage := 0
+	for _, e := range lost {
+		if e.producer != "" {
+			usage++
+		}
+	}
+	if usage != n || r.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, r.tenant.id) != 3 {
+		r.t.Fatalf("%s lost %d of %d events; the test needs all of them to be lost, and 3 to be there", how.name, usage, n)
+	}
+	if restart {
+		r.front.start()
+		r.back.start()
+	}
+}
+
+// after sends n events of amount 1, resumes the consumers, and waits until the figures are
+// those of 3 + n events of amount 1.
+func (r *rehearsal) after(how recovery, n int, frozen bool) {
+	r.t.Helper()
+	r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
+	if frozen {
+		r.back.signal(syscall.SIGCONT)
+	}
+	r.figuresAre(total{int64(3 + n), int64(3 + n)})
+	r.epochRaised(how.reason)
+}
+
+// rehearseAll reports whether all variants of a recovery run. The short form runs one of
+// those that differ little.
+func rehearseAll() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
+
+// P2: the database comes back without its last events. Their unread records count nowhere,
+// neither under the positions that are issued again nor later. TestRunbookRestore does the
+// same with a dump.
+func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
+	t.Parallel()
+	type variant struct {
+		how     recovery
+		events  int
+		restart bool
+	}
+	variants := []variant{{standbyPromoted(), 20, false}, {backupRestored(), 1000, false}}
+	if all, drawn := rehearseAll(), seedOf(t)%2 == 0; all {
+		variants = append(variants, variant{volumeSetBack(), 20, false}, variant{volumeSetBack(), 20, true})
+	} else {
+		variants = append(variants, variant{volumeSetBack(), 20, drawn})
+	}
+	for _, c := range variants {
+		name := fmt.Sprintf("%s, %d events", c.how.name, c.events)
+		if c.restart {
+			name += ", instances restarted"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRehearsal(t, consumers()...)
+			r.setBack(c.how, c.events, c.restart)
+			if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != c.events {
+				t.Errorf("%d records of lost events are unread on usage.raw, want %d", n, c.events)
+			}
+			r.after(c.how, c.events, !c.restart)
+			r.dropped("meterplex-usage-validator", c.events)
+			r.proved()
+		})
+	}
+}
+
+// P2: records of lost verdicts, which only the aggregator has not read, count nowhere.
+// The validator has read the lost events, and decides again on those that have their
+// positions now.
+func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t, "aggregator")
+	how := standbyPromoted()
+	r.setBack(how, 20, false)
+	if n := r.ghosts("usage.validated", "meterplex-usage-aggregator"); n != 20 {
+		t.Errorf("%d records of lost verdicts are unread, want 20", n)
+	}
+	r.after(how, 20, true)
+	r.dropped("meterplex-usage-aggregator", 20)
+	r.proved()
+}
+
+// P2: a crash loses no event. Unread records of before count once: their epoch has ended
+// and still owns their positions.
+func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
+	t.Parallel()
+	drawn := seedOf(t) % 2
+	for i, crash := range []struct {
+		name string
+		do   func(p *pair)
+	}{{"the postmaster is killed", (*pair).crash}, {"a session is killed", (*pair).crashBackend}} {
+		if uint64(i) != drawn && !rehearseAll() {
+			continue
+		}
+		t.Run(crash.name, func(t *testing.T) {
+			t.Parallel()
+			const n = 1000
+			r := newRehearsal(t, consumers()...)
+			r.counted(usage("kept", 3, 1))
+			r.freeze()
+			r.ingest(r.front, r.tenant, "accepted", usage("unread", n, 1000)...)
+			r.allPublished()
+			crash.do(r.servers)
+			r.recovered(nil)
+			r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
+			if at := r.count(`SELECT position FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-validator' AND partition = $1`, r.partition()); int64(at) >= r.servers.fork[r.partition()] {
+				t.Errorf("the validator stood at %d when the server crashed, beyond what it was to find unread", at)
+			}
+			r.back.signal(syscall.SIGCONT)
+			r.figuresAre(total{3 + n*1000 + n, 3 + n + n})
+			r.epochRaised("restarted")
+			r.proved()
+		})
+	}
+}
+
+// P11: the relay remembers its cursors of a life of the database that is over. Events that
+// the next life records below these cursors are published and counted, even if no further
+// event follows. TestRunbookFailover does the same with a promoted standby.
+func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t)
+	r.counted(usage("kept", 3, 1))
+	back := volumeSetBack().keep(r.servers)
+	r.sql.Reset()
+	r.counted(usage("lost", 20, 1000))
+	before := r.servers.logRows(r.servers.primary, nil)
+	back()
+	lost := r.servers.beyond(before)
+	r.recovered(lost)
+	r.forgiven(lost)
+	if len(lost) != 40 { // 20 events with their verdicts
+		t.Fatalf("%d events of the log were lost, want 40", len(lost))
+	}
+	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
+	r.figuresAre(total{8, 8})
+	r.epochRaised("restarted")
+	// Producers send the lost events again, and each counts once.
+	r.counted(usage("lost", 20, 1000))
+	r.figuresAre(total{20_008, 28})
+	r.proved()
+}
+
+// P2: a fresh database uses the topics of another one. Records of the other log have the
+// same positions and the same epoch, and count nowhere.
+func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	other := newWorld(t)
+	front := other.serve("api,relay")
+	other.catalogue(front)
+	theirs := other.housed(front, 8)
+	for _, x := range theirs {
+		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
+	}
+	within(t, time.Minute, "their events are on the topics", func(context.Context) (bool, string) {
+		unpublished := other.unpublished()
+		return unpublished == 0, fmt.Sprint(unpublished)
+	})
+	front.stop()
+
+	w := newWorld(t)
+	w.prefix = other.prefix
+	i := w.serve("")
+	w.catalogue(i)
+	x := w.neighbour(i, theirs)
+	w.lost = other.occurrences()
+	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
+	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
+	if from["theirs-0"].position != to["ours-0"].position || len(from) != n || len(to) != n {
+		t.Fatalf("their first event is at %s, ours at %s: the logs do not meet", from["theirs-0"].position, to["ours-0"].position)
+	}
+	at := verdicts[n-1].Position
+	var told aggregates
+	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, http.StatusOK, "Prefer", "wait=30")
+	if sums := told.sums(); sums["api_calls"] != n || len(sums) != 1 {
+		t.Errorf("%d events of amount 1 were sent, the figures are %v", n, sums)
+	}
+	w.drain()
+	if counted := w.metric(i, `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); counted < n {
+		t.Errorf("the validator counts %v dropped records of another log; %d were in the way", counted, n)
+	}
+	w.proven("meterplex verify --all", w.verify(i, "--all"))
+	w.finish()
+}
+
+// housed makes n tenants and gives those that have a partition to themselves.
+func (w *world) housed(at *instance, n int) map[int]*tenant {
+	w.t.Helper()
+	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
+	for _, x := range w.join(at, n) {
+		p := partitionOf(x.id)
+		if alone[p] = x; taken[p] {
+			delete(alone, p)
+		}
+		taken[p] = true
+	}
+	return alone
+}
+
+// neighbour makes tenants until one is in the partition of one of another database's
+// tenants. Its first usage has the same position.
+func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
+	w.t.Helper()
+	for range 500 {
+		x := w.join(at, 1)[0]
+		if others[partitionOf(x.id)] != nil {
+			return x
+		}
+	}
+	w.t.Fatalf("no tenant is in a partition of %d others", len(others))
+	return nil
+}
+
+// occurrences are all events of the log.
+func (w *world) occurrences() map[occurrence]bool {
+	w.t.Helper()
+	found, err := w.sql.Query(w.t.Context(), `SELECT partition || '-' || position, epoch::text, event_id::text FROM event_log_rows`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[occurrence]bool{}
+	var o occurrence
+	if _, err := pgx.ForEachRow(found, []any{&o.position, &o.epoch, &o.id}, func() error {
+		all[o] = true
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
