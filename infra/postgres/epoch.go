@@ -115,7 +115,7 @@ func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int
 	return err
 }
 
-// reportRaised logs what the epoch was raised for, a line for each reason. A restart
+// reportRaised logs why epochs were raised, a line for each reason. A restart
 // is routine; the others are incidents.
 func (l *Log) reportRaised(raised []Raised) {
 	byReason := map[string][]int16{}
@@ -143,7 +143,7 @@ const (
 	// lifeEvery is how often an instance compares the heads with the server: the epoch is
 	// raised within it also if nothing is appended.
 	lifeEvery = time.Second
-	// lifeTime bounds one comparison and what it raises.
+	// lifeTime bounds one comparison and the raise that may follow.
 	lifeTime = 5 * time.Second
 )
 

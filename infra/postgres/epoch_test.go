@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// asOwner opens a database as its owner, who may write what the service may not.
+// asOwner opens a database as its owner, which may write rows that the service may not.
 func asOwner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	owner, err := OwnerDB(url)
@@ -100,7 +100,7 @@ func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, he
 	}
 }
 
-// Nothing is appended: the epoch is raised all the same, and reported once.
+// The epoch is raised, and reported once, although no event is appended.
 func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 	url := localtest.Database(t)
 	if _, err := Migrate(t.Context(), url); err != nil {
@@ -129,7 +129,7 @@ func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 	}
 }
 
-// Two copies of one backup know nothing of each other, and the topics have the records of both.
+// Two copies of one backup do not know each other, and the topics have the records of both.
 func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 	_, pool, url := openLog(t)
 	owner := asOwner(t, url)

@@ -42,7 +42,7 @@ type LogConfig struct {
 type Log struct {
 	cfg       LogConfig
 	pool      connections
-	aside     connections                                // one connection, for what a caller with a connection of the pool waits for
+	aside     connections                                // one connection, for statements that a holder of a pool connection waits for
 	session   func(ctx context.Context) (session, error) // of writers
 	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
 	id        uuid.UUID     // of the log, in the headers of its records

@@ -41,7 +41,7 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 	return nil
 }
 
-// raiseEpochs does what the statement's text does.
+// raiseEpochs executes the clauses that the statement's text has.
 func (tx *simTx) raiseEpochs(text string, partitions []int16) *simRows {
 	s, db, out := tx.p.s, tx.p.s.db, simAnswer()
 	has := func(part string) bool { return strings.Contains(text, part) }
@@ -68,7 +68,7 @@ func (tx *simTx) raiseEpochs(text string, partitions []int16) *simRows {
 	return out
 }
 
-// findGhosts compares what the statement's text compares.
+// findGhosts makes the comparisons that the statement's text has.
 func (tx *simTx) findGhosts(text string, args []any) *simRows {
 	out := simAnswer()
 	for i, p := range args[0].([]int16) {

@@ -57,7 +57,7 @@ func (s *sim) startCommands(name string) {
 			}
 			if err == nil {
 				err = p.do(&ask{what: "acknowledge message", kind: kindAuto, effect: func(fate) error {
-					if s.life == life { // what a failover lost is gone
+					if s.life == life { // a failover may have lost it
 						s.model.delivered(all[at], at)
 					}
 					if before := s.pipe.offsets[group]; int64(at+1) > before {

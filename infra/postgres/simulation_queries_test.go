@@ -70,7 +70,7 @@ func locksIn(text, table string, partition int16) []rowLock {
 	return locksOf(table, []int16{partition})
 }
 
-// topicOf compares what the statement's text compares.
+// topicOf makes the comparisons that the statement's text has.
 func (tx *simTx) topicOf(text string, args []any) *simRows {
 	rows, n := tx.p.s.db.rows[args[0].(int16)], args[1].(int64)
 	if n > int64(len(rows)) || strings.Contains(text, "event_id = $3") && rows[n-1].id() != fmt.Sprint(args[2]) {

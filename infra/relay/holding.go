@@ -50,7 +50,7 @@ func (h *holdings) add(list []*holding) {
 }
 
 // renewed notes the renewal asked for at a time, with the cursors held then and those that the
-// database has, and returns how many leases are lost: what the renewal does not name, or
+// database has, and returns how many leases are lost: those that the renewal does not name, or
 // where the database's cursor is behind the one held. Leases taken later than that are not touched.
 func (h *holdings) renewed(at time.Time, asked, kept []span) (lost int) {
 	h.mu.Lock()
@@ -79,7 +79,7 @@ func (h *holdings) forget(partition int16, fence int64) {
 	}
 }
 
-// list gives what is held, with the fences and cursors.
+// list gives the held partitions with their fences and cursors.
 func (h *holdings) list() []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()

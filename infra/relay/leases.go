@@ -102,7 +102,7 @@ const renewSQL = `WITH mine AS MATERIALIZED (
 ) UPDATE relay_cursors c SET lease_until = now() + $4::interval FROM mine
  WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence, c.position`
 
-// renew extends the leases and drops what the database does not confirm. After a failover
+// renew extends the leases and drops those that the database does not confirm. After a failover
 // that lost a tail, its cursor may be behind the one that this instance remembers.
 func (l *leases) renew(ctx context.Context) error {
 	asked, at := l.held.list(), time.Now()
