@@ -109,7 +109,8 @@ func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partition
 		return nil, err
 	}
 	for i := range list {
-		list[i].Actor, list[i].Producer = known[origin[i]].actor, known[origin[i]].producer
+		of := known[origin[i]]
+		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.actor, of.producer, of.vocabulary, of.residency
 	}
 	return list, nil
 }
