@@ -40,6 +40,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s) on FUZZPARALLEL processors (1)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  echo "$$p $$f"; $(GO) test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x -parallel $${FUZZPARALLEL:-1} || exit 1; done; done
 
+.PHONY: vocabulary
+vocabulary: ## Write the vocabulary of this binary into events/vocabularies/, after a change of a subject or a schema
+	$(GO) test ./events -run '^TestEveryVocabularyIsEmbedded$$' -count=1 -update
+
 .PHONY: schemathesis
 schemathesis: ## Hold the service against its description, EXAMPLES (50) requests for each operation (some 3 minutes)
 	METERPLEX_TEST_SCHEMATHESIS=$${EXAMPLES:-50} $(GO) test ./cmd/meterplex/e2e -run TestTheServiceIsAsItsDescriptionSays -count=1 -timeout 70m -v

@@ -251,6 +251,9 @@ func (b *bulk) part(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID
 			}
 			pending = append(pending, p)
 		}
+		if err := underResidency(tx, pending); err != nil {
+			return err
+		}
 		return tx.AppendAll(pending)
 	})
 	return done, refused, err

@@ -23,6 +23,7 @@ type Catalogue struct {
 	Now       Clock
 	NewID     func() uuid.UUID
 	NewSecret func() [32]byte // 256 random bits
+	Region    string          // of the deployment: the data residency of tenants that are created without one
 }
 
 // maxName bounds the names that people give, in characters.
@@ -65,14 +66,17 @@ func appendAs(tx Tx, id uuid.UUID, now time.Time, actor events.Actor, by Caller,
 	if err != nil {
 		return events.Position{}, fmt.Errorf("encoding an event: %w", err)
 	}
-	p := events.Pending{
+	p := []events.Pending{{
 		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id),
 		CorrelationID: by.CorrelationID, Actor: actor, OccurredAt: now, Payload: body,
-	}
+	}}
 	if once.Key != "" {
-		p.DedupeKey = events.KeyCommand(by.KeyID.String() + "/" + once.Key)
+		p[0].DedupeKey = events.KeyCommand(by.KeyID.String() + "/" + once.Key)
 	}
-	return tx.Append(p)
+	if err := underResidency(tx, p); err != nil {
+		return events.Position{}, err
+	}
+	return tx.Append(p[0])
 }
 
 // change runs decide once for each Idempotency-Key: a repeat gives the first

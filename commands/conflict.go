@@ -23,6 +23,7 @@ func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) even
 	return events.Pending{
 		Subject: events.UsageConflicted, TenantID: p.TenantID, DedupeKey: events.KeyConflict(eventID, hash),
 		CorrelationID: p.CorrelationID, Actor: p.Actor, OccurredAt: p.OccurredAt, Payload: payload, Replay: p.Replay,
+		Residency: p.Residency,
 	}
 }
 

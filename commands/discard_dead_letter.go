@@ -40,7 +40,11 @@ func (d *DeadLetters) Discard(ctx context.Context, by Caller, once Once, id, ten
 		if err != nil {
 			return Discarded{}, err
 		}
-		position, err := tx.Append(p)
+		closed := []events.Pending{p}
+		if err := underResidency(tx, closed); err != nil {
+			return Discarded{}, err
+		}
+		position, err := tx.Append(closed[0])
 		return Discarded{id, events.StatusDiscarded, position}, err
 	})
 }

@@ -202,7 +202,7 @@ func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEven
 	*p = events.Pending{
 		EventID: c.NewID(now), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
 		Canonical: domain.CanonicalVersion, CorrelationID: correlation(by, e),
-		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay,
+		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay, Residency: by.Residency,
 		Counts: events.Counts{Accepted: 1},
 	}
 }

@@ -39,6 +39,7 @@ type Caller struct {
 	Scopes        []string
 	CorrelationID uuid.UUID
 	Replay        string // the Meterplex-Replay header
+	Residency     string // of the tenant; "" for operator keys
 	// Actor is who acts where that is no key.
 	Actor events.Actor
 }

@@ -192,6 +192,6 @@ func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, k
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: request.TenantID, DedupeKey: key, CorrelationID: request.CorrelationID,
 		CausationID: request.EventID, Actor: events.Actor{Type: "service", ID: events.GroupCommands},
-		OccurredAt: d.now(), Payload: body, Counts: counts,
+		OccurredAt: d.now(), Payload: body, Counts: counts, Residency: request.Residency,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -11,13 +12,14 @@ import (
 
 // CreateTenant is a request for a new tenant.
 type CreateTenant struct {
-	Name  string
-	Class string // small, medium or large
+	Name          string
+	Class         string // small, medium or large
+	DataResidency string // "": the deployment's region
 }
 
 // ChangeTenant says what is to be changed; nil leaves it.
 type ChangeTenant struct {
-	Name, Class, Status *string
+	Name, Class, Status, DataResidency *string
 }
 
 func checkTenant(t *domain.Tenant) error {
@@ -27,23 +29,32 @@ func checkTenant(t *domain.Tenant) error {
 	if err := oneOf(t.Class, "class_invalid", "/class", "small", "medium", "large"); err != nil {
 		return err
 	}
+	if !events.IsResidency(t.DataResidency) {
+		return refuse("data_residency_invalid", "/dataResidency", "dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
+	}
 	return oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended)
 }
 
 // CreateTenant makes an ACTIVE tenant. It is a change of the platform's, so that
 // repeats of one Idempotency-Key wait for each other; the event lies with the tenant.
 func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in CreateTenant) (domain.Tenant, error) {
-	t := domain.Tenant{ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive, CreatedAt: c.now()}
+	t := domain.Tenant{
+		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
+		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
+	}
 	if err := checkTenant(&t); err != nil {
 		return domain.Tenant{}, err
 	}
-	return changeOne(ctx, c.Store, events.Platform, by, once, func(tx Tx) (domain.Tenant, error) {
+	created, err := changeOne(ctx, c.Store, events.Platform, by, once, func(tx Tx) (domain.Tenant, error) {
 		if err := tx.SaveTenant(t); err != nil {
 			return t, err
 		}
 		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, t)
 		return t, err
 	})
+	// An answer that was stored before tenants had a residency names none.
+	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
+	return created, err
 }
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
@@ -57,6 +68,7 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, by Caller, id uuid.UUID, i
 		set(&t.Name, in.Name)
 		set(&t.Class, in.Class)
 		set(&t.Status, in.Status)
+		set(&t.DataResidency, in.DataResidency)
 		if err := checkTenant(t); err != nil || *t == before {
 			return *t, err
 		}
@@ -72,6 +84,26 @@ func set(field, to *string) {
 	if to != nil {
 		*field = *to
 	}
+}
+
+// underResidency completes events of tenants, but not the platform's, by the data
+// residency that each tenant has in the transaction that appends them.
+func underResidency(tx Tx, list []events.Pending) error {
+	var last *domain.Tenant
+	for i := range list {
+		p := &list[i]
+		if p.TenantID == events.Platform {
+			continue
+		}
+		if last == nil || last.ID != p.TenantID {
+			var err error
+			if last, err = loadTenant(tx, p.TenantID); err != nil {
+				return err
+			}
+		}
+		p.Residency = last.DataResidency
+	}
+	return nil
 }
 
 func loadTenant(tx Tx, id uuid.UUID) (*domain.Tenant, error) {

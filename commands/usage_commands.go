@@ -92,7 +92,7 @@ func (c *UsageCommands) take(ctx context.Context, g *tenantMessages) error {
 		}
 		return c.decide(ctx, by, g.messages, nil)
 	}
-	by.TenantID = tenant.ID
+	by.TenantID, by.Residency = tenant.ID, tenant.DataResidency
 	var barred *domain.Error
 	if tenant.Status == domain.TenantSuspended {
 		barred = refuse("tenant_suspended", "", "the tenant is suspended")
@@ -152,7 +152,7 @@ func (c *UsageCommands) store(ctx context.Context, by Caller, entries []entry, b
 		if refusal == nil {
 			return p
 		}
-		p.Subject, p.Actor = events.UsageRefused, by.Actor
+		p.Subject, p.Actor, p.Residency = events.UsageRefused, by.Actor, by.Residency
 		p.OccurredAt, p.CorrelationID = c.Ingest.Now(), e.trace
 		p.EventID = c.Ingest.NewID(p.OccurredAt)
 		p.Payload = e.refusal(refusal)

@@ -35,11 +35,14 @@ const (
 
 // Tenant is a customer of the service's user.
 type Tenant struct {
-	ID        uuid.UUID `json:"id"`
-	Name      string    `json:"name"`
-	Class     string    `json:"class"`  // small, medium or large
-	Status    string    `json:"status"` // ACTIVE or SUSPENDED
-	CreatedAt time.Time `json:"createdAt"`
+	ID     uuid.UUID `json:"id"`
+	Name   string    `json:"name"`
+	Class  string    `json:"class"`  // small, medium or large
+	Status string    `json:"status"` // ACTIVE or SUSPENDED
+	// DataResidency is where the tenant's data is to be; each event keeps the one that
+	// it was recorded under.
+	DataResidency string    `json:"dataResidency"`
+	CreatedAt     time.Time `json:"createdAt"`
 }
 
 // APIKey is all of a key but its secret. TenantID is Nil for operator keys.

@@ -47,6 +47,10 @@ type Envelope struct {
 	DedupeKey     string
 	Payload       json.RawMessage
 	Replay        string
+	// Vocabulary and Residency are those that the event was recorded under, whoever
+	// renders it. An envelope that was read from a record has no vocabulary.
+	Vocabulary *Vocabulary
+	Residency  string
 	// Withheld marks a record that stands in for one that could not be published:
 	// same position, no payload. Consumers pass it without a fold.
 	Withheld bool
@@ -74,7 +78,11 @@ type Pending struct {
 	Payload json.RawMessage
 	Body    []byte
 	Replay  string
-	Counts  Counts
+	// Residency is the tenant's data residency. The log fills in the region of the
+	// deployment for the platform's own events, and refuses an event of a tenant
+	// without one.
+	Residency string
+	Counts    Counts
 }
 
 // Whole is the payload, also where there is Body in its place.

@@ -28,6 +28,10 @@ func FuzzFromRecord(f *testing.F) {
 	add(strings.Replace(text, e.EventID.String(), uuid.Nil.String(), 1), "17-4711", "4709", "2")
 	add(strings.Replace(text, e.TenantID.String(), strings.ToUpper(e.TenantID.String()), 1), "17-4711", "4709", "2")
 	add(strings.Replace(text, e.TenantID.String(), "platform", 1), "17-4711", "4709", "2")
+	add(strings.Replace(text, `"dataResidency":"unspecified"`, `"dataResidency":"eu-central-1"`, 1), "17-4711", "4709", "2")
+	add(strings.Replace(text, `"dataResidency":"unspecified"`, `"dataResidency":""`, 1), "17-4711", "4709", "2")
+	add(strings.Replace(text, `"dataResidency":"unspecified",`, "", 1), "17-4711", "4709", "2")
+	add(strings.Replace(text, `"schemaUri":"/api`, `"schemaUri":"/elsewhere`, 1), "17-4711", "4709", "2")
 	for _, header := range []string{"", "+1", "-1", "01", "9223372036854775808", "4711", "\x00", "1e3"} {
 		add(text, "17-4711", header, "2")
 		add(text, "17-4711", "4709", header)
@@ -52,7 +56,9 @@ func FuzzFromRecord(f *testing.F) {
 		if err != nil || withheld {
 			return
 		}
-		again, err := ToRecord(&e)
+		written := e
+		written.Vocabulary = CurrentVocabulary()
+		again, err := ToRecord(&written)
 		if err != nil {
 			t.Fatalf("%q is %+v, which cannot be written: %v", value, e, err)
 		}

@@ -1,11 +1,8 @@
 package events
 
 import (
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
-	"sync"
 )
 
 //go:embed schemas/*.json
@@ -19,19 +16,3 @@ func Schema(s Subject) ([]byte, error) {
 	}
 	return schemaFiles.ReadFile("schemas/" + info.Name() + ".json")
 }
-
-var schemaURIs = sync.OnceValue(func() map[Subject]string {
-	uris := make(map[Subject]string, len(registry))
-	for _, info := range registry {
-		schema, err := Schema(info.Subject)
-		if err != nil {
-			panic(fmt.Sprintf("events: %s has no schema: %v", info.Name(), err)) // a build without it fails its tests
-		}
-		sum := sha256.Sum256(schema)
-		uris[info.Subject] = fmt.Sprintf("/api/v1/schemas/%s/v%d#sha256=%s", info.Type, info.Version, hex.EncodeToString(sum[:]))
-	}
-	return uris
-})
-
-// SchemaURI names the schema of a subject's payload and its content's SHA-256.
-func SchemaURI(s Subject) string { return schemaURIs()[s] }

@@ -11,9 +11,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// DataResidency is the residency that envelopes state until tenants have one of their own.
-const DataResidency = "unspecified"
-
 // TenantText writes a tenant id as it stands on the wire.
 func TenantText(id uuid.UUID) string {
 	if id == Platform {
@@ -36,22 +33,20 @@ func parseTenant(s string) (uuid.UUID, error) {
 	return uuid.Parse(s)
 }
 
-// AppendWire appends the envelope in its complete form, as JSON. The same
-// envelope always gives the same bytes: records sent again are identical.
+// AppendWire appends the envelope in its complete form, as JSON, with the vocabulary
+// and the residency that it was recorded under. The same envelope always gives the
+// same bytes, in every release: records sent again are identical.
 func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
-	info, ok := e.Subject.Info()
-	if !ok {
-		return nil, fmt.Errorf("events: subject %d is not registered", e.Subject)
+	info, err := e.Vocabulary.term(e.Subject)
+	if err != nil {
+		return nil, err
+	}
+	if !IsResidency(e.Residency) {
+		return nil, fmt.Errorf("events: %.80q is not a data residency", e.Residency)
 	}
 	dst = append(dst, `{"eventId":"`...)
 	dst = appendUUID(dst, e.EventID)
-	dst = append(dst, `","eventType":"`...)
-	dst = append(dst, info.Type...)
-	dst = append(dst, `","eventVersion":`...)
-	dst = strconv.AppendInt(dst, int64(info.Version), 10)
-	dst = append(dst, `,"schemaUri":"`...)
-	dst = append(dst, SchemaURI(e.Subject)...)
-	dst = append(dst, `","tenantId":"`...)
+	dst = append(dst, info.head...)
 	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, `","partition":`...)
 	dst = strconv.AppendInt(dst, int64(e.Position.Partition), 10)
@@ -79,9 +74,9 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	dst = appendString(dst, e.DedupeKey)
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
-	dst = append(dst, `,"metadata":{"retentionClass":"`...)
-	dst = append(dst, info.Retention...)
-	dst = append(dst, `","dataResidency":"`+DataResidency+`","orderingKey":"`...)
+	dst = append(dst, info.tail...)
+	dst = append(dst, e.Residency...)
+	dst = append(dst, `","orderingKey":"`...)
 	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, '"')
 	if e.Replay != "" {
@@ -125,7 +120,6 @@ type wire struct {
 	EventID       uuid.UUID       `json:"eventId"`
 	EventType     string          `json:"eventType"`
 	EventVersion  int             `json:"eventVersion"`
-	SchemaURI     string          `json:"schemaUri"`
 	TenantID      string          `json:"tenantId"`
 	Partition     int16           `json:"partition"`
 	Position      Position        `json:"position"`
@@ -147,8 +141,8 @@ var (
 	ErrUnknownSubject = errors.New("the record's type and version are not registered")
 )
 
-// ParseWire reads what AppendWire wrote. Previous does not travel in the value and
-// stays empty.
+// ParseWire reads what AppendWire wrote. Previous and the vocabulary do not travel in
+// the value and stay empty.
 func ParseWire(value []byte) (Envelope, error) {
 	w, ok := parseCanonical(value)
 	if !ok {
@@ -161,6 +155,9 @@ func ParseWire(value []byte) (Envelope, error) {
 	if !ok {
 		return Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
 	}
+	if !IsResidency(w.Metadata.DataResidency) {
+		return Envelope{}, fmt.Errorf("%w: %.80q is not a data residency", ErrUndecodable, w.Metadata.DataResidency)
+	}
 	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
 		return Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
 	}
@@ -171,7 +168,7 @@ func ParseWire(value []byte) (Envelope, error) {
 	e := Envelope{
 		EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Epoch: w.Epoch,
 		Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt, RecordedAt: w.RecordedAt,
-		DedupeKey: w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay,
+		DedupeKey: w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay, Residency: w.Metadata.DataResidency,
 	}
 	if w.CorrelationID != nil {
 		e.CorrelationID = *w.CorrelationID
@@ -192,9 +189,12 @@ func isWritable(t time.Time) bool {
 // ToRecord makes the broker record of an event: its envelope, or for a withheld
 // one an empty value at the same place.
 func ToRecord(e *Envelope) (Record, error) {
-	info, ok := e.Subject.Info()
-	if !ok {
-		return Record{}, fmt.Errorf("events: subject %d is not registered", e.Subject)
+	info, err := e.Vocabulary.term(e.Subject)
+	if err != nil {
+		return Record{}, err
+	}
+	if info.Topic == 0 {
+		return Record{}, fmt.Errorf("events: %s is of a topic that this release does not know", info.Name())
 	}
 	h := headerWriter{list: make([]Header, 0, 8), buf: make([]byte, 0, 240)}
 	h.add(HeaderSubject, info.appendName(h.buf))

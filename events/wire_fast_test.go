@@ -13,6 +13,7 @@ func TestTheFastReaderTakesWhatIsWritten(t *testing.T) {
 		"usual":        func(*Envelope) {},
 		"no trace":     func(e *Envelope) { e.CorrelationID = uuid.Nil },
 		"a cause":      func(e *Envelope) { e.CausationID = e.TenantID },
+		"a residency":  func(e *Envelope) { e.Residency = "eu-central-1" },
 		"the platform": func(e *Envelope) { e.TenantID, e.Position.Partition = Platform, 0 },
 		"a nasty value": func(e *Envelope) {
 			e.Payload = json.RawMessage(`{"a":",\"metadata\":{\"retentionClass\":\"","b":[{}]}`)

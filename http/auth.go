@@ -85,6 +85,9 @@ func (s *service) authenticate(r *nethttp.Request, x *exchange, row *Route) *Pro
 	}
 	x.caller = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes, CorrelationID: x.trace}
 	x.tenant = tenant
+	if tenant != nil {
+		x.caller.Residency = tenant.DataResidency
+	}
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
 		return newProblem("tenant_suspended", "The tenant is suspended; its keys are not taken until an operator lifts that")
 	}

@@ -25,7 +25,7 @@ func (w *world) rejections(p *party, feature string, n int) {
 	for range n {
 		id := newID().String()
 		pending = append(pending, events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id),
-			Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: time.Now(), Counts: events.Counts{Accepted: 1},
+			Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Counts: events.Counts{Accepted: 1},
 			Payload: json.RawMessage(fmt.Sprintf(`{"amount":1,"eventId":%q,"feature":%q,"timestamp":%q,"type":"usage"}`, id, feature, now()))})
 	}
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {

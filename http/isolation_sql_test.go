@@ -49,7 +49,7 @@ FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN (
 // What tenants' reads may see although no row of it is a tenant's: the catalogue, and
 // how far the log and its readers are.
 func sharedByAll() []string {
-	return []string{"consumer_checkpoints", "features", "plans", "log_epochs", "log_heads", "log_origins", "outbox_publications", "relay_cursors", "goose_db_version"}
+	return []string{"consumer_checkpoints", "features", "plans", "log_epochs", "log_heads", "log_origins", "log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
 }
 
 // asTenant runs a query under the tenants' role, with the tenant that is named; nil
@@ -150,7 +150,7 @@ func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 // what each table is for.
 func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 	m := newMatrix(t)
-	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
+	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
 	found := 0
 	for _, r := range m.relations() {
 		if slices.Contains(appendOnly, r.name) {
@@ -180,7 +180,7 @@ func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 // row level security. Each such function stands here, and asks for itself who asks.
 func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
 	m := newMatrix(t)
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_until", "usage_positions"}
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_residencies", "recorded_until", "usage_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
  FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)

@@ -68,7 +68,7 @@ func (w *world) letter(p *party) {
 	tenant, payload := uuid.MustParse(p.id), `{"amount":1,"eventId":"rejected-of-A","feature":"gone","timestamp":"`+now()+`","type":"usage"}`
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		_, err := w.log.AppendTx(w.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant,
-			DedupeKey: events.KeyUsage("rejected-of-A"), Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: time.Now(),
+			DedupeKey: events.KeyUsage("rejected-of-A"), Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
 			Payload: json.RawMessage(payload), Counts: events.Counts{Accepted: 1}}})
 		return err
 	}))

@@ -50,8 +50,9 @@ func tenantBody(t domain.Tenant) domain.Tenant {
 type createTenantRequest struct {
 	Idempotent
 	Body struct {
-		Name  string `json:"name" minLength:"1" maxLength:"200"`
-		Class string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
+		Name          string `json:"name" minLength:"1" maxLength:"200"`
+		Class         string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
+		DataResidency string `json:"dataResidency,omitempty" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
 	} `nameHint:"NewTenant"`
 }
 
@@ -60,7 +61,9 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).caller, once, commands.CreateTenant{Name: in.Body.Name, Class: in.Body.Class})
+	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).caller, once, commands.CreateTenant{
+		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
+	})
 	return &tenantAnswer{tenantBody(t)}, err
 }
 
@@ -110,9 +113,10 @@ func (s *service) knownTenant(ctx context.Context, text string) (*domain.Tenant,
 type changeTenantRequest struct {
 	TenantPath
 	Body struct {
-		Name   *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
-		Class  *string `json:"class,omitempty" enum:"small,medium,large"`
-		Status *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
+		Name          *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
+		Class         *string `json:"class,omitempty" enum:"small,medium,large"`
+		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
+		DataResidency *string `json:"dataResidency,omitempty" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Events keep the residency that they were recorded under." example:"eu-central-1"`
 	} `nameHint:"TenantChange"`
 }
 
@@ -122,6 +126,6 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 		return nil, err
 	}
 	t, err := s.Catalogue.ChangeTenant(ctx, exchangeOf(ctx).caller, id,
-		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status})
+		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency})
 	return &tenantAnswer{tenantBody(t)}, err
 }

@@ -342,7 +342,7 @@ func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payl
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: cause.TenantID, DedupeKey: events.KeyEvent(id),
 		CorrelationID: cause.CorrelationID, CausationID: cause.EventID, Actor: events.Actor{Type: "service", ID: by},
-		OccurredAt: cause.OccurredAt, Payload: body,
+		OccurredAt: cause.OccurredAt, Payload: body, Residency: cause.Residency,
 	}
 }
 

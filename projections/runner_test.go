@@ -32,7 +32,7 @@ func verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
 		panic(err)
 	}
 	return events.Pending{EventID: newID(), Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyEvent(newID()),
-		Actor: events.Actor{Type: "service", ID: "test"}, OccurredAt: may, Payload: body, Counts: events.Counts{Validated: 1}}
+		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body, Counts: events.Counts{Validated: 1}}
 }
 
 // applied is what was folded of a tenant's feature.

@@ -112,7 +112,7 @@ func conflict(tenant uuid.UUID, eventID string, first events.Position, other str
 	body, _ := json.Marshal(events.Conflicted{EventID: eventID, RawPosition: first.Number, FirstHash: hex.EncodeToString(make([]byte, 32)),
 		ConflictHash: hex.EncodeToString(hash[:]), Payload: json.RawMessage(`{"eventId":"` + eventID + `","feature":"calls"}`)})
 	return events.Pending{EventID: newID(), Subject: events.UsageConflicted, TenantID: tenant, DedupeKey: events.KeyConflict(eventID, hash[:]),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: may, Payload: body}
+		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body}
 }
 
 // say makes any event that needs no key but its own.
@@ -123,7 +123,7 @@ func say(tenant uuid.UUID, subject events.Subject, counts events.Counts, payload
 		panic(err)
 	}
 	return events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
-		OccurredAt: may, Payload: body, Counts: counts}
+		Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body, Counts: counts}
 }
 
 // quota is a grant with a limit; less than 0 is none.

@@ -79,7 +79,7 @@ func retry(w *world, tenant, deadLetter uuid.UUID, raw events.Envelope, attempt 
 	body, err := json.Marshal(events.Retried{RawPosition: raw.Position.Number, DeadLetterID: deadLetter, Attempt: attempt, Usage: raw.Payload})
 	w.must(err)
 	return events.Pending{EventID: newID(), Subject: events.UsageRetried, TenantID: tenant, DedupeKey: events.KeyRetry(deadLetter, attempt),
-		CausationID: raw.EventID, Actor: events.Actor{Type: "service", ID: "test"}, OccurredAt: raw.OccurredAt, Payload: body}
+		CausationID: raw.EventID, Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: raw.OccurredAt, Payload: body}
 }
 
 func TestRetryDecidesAnewAndCountsOnce(t *testing.T) {

@@ -75,7 +75,7 @@ func (w *world) history(tenant uuid.UUID, from time.Time, s *domain.Subscription
 	body, err := json.Marshal(s)
 	w.must(err)
 	at := w.append(events.Pending{EventID: newID(), Subject: events.SubscriptionCreated, TenantID: tenant, DedupeKey: events.KeyEvent(newID()),
-		Actor: events.Actor{Type: "system", ID: "test"}, OccurredAt: from, Payload: body})[0]
+		Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: from, Payload: body})[0]
 	_, err = w.pool.Exec(context.Background(), `INSERT INTO subscription_history VALUES ($1, $2, $3, $4)`, tenant, at.Number, from, body)
 	w.must(err)
 }
@@ -91,7 +91,7 @@ func usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) eve
 		panic(err)
 	}
 	return events.Pending{EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id), CorrelationID: newID(),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
+		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
 }
 
 // tenantIn finds a tenant id that lives in a partition.

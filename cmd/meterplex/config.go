@@ -27,6 +27,7 @@ type Config struct {
 	BootstrapOperatorKey string
 	Roles                []string // all of them unless some were named
 	TopicPrefix          string
+	Region               string
 	IngestAhead          time.Duration
 	IngestBehind         time.Duration
 	RebuildChunk         int64

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // setting is one name of the configuration. Errors of set never repeat the
@@ -52,6 +54,7 @@ func settings() []setting {
 		{"METERPLEX_TOPIC_PREFIX", "", nil, func(c *Config, v string) error {
 			return setPattern(&c.TopicPrefix, v, topicPrefix, "may hold up to 100 letters, digits, dots, - and _")
 		}},
+		{"METERPLEX_REGION", events.ResidencyUnspecified, nil, func(c *Config, v string) error { return setRegion(&c.Region, v) }},
 		{"METERPLEX_INGEST_AHEAD", "5m", nil, func(c *Config, v string) error { return setDuration(&c.IngestAhead, v) }},
 		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) }},
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
@@ -94,6 +97,14 @@ func setWord(to *string, v string, words ...string) error {
 func setPattern(to *string, v string, form *regexp.Regexp, rule string) error {
 	if v != "" && !form.MatchString(v) {
 		return errors.New(rule)
+	}
+	*to = v
+	return nil
+}
+
+func setRegion(to *string, v string) error {
+	if !events.IsResidency(v) {
+		return errors.New("must be 1 to 32 lower-case letters, digits and -, beginning with a letter, e.g. eu-central-1")
 	}
 	*to = v
 	return nil

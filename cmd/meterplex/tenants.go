@@ -7,7 +7,7 @@ type TenantsCmd struct {
 	Create TenantsCreate `cmd:"" help:"Create a tenant."`
 	List   TenantsList   `cmd:"" help:"List the tenants."`
 	Show   TenantsShow   `cmd:"" help:"Show one tenant."`
-	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class or status."`
+	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class, status or data residency."`
 }
 
 // Once is the Idempotency-Key of a creation.
@@ -24,12 +24,18 @@ type Limit struct {
 type TenantsCreate struct {
 	Name  string `arg:"" help:"Its name."`
 	Class string `enum:"small,medium,large" default:"small" placeholder:"CLASS" help:"small, medium or large (default small)."`
+
+	DataResidency string `placeholder:"REGION" help:"Where its data is to be, e.g. eu-central-1. Not given: the service's METERPLEX_REGION."`
 	Once
 }
 
 // Run prints the tenant with its id.
 func (c *TenantsCreate) Run(a *app) error {
-	return a.create("/tenants", c.IdempotencyKey, map[string]string{"name": c.Name, "class": c.Class})
+	body := map[string]string{"name": c.Name, "class": c.Class}
+	if c.DataResidency != "" {
+		body["dataResidency"] = c.DataResidency
+	}
+	return a.create("/tenants", c.IdempotencyKey, body)
 }
 
 // TenantsList lists tenants.
@@ -54,6 +60,8 @@ type TenantsUpdate struct {
 	Name   *string `placeholder:"TEXT" help:"A new name."`
 	Class  *string `placeholder:"CLASS" help:"small, medium or large."`
 	Status *string `placeholder:"STATUS" help:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
+
+	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for what is recorded from then on."`
 }
 
 // Run prints the tenant as it is then.
@@ -62,5 +70,7 @@ func (c *TenantsUpdate) Run(a *app) error {
 		Name   *string `json:"name,omitempty"`
 		Class  *string `json:"class,omitempty"`
 		Status *string `json:"status,omitempty"`
-	}{c.Name, c.Class, c.Status})
+
+		DataResidency *string `json:"dataResidency,omitempty"`
+	}{c.Name, c.Class, c.Status, c.DataResidency})
 }

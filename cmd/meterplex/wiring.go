@@ -136,8 +136,8 @@ func (n *node) open(ctx context.Context) (err error) {
 	n.grants = projections.NewGrantCache(n.looks, n.readers)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit},
-		Now:      time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
+		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
@@ -371,7 +371,7 @@ func (n *node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Ingest = &commands.IngestUsage{
 		Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 	}
-	s.Catalogue = &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret}
+	s.Catalogue = &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
 	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.log.Keys()

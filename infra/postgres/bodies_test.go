@@ -24,7 +24,7 @@ import (
 func payloadsOf(tenant uuid.UUID) []events.Pending {
 	var list []events.Pending
 	add := func(subject events.Subject, key string, at time.Time, payload string) {
-		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, OccurredAt: at, Payload: []byte(payload)}
+		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(payload)}
 		if subject == events.UsageRecorded {
 			p.Canonical = 1
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	tenantColumns       = `id, name, class, status, created_at`
+	tenantColumns       = `id, name, class, status, data_residency, created_at`
 	featureColumns      = `lookup_key, name, type, unit`
 	planColumns         = `key, name, entitlements`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
@@ -34,7 +34,7 @@ func one[T any](v *T, what string, err error) (*T, error) {
 
 func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 	var t domain.Tenant
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.CreatedAt)
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt)
 	return one(&t, "tenant", err)
 }
 

@@ -35,7 +35,7 @@ func (w *letters) append(subject events.Subject, key string, counts events.Count
 	body, err := json.Marshal(payload)
 	w.must(err)
 	p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: w.tenant, DedupeKey: key,
-		Actor: events.Actor{Type: "service", ID: "test"}, OccurredAt: time.Now(), Payload: body, Counts: counts}
+		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: body, Counts: counts}
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		_, err := w.log.AppendTx(w.Context(), tx, []events.Pending{p})
 		return err
@@ -57,7 +57,7 @@ func (w *letters) retry() {
 	d := &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 	w.must(err)
-	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Payload: ask}
+	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask}
 	w.must(w.log.Change(w.Context(), w.tenant, func(tx commands.Tx) error {
 		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 		return errors.Join(append(faults, err)...)

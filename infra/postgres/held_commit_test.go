@@ -102,7 +102,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 // Who asks while a change commits is told what was, and nobody is once it is answered.
 func TestWhatIsKeptIsForgottenAfterTheCommit(t *testing.T) {
 	l, _, database := openLog(t)
-	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, CreatedAt: time.Now()}
+	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, DataResidency: "eu", CreatedAt: time.Now()}
 	secret := [32]byte{1}
 	save := func(key bool) error {
 		return l.Change(context.Background(), tenant.ID, func(tx commands.Tx) error {

@@ -27,7 +27,7 @@ func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
 	if d.refused {
 		s.ProbeOnly = true
 		s.Refusal = &events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: s.Inbox,
-			Actor: s.Actor, OccurredAt: s.OccurredAt, Payload: []byte(`{}`)}
+			Actor: s.Actor, Residency: events.ResidencyUnspecified, OccurredAt: s.OccurredAt, Payload: []byte(`{}`)}
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 // LogConfig says how the log is written.
 type LogConfig struct {
 	Producer events.Producer
-	Writers  int // group-committing writers, 0: 4. Partition p is written by writer p mod Writers; small submissions by one more
+	Region   string // of the deployment: the data residency of the platform's own events; "": unspecified
+	Writers  int    // group-committing writers, 0: 4. Partition p is written by writer p mod Writers; small submissions by one more
 	// LongestWait is how long a submission may have to wait for its writer, as
 	// estimated, before it is refused at once; 0: half a second.
 	LongestWait time.Duration
@@ -108,6 +110,7 @@ func newLog(cfg LogConfig) *Log {
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
 	}
+	cfg.Region = cmp.Or(cfg.Region, events.ResidencyUnspecified)
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
@@ -274,15 +277,17 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
 	ids := make([]int32, len(pending))
 	for i := range pending {
-		if i > 0 && pending[i].Actor == pending[i-1].Actor {
+		if i > 0 && sameOrigin(pending[i], pending[i-1]) {
 			ids[i] = ids[i-1]
 			continue
 		}
-		id, err := l.origins.id(ctx, origin{pending[i].Actor, l.cfg.Producer})
+		of, err := l.originOf(pending[i])
 		if err != nil {
 			return nil, err
 		}
-		ids[i] = id
+		if ids[i], err = l.origins.id(ctx, of); err != nil {
+			return nil, err
+		}
 	}
 	return ids, nil
 }

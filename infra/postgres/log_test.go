@@ -51,7 +51,7 @@ func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
 func usage(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
 	return commands.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
-		Canonical: domain.CanonicalVersion, Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Canonical: domain.CanonicalVersion, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
@@ -223,7 +223,7 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	verdict := func(raw int64) events.Pending {
 		id := uuid.Must(uuid.NewV7())
 		return events.Pending{EventID: id, Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
-			Actor: events.Actor{Type: "service", ID: "v"}, OccurredAt: time.Now(), Payload: []byte(`{}`)}
+			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{}`)}
 	}
 	appendAll := func(pending ...events.Pending) (positions []events.Position) {
 		t.Helper()

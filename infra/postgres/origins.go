@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
@@ -12,8 +14,10 @@ import (
 
 // origin is what repeats in the events that one actor causes at one instance.
 type origin struct {
-	actor    events.Actor
-	producer events.Producer
+	actor      events.Actor
+	producer   events.Producer
+	vocabulary *events.Vocabulary // one pointer for each hash
+	residency  string
 }
 
 // maxOrigins bounds the cache; beyond it the cache starts anew.
@@ -22,14 +26,16 @@ const maxOrigins = 50_000
 // origins keeps the numbers under which origins stand in the log. They never
 // change, so what is cached is true for ever.
 type origins struct {
-	pool *pgxpool.Pool
-	mu   sync.RWMutex
-	ids  map[origin]int32
-	byID map[int32]origin
+	pool         *pgxpool.Pool
+	mu           sync.RWMutex
+	ids          map[origin]int32
+	byID         map[int32]origin
+	vocabularies map[string]*events.Vocabulary // that this binary does not hold, by their hashes
+	stored       bool                          // the log holds the vocabulary of this binary
 }
 
 func newOrigins(pool *pgxpool.Pool) *origins {
-	return &origins{pool: pool, ids: map[origin]int32{}, byID: map[int32]origin{}}
+	return &origins{pool: pool, ids: map[origin]int32{}, byID: map[int32]origin{}, vocabularies: map[string]*events.Vocabulary{}}
 }
 
 func (o *origins) close() {
@@ -38,15 +44,42 @@ func (o *origins) close() {
 	}
 }
 
-const insertOriginSQL = `WITH new AS (
- INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ($1, $2, $3, $4, $5)
- ON CONFLICT DO NOTHING RETURNING id)
-SELECT id FROM new UNION ALL
-SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 LIMIT 1`
+// originOf is the origin of an event that is to be recorded. Only the platform's
+// events have the deployment's region: a tenant's event without a residency was made
+// by code that forgot it.
+func (l *Log) originOf(p *events.Pending) (origin, error) {
+	o := origin{p.Actor, l.cfg.Producer, events.CurrentVocabulary(), p.Residency}
+	if p.Residency == "" && p.TenantID == events.Platform {
+		o.residency = l.cfg.Region
+	}
+	if !events.IsResidency(o.residency) {
+		return o, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, events.TenantText(p.TenantID), o.residency)
+	}
+	return o, nil
+}
 
-// id gives the number of an origin, in a transaction of its own where it is new.
-// Where another session adds the same one in this moment neither half of the
-// statement sees it: asked again, it is there.
+// sameOrigin reports whether two pending events of one log have the same origin.
+func sameOrigin(a, b *events.Pending) bool {
+	return a.Actor == b.Actor && a.Residency == b.Residency && (a.Residency != "" || a.TenantID == b.TenantID)
+}
+
+const (
+	insertVocabularySQL = `INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+
+	// A known origin takes no number of the identity.
+	insertOriginSQL = `WITH known AS (
+ SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 AND vocabulary = $6 AND residency = $7
+), new AS (
+ INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
+ SELECT $1, $2, $3, $4, $5, $6, $7 WHERE NOT EXISTS (SELECT FROM known) ON CONFLICT DO NOTHING RETURNING id)
+SELECT id FROM known UNION ALL SELECT id FROM new`
+
+	foreignKeyViolation = "23503"
+)
+
+// id gives the number of an origin, in a transaction of its own if it is new. If
+// another session adds the same origin in this moment, no part of the statement sees
+// it: the next try does.
 func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 	o.mu.RLock()
 	id, ok := o.ids[v]
@@ -56,13 +89,40 @@ func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 	}
 	var err error
 	for range 3 {
-		err = o.pool.QueryRow(ctx, insertOriginSQL, v.actor.Type, v.actor.ID, v.producer.Service, v.producer.Instance, v.producer.Commit).Scan(&id)
+		if err = o.storeVocabulary(ctx, v.vocabulary); err != nil {
+			continue
+		}
+		err = o.pool.QueryRow(ctx, insertOriginSQL, v.actor.Type, v.actor.ID, v.producer.Service, v.producer.Instance, v.producer.Commit,
+			v.vocabulary.Hash(), v.residency).Scan(&id)
 		if err == nil {
 			o.keep(id, v)
 			return id, nil
 		}
+		o.setStored(sqlState(err) != foreignKeyViolation)
 	}
 	return 0, fmt.Errorf("recording the origin of events: %w", err)
+}
+
+// storeVocabulary copies the vocabulary of this binary into the log, which releases
+// without it read. It is there before the first origin that names it.
+func (o *origins) storeVocabulary(ctx context.Context, v *events.Vocabulary) error {
+	o.mu.RLock()
+	stored := o.stored
+	o.mu.RUnlock()
+	if stored {
+		return nil
+	}
+	if _, err := o.pool.Exec(ctx, insertVocabularySQL, v.Hash(), v.Document()); err != nil {
+		return fmt.Errorf("storing the vocabulary %s: %w", v.Hash(), err)
+	}
+	o.setStored(true)
+	return nil
+}
+
+func (o *origins) setStored(stored bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stored = stored
 }
 
 func (o *origins) keep(id int32, v origin) {
@@ -74,7 +134,8 @@ func (o *origins) keep(id int32, v origin) {
 	o.ids[v], o.byID[id] = id, v
 }
 
-// resolve gives the origins of numbers that were read from the log.
+// resolve gives the origins of numbers that were read from the log: of all of them, or
+// an error.
 func (o *origins) resolve(ctx context.Context, q Queryer, ids []int32) (map[int32]origin, error) {
 	known := make(map[int32]origin, 4)
 	var missing []int32
@@ -93,19 +154,79 @@ func (o *origins) resolve(ctx context.Context, q Queryer, ids []int32) (map[int3
 	if len(missing) == 0 {
 		return known, nil
 	}
-	rows, err := q.Query(ctx, `SELECT id, actor_type, actor_id, service, instance, commit FROM log_origins WHERE id = ANY($1)`, missing)
-	if err != nil {
-		return nil, fmt.Errorf("reading origins: %w", err)
+	if err := o.read(ctx, q, missing, known); err != nil {
+		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int32
-		var v origin
-		if err := rows.Scan(&id, &v.actor.Type, &v.actor.ID, &v.producer.Service, &v.producer.Instance, &v.producer.Commit); err != nil {
-			return nil, fmt.Errorf("reading an origin: %w", err)
+	for _, id := range missing {
+		if _, ok := known[id]; !ok {
+			return nil, fmt.Errorf("reading origins: the log has no origin %d", id)
+		}
+	}
+	return known, nil
+}
+
+const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency FROM log_origins WHERE id = ANY($1)`
+
+// read adds the origins of some numbers to known, and to the cache.
+func (o *origins) read(ctx context.Context, q Queryer, ids []int32, known map[int32]origin) error {
+	rows, err := q.Query(ctx, originsSQL, ids)
+	if err != nil {
+		return fmt.Errorf("reading origins: %w", err)
+	}
+	var id int32
+	var v origin
+	var hash string
+	hashes := map[int32]string{}
+	_, err = pgx.ForEachRow(rows, []any{&id, &v.actor.Type, &v.actor.ID, &v.producer.Service, &v.producer.Instance, &v.producer.Commit, &hash, &v.residency}, func() error {
+		known[id], hashes[id] = v, hash
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading origins: %w", err)
+	}
+	for id, hash := range hashes {
+		v := known[id]
+		if v.vocabulary, err = o.vocabulary(ctx, q, hash); err != nil {
+			return err
 		}
 		known[id] = v
 		o.keep(id, v)
 	}
-	return known, rows.Err()
+	return nil
+}
+
+const vocabularySQL = `SELECT document FROM log_vocabularies WHERE hash = $1`
+
+// vocabulary gives the vocabulary of a hash: this binary's copy, or else the log's.
+func (o *origins) vocabulary(ctx context.Context, q Queryer, hash string) (*events.Vocabulary, error) {
+	if v, ok := events.EmbeddedVocabulary(hash); ok {
+		return v, nil
+	}
+	o.mu.RLock()
+	v := o.vocabularies[hash]
+	o.mu.RUnlock()
+	if v != nil {
+		return v, nil
+	}
+	rows, err := q.Query(ctx, vocabularySQL, hash)
+	if err != nil {
+		return nil, fmt.Errorf("reading the vocabulary %s: %w", hash, err)
+	}
+	document, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("the vocabulary %s of recorded events is neither in this release nor in log_vocabularies", hash)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the vocabulary %s: %w", hash, err)
+	}
+	if v, err = events.ParseVocabulary(hash, document); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if other := o.vocabularies[hash]; other != nil {
+		return other, nil
+	}
+	o.vocabularies[hash] = v
+	return v, nil
 }

@@ -110,7 +110,8 @@ func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partition
 	}
 	for i := range list {
 		list[i].LogID = l.id
-		list[i].Actor, list[i].Producer = known[origin[i]].actor, known[origin[i]].producer
+		of := known[origin[i]]
+		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.actor, of.producer, of.vocabulary, of.residency
 	}
 	return list, nil
 }

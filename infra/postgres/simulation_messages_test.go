@@ -17,7 +17,7 @@ import (
 type simTenants struct{ commands.CatalogueReader }
 
 func (simTenants) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return &domain.Tenant{ID: id, Status: domain.TenantActive}, nil
+	return &domain.Tenant{ID: id, Status: domain.TenantActive, DataResidency: events.ResidencyUnspecified}, nil
 }
 
 // messages are the requests of the last client, as a producer outside wrote them.

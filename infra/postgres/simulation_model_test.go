@@ -82,7 +82,8 @@ func newPlan(rng *rand.Rand, most int) plan {
 	p.origins = newOrigins(nil)
 	p.producer = events.Producer{Service: "simulation"}
 	for i, id := range []string{uuid.Nil.String(), events.GroupValidator, events.GroupAggregator, events.GroupUsageCommands, "meterplex-relay", events.GroupCommands, "meterplex-rebuilder"} {
-		p.origins.keep(int32(i+1), origin{events.Actor{Type: map[bool]string{true: "api_key", false: "service"}[i == 0], ID: id}, p.producer})
+		actor := events.Actor{Type: map[bool]string{true: "api_key", false: "service"}[i == 0], ID: id}
+		p.origins.keep(int32(i+1), origin{actor, p.producer, events.CurrentVocabulary(), events.ResidencyUnspecified})
 	}
 	return p
 }
@@ -162,7 +163,7 @@ func (s *sim) client(i int, requests []request) {
 				if p.do(&ask{what: "send", effect: send}) != nil {
 					return
 				}
-				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant}, items)
+				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}, items)
 				if err == nil {
 					_ = p.do(&ask{what: "answered", effect: func(fate) error {
 						if s.life == life { // what a restore ended is gone

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -37,6 +38,8 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		err = tx.ask(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.ask("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
+	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
+		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, events.ResidencyUnspecified, time.Unix(0, 0)})
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):

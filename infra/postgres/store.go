@@ -146,9 +146,9 @@ func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 }
 
 func (t *changeTx) SaveTenant(v domain.Tenant) error {
-	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5)
- ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status`,
-		v.ID, v.Name, v.Class, v.Status, v.CreatedAt)
+	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
+ ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt)
 }
 
 func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {

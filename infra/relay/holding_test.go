@@ -131,7 +131,8 @@ func (h *holdings) freeAll(spans []span) {
 
 func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 	at := func(n int64) events.Envelope {
-		return events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: n}, Payload: []byte("{}")}
+		return events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: n}, Payload: []byte("{}"),
+			Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}
 	}
 	left := 1 << 20
 	p := part{}

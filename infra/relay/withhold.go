@@ -163,7 +163,7 @@ func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id
 	p := events.Pending{
 		EventID: id, Subject: events.PublishFailed, TenantID: e.TenantID, DedupeKey: events.KeyEvent(id),
 		CorrelationID: e.CorrelationID, CausationID: e.EventID, Actor: events.Actor{Type: "service", ID: "meterplex-relay"},
-		OccurredAt: s.Now(), Payload: payload,
+		OccurredAt: s.Now(), Payload: payload, Residency: e.Residency,
 	}
 	if topic == events.TopicUsageRaw || topic == events.TopicUsageValidated {
 		p.Counts.Parked = 1

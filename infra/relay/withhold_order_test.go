@@ -25,7 +25,7 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	tenant := uuid.New()
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := log.AppendTx(t.Context(), tx, []events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
-			Actor: events.Actor{Type: "api_key", ID: "k"}, OccurredAt: time.Now(), Payload: []byte(`{}`), Counts: events.Counts{Accepted: 1}}})
+			Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{}`), Counts: events.Counts{Accepted: 1}}})
 		return err
 	})
 	if err != nil {

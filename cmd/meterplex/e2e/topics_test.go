@@ -145,6 +145,15 @@ type copyOf struct {
 // published reads all topics from beginning to end.
 func (w *world) published() map[place]*copyOf {
 	w.t.Helper()
+	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+	w.eachRecord(b.take)
+	w.t.Logf("%d records on the topics, %d of them repetitions; %d besides are of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
+	return b.seen
+}
+
+// eachRecord reads all topics from beginning to end.
+func (w *world) eachRecord(take func(*kgo.Record)) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -162,21 +171,18 @@ func (w *world) published() map[place]*copyOf {
 			left[o.Topic+"/"+strconv.Itoa(int(o.Partition))] = o.Offset
 		}
 	})
-	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
 	for len(left) > 0 {
 		fetched := client.PollFetches(ctx)
 		if ctx.Err() != nil {
 			w.t.Fatalf("the topics cannot be read to their ends: %v", left)
 		}
 		fetched.EachRecord(func(r *kgo.Record) {
-			b.take(r)
+			take(r)
 			if at := r.Topic + "/" + strconv.Itoa(int(r.Partition)); r.Offset+1 >= left[at] {
 				delete(left, at)
 			}
 		})
 	}
-	w.t.Logf("%d records on the topics, %d of them repetitions; %d besides are of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
-	return b.seen
 }
 
 // broker is what has been read of the topics.

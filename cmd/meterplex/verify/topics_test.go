@@ -41,11 +41,12 @@ func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass
 	s.head = 6
 	x := reading(s)
 	log := map[int64]*source{}
+	words := &vocabulary{subjects: map[int16]term{recorded: {recorded, 1, "meterplex.usage.event.recorded", "cold", "/s#sha256=1"}}}
 	for n := int64(1); n <= s.head; n++ {
 		r := event(n, recorded, topicRaw, fmt.Sprint("e/", n), `{"a":1}`)
 		r.previous = n - 1
 		x.take(r)
-		log[n] = &source{row: *r}
+		log[n] = &source{row: *r, vocabulary: words, vocabularyHash: "words", residency: "eu"}
 	}
 	from := &someRecords{now: span{start, end}}
 	for _, o := range offsets {
@@ -55,6 +56,7 @@ func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass
 			t.Fatal(err)
 		}
 		r := &kgo.Record{Topic: "usage.raw", Offset: o[0], Key: []byte("platform"), Value: value, Headers: []kgo.RecordHeader{
+			{Key: "mp-subject", Value: []byte("meterplex.usage.event.recorded.v1")},
 			{Key: "mp-position", Value: fmt.Append(nil, "0-", n)}, {Key: "mp-previous", Value: fmt.Append(nil, n-1)}, {Key: "mp-epoch", Value: []byte("1")},
 			{Key: "mp-event-id", Value: []byte(log[n].id.String())}, {Key: "mp-tenant", Value: []byte("platform")}}}
 		if o[1] < 0 {

@@ -1,8 +1,8 @@
 // Package verify proves from outside, on a running service, what the log, the
 // tables and the topics promise. It is written apart from the service: plain SQL
 // and decoding of its own, so that a fault of the service's code is not repeated
-// here. Of the service it uses the vocabulary alone (subjects, topics and schemas of
-// package events) and the canonical form of a payload (package domain) for the hashes
+// here. Of the service it uses the registries of subjects, topics and consumers (package
+// events) and the canonical form of a payload (package domain) for the hashes
 // of conflicts.
 //
 // It only reads. Each partition is read through once, in its order, in a snapshot

@@ -3,24 +3,19 @@ package verify
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/meterplex/meterplex/events"
 )
 
-var errSubject = errors.New("its subject is not known")
-
-// wire writes an event as docs/events.md says that it travels. Of package events it
-// takes the subject's row and its schema.
+// wire writes an event as docs/events.md says that it travels, with the vocabulary
+// and the residency of its origin.
 func wire(partition int16, s *source) ([]byte, error) {
-	info, known := events.Subject(s.subject).Info()
-	if !known {
-		return nil, errSubject
+	of, err := s.termOf()
+	if err != nil {
+		return nil, err
 	}
 	payload, err := s.payload()
 	if err != nil {
@@ -39,13 +34,13 @@ func wire(partition int16, s *source) ([]byte, error) {
 	}
 	at := func(micros int64) string { return moment(micros).Format(time.RFC3339Nano) }
 	fmt.Fprintf(&b, `{"eventId":"%s","eventType":"%s","eventVersion":%d,"schemaUri":"%s","tenantId":"%s","partition":%d,"position":"%d-%d","epoch":%d`,
-		s.id, info.Type, info.Version, events.SchemaURI(info.Subject), tenantText(s.tenant), partition, partition, s.position, s.epoch)
+		s.id, of.Type, of.Version, of.SchemaURI, tenantText(s.tenant), partition, partition, s.position, s.epoch)
 	fmt.Fprintf(&b, `,"correlationId":%s,"causationId":%s,"actor":{"type":%s,"id":%s},"occurredAt":"%s","recordedAt":"%s"`,
 		optional(s.correlation), optional(s.cause), text(s.actorType), text(s.actor), at(s.occurred), at(s.recorded))
 	fmt.Fprintf(&b, `,"producedBy":{"service":%s,"instance":%s,"commit":%s},"idempotencyKey":%s,"payload":`,
 		text(s.service), text(s.instance), text(s.commit), text(string(s.key)))
 	b.Write(payload)
-	b.WriteString(`,"metadata":{"retentionClass":` + strconv.Quote(info.Retention) + `,"dataResidency":"unspecified","orderingKey":"` + tenantText(s.tenant) + `"`)
+	b.WriteString(`,"metadata":{"retentionClass":` + strconv.Quote(of.Retention) + `,"dataResidency":` + text(s.residency) + `,"orderingKey":"` + tenantText(s.tenant) + `"`)
 	if len(s.off) > 0 {
 		b.WriteString(`,"replay":` + text(string(s.off)))
 	}

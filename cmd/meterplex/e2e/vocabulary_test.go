@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/cmd/planted/overlay"
+)
+
+// nextVocabulary is the service with schemas that have one more member, and another
+// retention class: what any release may bring.
+var nextVocabulary = sync.OnceValues(func() (string, error) {
+	var edits []overlay.Edit
+	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
+		edits = append(edits, overlay.Edit{File: "events/schemas/meterplex." + subject + ".v1.json",
+			Old: `"properties": {`, New: `"properties": { "note": {"type": "string"},`})
+	}
+	return edited("vocabulary", append(edits, overlay.Edit{File: "events/subject.go",
+		Old: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold"`,
+		New: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "warm"`}))
+})
+
+// publication is what the topics hold: each record's partition, key, headers and
+// value, by topic and position. What is there again must be the same.
+func (w *world) publication() map[place]string {
+	w.t.Helper()
+	all := map[place]string{}
+	w.eachRecord(func(r *kgo.Record) {
+		var at string
+		text := fmt.Sprintf("partition %d key %q", r.Partition, r.Key)
+		for _, h := range r.Headers {
+			text += fmt.Sprintf(" %s=%q", h.Key, h.Value)
+			if h.Key == "mp-position" {
+				at = string(h.Value)
+			}
+		}
+		p := place{strings.TrimPrefix(r.Topic, w.prefix), at}
+		text += "\n" + string(r.Value)
+		if before, ok := all[p]; ok && before != text {
+			w.t.Errorf("%s is on %s twice:\n%s\n%s", p.position, p.topic, before, text)
+		}
+		all[p] = text
+	})
+	return all
+}
+
+// publishAgain empties Kafka and has everything published again.
+func (w *world) publishAgain(by *instance) map[place]string {
+	w.t.Helper()
+	w.drain()
+	old := w.allTopics()
+	c := w.kafka()
+	defer c.Close()
+	w.losing()
+	if _, err := kadm.NewClient(c).DeleteTopics(w.t.Context(), w.topicNames()...); err != nil {
+		w.t.Fatal(err)
+	}
+	w.madeAnew(old)
+	w.brokerLost()
+	if done := w.cli(by, w.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
+		w.t.Error("the relay went back nowhere")
+	}
+	w.brokerRefilled()
+	w.drain()
+	return w.publication()
+}
+
+// sameRecords holds each record of one publication against that of a later one.
+func (w *world) sameRecords(what string, first, again map[place]string) {
+	w.t.Helper()
+	var differ []string
+	for p, text := range first {
+		switch other, ok := again[p]; {
+		case !ok:
+			w.t.Errorf("%s: %s of %s is missing", what, p.position, p.topic)
+		case other != text:
+			differ = append(differ, fmt.Sprintf("%s of %s\nwas %s\nis  %s", p.position, p.topic, text, other))
+		}
+	}
+	if len(differ) > 0 {
+		slices.Sort(differ)
+		w.t.Errorf("%s: %d of %d records are not byte for byte what they were, the first is %s", what, len(differ), len(first), differ[0])
+	}
+	w.t.Logf("%s: %d records compared", what, len(first))
+}
+
+// holding says how many records hold a text.
+func holding(records map[place]string, text string) (n int) {
+	for _, r := range records {
+		if strings.Contains(r, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// A release that changes schemas and classes publishes what was recorded before it
+// byte for byte as it was, and so does the release before it with what the next one
+// recorded, whose vocabulary it finds in the database alone.
+func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
+	if _, err := nextVocabulary(); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	region := "METERPLEX_REGION=eu-central-1"
+	now := w.serve("", region)
+	w.catalogue(now)
+	tenants := w.join(now, 3)
+	w.someUsage(now, tenants)
+	w.ask(w.operator, http.MethodPatch, now, "/api/v1/tenants/"+tenants[1].id, object{"dataResidency": "us-east-1"}, nil, http.StatusOK)
+	w.someUsage(now, tenants)
+	w.drain()
+	now.stop()
+	first := w.publication()
+	w.residencies(first, tenants)
+
+	next := w.prepare("", region)
+	next.build = nextVocabulary
+	next.start()
+	again := w.publishAgain(next)
+	w.sameRecords("published by the next release", first, again)
+
+	more := w.join(next, 1)
+	w.someUsage(next, append(more, tenants...))
+	again = w.publishAgain(next)
+	w.sameRecords("published by the next release beside its own", first, again)
+	if len(again) <= len(first) {
+		t.Errorf("%d records, %d before", len(again), len(first))
+	}
+	next.stop()
+	if n := w.count(`SELECT count(DISTINCT vocabulary) FROM log_origins`); n != 2 {
+		t.Errorf("the log names %d vocabularies, of two releases", n)
+	}
+
+	now.start()
+	back := w.publishAgain(now)
+	w.sameRecords("published by the release before", again, back)
+	w.readOverHTTP(now, back)
+	w.finish()
+	w.verified()
+}
+
+// someUsage is taken, sent again, refused and in conflict.
+func (w *world) someUsage(at *instance, tenants []*tenant) {
+	w.t.Helper()
+	w.known(at, tenants)
+	l := w.drive(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
+	l.more(60)
+	l.stop()
+	w.settle(at, tenants...)
+}
+
+// residencies: events keep the residency that they were recorded under.
+func (w *world) residencies(records map[place]string, tenants []*tenant) {
+	w.t.Helper()
+	moved := map[place]string{}
+	for p, r := range records {
+		if strings.Contains(r, `"tenantId":"`+tenants[1].id) {
+			moved[p] = r
+		} else if !strings.Contains(r, `"dataResidency":"eu-central-1"`) {
+			w.t.Errorf("%s of %s: %s", p.position, p.topic, r)
+		}
+	}
+	before, after := holding(moved, `"dataResidency":"eu-central-1","orderingKey"`), holding(moved, `"dataResidency":"us-east-1","orderingKey"`)
+	if before == 0 || after == 0 || before+after != len(moved) {
+		w.t.Errorf("of %d records of a tenant that moved, %d are of eu-central-1 and %d of us-east-1", len(moved), before, after)
+	}
+	if n := holding(moved, `"eventType":"meterplex.catalogue.tenant.changed"`); n != 1 {
+		w.t.Errorf("%d events tell of the move", n)
+	}
+}
+
+// readOverHTTP: whoever reads the log gets the bytes that are on the topics.
+func (w *world) readOverHTTP(at *instance, records map[place]string) {
+	w.t.Helper()
+	read := map[string]bool{}
+	for cursor := ""; ; {
+		var page struct {
+			Data       []json.RawMessage
+			NextCursor string
+		}
+		w.ask(w.operator, http.MethodGet, at, "/api/v1/events?limit=1000"+cursor, nil, &page, http.StatusOK)
+		for _, e := range page.Data {
+			read[string(e)] = true
+		}
+		if page.NextCursor == "" {
+			break
+		}
+		cursor = "&cursor=" + page.NextCursor
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b place) int { return strings.Compare(a.position, b.position) }) {
+		if _, value, _ := strings.Cut(records[p], "\n"); !read[value] {
+			w.t.Fatalf("GET /events does not give %s of %s as it is there:\n%s", p.position, p.topic, value)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package events
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// FirstVocabulary is the hash of the vocabulary of every event that was recorded
+// before the log named vocabularies.
+const FirstVocabulary = "2e01159dcbb8aeb818984ffa27cfc44828cd6c663dc299f299ba6b9476ffdf38"
+
+// Vocabulary says how the envelopes of each subject are rendered: type, version,
+// topic, schema and retention class. An event keeps the vocabulary of the binary that
+// recorded it, so that every later release renders the same bytes. Its name is the
+// SHA-256 of its document.
+type Vocabulary struct {
+	hash     string
+	document string
+	terms    []term // by the number of the subject; without a type where there is none
+}
+
+// term is what a vocabulary says of one subject. Topic is 0 where this binary does
+// not know the topic.
+type term struct {
+	SubjectInfo
+	head, tail string // the members of the envelope that follow from the subject
+}
+
+// entry is a term as the document holds it.
+type entry struct {
+	Subject   Subject `json:"subject"`
+	Type      string  `json:"type"`
+	Version   int     `json:"version"`
+	Topic     string  `json:"topic"`
+	Retention string  `json:"retention"`
+	SchemaURI string  `json:"schemaUri"` // with the SHA-256 of the schema
+}
+
+// Hash names the vocabulary.
+func (v *Vocabulary) Hash() string { return v.hash }
+
+// Document is the text that the hash is of.
+func (v *Vocabulary) Document() string { return v.document }
+
+// CurrentVocabulary is the vocabulary that this binary records events under.
+var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
+	entries := make([]entry, len(registry))
+	for i, info := range registry {
+		schema, err := Schema(info.Subject)
+		if err != nil {
+			panic(fmt.Sprintf("events: %s has no schema: %v", info.Name(), err)) // a build without it fails its tests
+		}
+		sum := sha256.Sum256(schema)
+		uri := fmt.Sprintf("/api/v1/schemas/%s/v%d#sha256=%s", info.Type, info.Version, hex.EncodeToString(sum[:]))
+		entries[i] = entry{info.Subject, info.Type, info.Version, info.Topic.Name(), info.Retention, uri}
+	}
+	v, err := newVocabulary(writeDocument(entries))
+	if err != nil {
+		panic(err.Error()) // a build whose registry is malformed fails its tests
+	}
+	return v
+})
+
+// writeDocument gives the text of a vocabulary: a line for each subject.
+func writeDocument(entries []entry) string {
+	var b bytes.Buffer
+	b.WriteString(`{"subjects":[`)
+	for i := range entries {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		line, _ := json.Marshal(entries[i]) // numbers and strings never fail
+		b.WriteByte('\n')
+		b.Write(line)
+	}
+	b.WriteString("\n]}\n")
+	return b.String()
+}
+
+//go:embed vocabularies/*.json
+var vocabularyFiles embed.FS
+
+// embedded holds every vocabulary that a release was built with, by its hash.
+var embedded = sync.OnceValue(func() map[string]*Vocabulary {
+	files, err := vocabularyFiles.ReadDir("vocabularies")
+	if err != nil {
+		panic(err.Error()) // the folder is embedded
+	}
+	known := make(map[string]*Vocabulary, len(files)+1)
+	for _, file := range files {
+		document, err := vocabularyFiles.ReadFile("vocabularies/" + file.Name())
+		if err != nil {
+			panic(err.Error())
+		}
+		hash := strings.TrimSuffix(file.Name(), ".json")
+		v, err := ParseVocabulary(hash, string(document))
+		if err != nil {
+			panic(err.Error()) // a build with a damaged file fails its tests
+		}
+		known[hash] = v
+	}
+	current := CurrentVocabulary()
+	known[current.hash] = current
+	return known
+})
+
+// EmbeddedVocabulary finds a vocabulary that this binary holds. The log holds the
+// others: see log_vocabularies.
+func EmbeddedVocabulary(hash string) (v *Vocabulary, ok bool) {
+	v, ok = embedded()[hash]
+	return v, ok
+}
+
+// ParseVocabulary reads the document that a hash names.
+func ParseVocabulary(hash, document string) (*Vocabulary, error) {
+	v, err := newVocabulary(document)
+	if err == nil && v.hash != hash {
+		err = fmt.Errorf("events: the document of the vocabulary %.80q has the hash %s", hash, v.hash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func newVocabulary(document string) (*Vocabulary, error) {
+	sum := sha256.Sum256([]byte(document))
+	v := &Vocabulary{hash: hex.EncodeToString(sum[:]), document: document}
+	var content struct {
+		Subjects []entry `json:"subjects"`
+	}
+	// A member that is not known could change how envelopes are rendered.
+	d := json.NewDecoder(strings.NewReader(document))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&content); err != nil {
+		return nil, fmt.Errorf("events: the vocabulary %s does not decode: %w", v.hash, err)
+	}
+	for i := range content.Subjects {
+		e := &content.Subjects[i]
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("events: the vocabulary %s, entry %d: %w", v.hash, i, err)
+		}
+		if missing := int(e.Subject) + 1 - len(v.terms); missing > 0 {
+			v.terms = append(v.terms, make([]term, missing)...)
+		}
+		if v.terms[e.Subject].Type != "" {
+			return nil, fmt.Errorf("events: the vocabulary %s has subject %d twice", v.hash, e.Subject)
+		}
+		v.terms[e.Subject] = e.term()
+	}
+	return v, nil
+}
+
+// check refuses what cannot be put between the quotes of an envelope as it is.
+func (e *entry) check() error {
+	if e.Subject < 1 || e.Version < 1 {
+		return fmt.Errorf("subject %d and version %d must be above zero", e.Subject, e.Version)
+	}
+	for _, text := range []string{e.Type, e.Topic, e.Retention, e.SchemaURI} {
+		if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
+			return fmt.Errorf("subject %d: %.80q is empty, or cannot be in an envelope as it is", e.Subject, text)
+		}
+	}
+	return nil
+}
+
+func (e *entry) term() term {
+	topic, _ := TopicOf(e.Topic)
+	return term{
+		SubjectInfo: SubjectInfo{Subject: e.Subject, Type: e.Type, Version: e.Version, Topic: topic, Retention: e.Retention},
+		head:        `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI + `","tenantId":"`,
+		tail:        wireMetadata + e.Retention + `","dataResidency":"`,
+	}
+}
+
+var errNoVocabulary = errors.New("events: the event has no vocabulary to be rendered with")
+
+// term gives what the vocabulary says of a subject. A vocabulary that is missing, or
+// lacks the subject, is an error: with another one the bytes would differ.
+func (v *Vocabulary) term(s Subject) (*term, error) {
+	if v == nil {
+		return nil, errNoVocabulary
+	}
+	if s < 1 || int(s) >= len(v.terms) || v.terms[s].Type == "" {
+		return nil, fmt.Errorf("events: subject %d is not in the vocabulary %s of the event", s, v.hash)
+	}
+	return &v.terms[s], nil
+}
