@@ -100,6 +100,35 @@ func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, he
 	}
 }
 
+// A failover may lose the newest origins. Their numbers, which instances remember, are then
+// missing or another origin's.
+func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
+	l, _, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	before := submit(t, l, tenant, usage(tenant, "before", 1))[0].Position
+	if _, err := l.Read(t.Context(), before.Partition, 0, before.Number, 10); err != nil { // cached for readers, too
+		t.Fatal(err)
+	}
+	owner := asOwner(t, url)
+	for _, lose := range []string{
+		`UPDATE log_origins SET actor_id = 'another', actor_type = 'service'`, // the number was given to another origin
+		`UPDATE log_heads SET started_at = started_at - interval '1 hour'`,
+	} {
+		if _, err := owner.Exec(lose); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := submit(t, l, tenant, usage(tenant, "after", 1))[0].Position
+	got, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
+	if err != nil || len(got) != 1 || got[0].Actor != (events.Actor{Type: "api_key", ID: "k"}) {
+		t.Fatalf("recorded as %+v: %v", got, err)
+	}
+	reader, _ := openLogAt(t, url)
+	if again, err := reader.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1); err != nil || again[0].Actor != got[0].Actor {
+		t.Errorf("another instance reads %+v: %v", again, err)
+	}
+}
+
 // The epoch is raised, and reported once, although no event is appended.
 func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
 	url := localtest.Database(t)

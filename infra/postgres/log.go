@@ -178,7 +178,7 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	list := pointers(pending)
+	list, era := pointers(pending), l.origins.now()
 	origin, err := l.originsOf(ctx, list)
 	if err != nil {
 		return nil, err
@@ -186,6 +186,9 @@ func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending)
 	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
 	if err == nil {
 		err = l.inNewLife(hs)
+	}
+	if l.sawEpochs(hs); err == nil && l.origins.now() != era {
+		origin, err = l.originsOf(ctx, list)
 	}
 	if err != nil {
 		return nil, err
@@ -271,6 +274,13 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 		return nil, fmt.Errorf("moving heads: %w", err)
 	}
 	return positions, nil
+}
+
+// sawEpochs notes the epochs of locked heads.
+func (l *Log) sawEpochs(hs heads) {
+	for p, h := range hs {
+		l.origins.inEpoch(p, h.epoch)
+	}
 }
 
 // originsOf gives the origin of each event; distinct ones are few.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,8 +24,9 @@ type origin struct {
 // maxOrigins bounds the cache; beyond it the cache starts anew.
 const maxOrigins = 50_000
 
-// origins keeps the numbers under which origins stand in the log. They never
-// change, so what is cached is true for ever.
+// origins keeps the numbers under which origins stand in the log. A number never changes
+// within a life of the database server; a failover may lose the newest numbers, which are
+// then given to other origins. So the cache starts again with each epoch.
 type origins struct {
 	pool         *pgxpool.Pool
 	mu           sync.RWMutex
@@ -32,6 +34,28 @@ type origins struct {
 	byID         map[int32]origin
 	vocabularies map[string]*events.Vocabulary // that this binary does not hold, by their hashes
 	stored       bool                          // the log holds the vocabulary of this binary
+	epochs       [events.Partitions]atomic.Int32
+	era          uint64 // grows when the cache starts again for an epoch
+}
+
+// inEpoch notes the epoch of a head or row. An epoch that is greater than all before it in the
+// partition starts the cache again.
+func (o *origins) inEpoch(partition int16, epoch int32) {
+	known := o.epochs[partition].Load()
+	if epoch <= known || !o.epochs[partition].CompareAndSwap(known, epoch) || o.pool == nil { // nil: simulated
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.era++
+	o.ids, o.byID, o.stored = map[origin]int32{}, map[int32]origin{}, false
+}
+
+// now is the cache's era: numbers that were read in an earlier one may be wrong.
+func (o *origins) now() uint64 {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.era
 }
 
 func newOrigins(pool *pgxpool.Pool) *origins {
@@ -83,6 +107,7 @@ SELECT id FROM known UNION ALL SELECT id FROM new`
 func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 	o.mu.RLock()
 	id, ok := o.ids[v]
+	era := o.era
 	o.mu.RUnlock()
 	if ok {
 		return id, nil
@@ -95,7 +120,7 @@ func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 		err = o.pool.QueryRow(ctx, insertOriginSQL, v.actor.Type, v.actor.ID, v.producer.Service, v.producer.Instance, v.producer.Commit,
 			v.vocabulary.Hash(), v.residency).Scan(&id)
 		if err == nil {
-			o.keep(id, v)
+			o.keep(id, v, era)
 			return id, nil
 		}
 		o.setStored(sqlState(err) != foreignKeyViolation)
@@ -125,9 +150,13 @@ func (o *origins) setStored(stored bool) {
 	o.stored = stored
 }
 
-func (o *origins) keep(id int32, v origin) {
+// keep caches a number that was read in an era, unless the cache has started again since.
+func (o *origins) keep(id int32, v origin, era uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.era != era {
+		return
+	}
 	if len(o.ids) >= maxOrigins {
 		o.ids, o.byID = map[origin]int32{}, map[int32]origin{}
 	}
@@ -169,6 +198,7 @@ const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, 
 
 // read adds the origins of some numbers to known, and to the cache.
 func (o *origins) read(ctx context.Context, q Queryer, ids []int32, known map[int32]origin) error {
+	era := o.now()
 	rows, err := q.Query(ctx, originsSQL, ids)
 	if err != nil {
 		return fmt.Errorf("reading origins: %w", err)
@@ -190,7 +220,7 @@ func (o *origins) read(ctx context.Context, q Queryer, ids []int32, known map[in
 			return err
 		}
 		known[id] = v
-		o.keep(id, v)
+		o.keep(id, v, era)
 	}
 	return nil
 }

@@ -99,6 +99,7 @@ func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partition
 		if r.err != nil {
 			return nil, r.err
 		}
+		l.origins.inEpoch(e.Position.Partition, e.Epoch)
 		list, origin = append(list, e), append(origin, id)
 	}
 	if err := rows.Err(); err != nil {

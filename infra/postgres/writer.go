@@ -229,6 +229,7 @@ func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
 // attempt is one transaction. Once a group was sent its events may be in a
 // transaction that holds their heads, which is waited for.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+	era := w.log.origins.now()
 	origin, err := w.log.originsOf(ctx, g.pending) // new ones are noted before anything is locked
 	if err != nil {
 		return err
@@ -250,8 +251,12 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if err != nil {
 		return err
 	}
-	if len(hs) < len(g.partitions) {
+	w.log.sawEpochs(hs)
+	left := len(hs) < len(g.partitions)
+	if left {
 		w.passOn(g.leave(hs))
+	}
+	if left || w.log.origins.now() != era {
 		if origin, err = w.log.originsOf(ctx, g.pending); err != nil {
 			return errors.Join(err, rollback(conn))
 		}
