@@ -69,7 +69,7 @@ func (d *directory) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, err
 	if !ok || d.err != nil {
 		return nil, d.err
 	}
-	return &domain.Tenant{ID: id, Status: status}, nil
+	return &domain.Tenant{ID: id, Status: status, DataResidency: "eu-central-1"}, nil
 }
 
 var (
@@ -129,9 +129,12 @@ func TestMessagesOfUsage(t *testing.T) {
 			if taken := len(log.kept) - len(refusals); taken != c.taken || (len(refusals) > 0) != (c.refused.Code != "") {
 				t.Fatalf("%d taken, refused %+v", taken, refusals)
 			}
-			for key := range log.kept {
+			for key, p := range log.kept {
 				if !strings.HasPrefix(key, c.tenant.String()) {
 					t.Errorf("%s is another tenant's", key)
+				}
+				if (p.Residency == "eu-central-1") != (c.tenant != events.Platform) {
+					t.Errorf("%s has the residency %q", key, p.Residency)
 				}
 			}
 			if len(refusals) == 0 {

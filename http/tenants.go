@@ -52,7 +52,7 @@ type createTenantRequest struct {
 	Body struct {
 		Name          string `json:"name" minLength:"1" maxLength:"200"`
 		Class         string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
-		DataResidency string `json:"dataResidency,omitempty" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
+		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
 	} `nameHint:"NewTenant"`
 }
 
@@ -116,7 +116,7 @@ type changeTenantRequest struct {
 		Name          *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
 		Class         *string `json:"class,omitempty" enum:"small,medium,large"`
 		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
-		DataResidency *string `json:"dataResidency,omitempty" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Events keep the residency that they were recorded under." example:"eu-central-1"`
+		DataResidency *string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Events keep the residency that they were recorded under." example:"eu-central-1"`
 	} `nameHint:"TenantChange"`
 }
 

@@ -69,21 +69,23 @@ ALTER TABLE log_origins
 REVOKE SELECT ON log_origins FROM meterplex_tenant;
 GRANT SELECT (id, actor_type, actor_id, service, instance, commit, vocabulary) ON log_origins TO meterplex_tenant;
 
--- The residencies under which events were recorded, by the event's place in the lists.
+-- The residencies under which events were recorded: one row for each place, in the
+-- order of the lists, NULL where no event is or it is not the tenant's who asks. Rows
+-- without a key keep a page a list: joined by numbers it was compared with itself.
 -- +goose StatementBegin
 CREATE FUNCTION recorded_residencies(of_partitions smallint[], of_positions bigint[])
-RETURNS TABLE (place bigint, residency text)
+RETURNS SETOF text
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
 SET search_path = public, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+  all_tenants boolean := current_setting('role') <> 'meterplex_tenant';
+  tenant      uuid    := asking(NULL);
 BEGIN
   RETURN QUERY
-  SELECT u.n, o.residency
+  SELECT (SELECT o.residency FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
+           WHERE l.partition = u.partition AND l.position = u.number AND (all_tenants OR l.tenant_id = tenant))
     FROM unnest(of_partitions, of_positions) WITH ORDINALITY AS u (partition, number, n)
-   CROSS JOIN LATERAL (
-         SELECT e.origin, e.tenant_id FROM event_log_rows e
-          WHERE e.partition = u.partition AND e.position = u.number LIMIT 1) l
-    JOIN log_origins o ON o.id = l.origin
-   WHERE l.tenant_id = asking(l.tenant_id);
+   ORDER BY u.n;
 END $$;
 -- +goose StatementEnd
 REVOKE ALL ON FUNCTION recorded_residencies FROM PUBLIC;

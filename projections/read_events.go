@@ -2,7 +2,6 @@ package projections
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -192,85 +191,4 @@ func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirs
 		return err
 	})})
 	return found, err
-}
-
-// One look at the key for each place; LIMIT 1 has it looked up so, also where
-// statistics that are too old make the planner think that the tenant whose role
-// reads has hardly any rows.
-const readEnvelopes = `
-SELECT l.partition, l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id,
-       coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(l.causation_id, '00000000-0000-0000-0000-000000000000'),
-       l.epoch, l.subject, l.dedupe_key, l.payload, coalesce(l.replay, ''),
-       o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, r.residency
-FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS place (partition, number, n)
-CROSS JOIN LATERAL (SELECT e.*, e.payload FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l
-JOIN log_origins o ON o.id = l.origin
-LEFT JOIN recorded_residencies($1, $2) r ON r.place = place.n
-ORDER BY place.n`
-
-// readEvents reads what stands at places, in their order, as far as the viewer may
-// see it.
-func readEvents(ctx context.Context, tx pgx.Tx, places []events.Position) ([]events.Envelope, error) {
-	list := make([]events.Envelope, 0, len(places))
-	if len(places) == 0 {
-		return list, nil
-	}
-	partitions, numbers := make([]int16, len(places)), make([]int64, len(places))
-	for i, p := range places {
-		partitions[i], numbers[i] = p.Partition, p.Number
-	}
-	var hashes []string
-	err := step(ctx, tx, query{readEnvelopes, []any{partitions, numbers}, each(func(rows pgx.Rows) error {
-		e, hash, err := scanEnvelope(rows)
-		list, hashes = append(list, e), append(hashes, hash)
-		return err
-	})})
-	if err != nil {
-		return nil, err
-	}
-	return list, setVocabularies(ctx, tx, list, hashes)
-}
-
-// scanEnvelope reads an event, and the hash of its vocabulary.
-func scanEnvelope(rows pgx.Rows) (e events.Envelope, hash string, err error) {
-	err = rows.Scan(&e.Position.Partition, &e.Position.Number, &e.Previous, &e.RecordedAt, &e.OccurredAt, &e.EventID, &e.TenantID,
-		&e.CorrelationID, &e.CausationID, &e.Epoch, &e.Subject, &e.DedupeKey, (*[]byte)(&e.Payload), &e.Replay,
-		&e.Actor.Type, &e.Actor.ID, &e.Producer.Service, &e.Producer.Instance, &e.Producer.Commit, &hash, &e.Residency)
-	if err != nil {
-		return e, "", fmt.Errorf("read an event: %w", err)
-	}
-	return e, hash, nil
-}
-
-const readVocabulary = `SELECT document FROM log_vocabularies WHERE hash = $1`
-
-// setVocabularies gives each event the vocabulary that it was recorded under: this
-// binary's copy, or else the log's.
-func setVocabularies(ctx context.Context, tx pgx.Tx, list []events.Envelope, hashes []string) error {
-	known := map[string]*events.Vocabulary{}
-	for i, hash := range hashes {
-		if known[hash] == nil {
-			v, err := vocabularyOf(ctx, tx, hash)
-			if err != nil {
-				return err
-			}
-			known[hash] = v
-		}
-		list[i].Vocabulary = known[hash]
-	}
-	return nil
-}
-
-func vocabularyOf(ctx context.Context, tx pgx.Tx, hash string) (*events.Vocabulary, error) {
-	if v, ok := events.EmbeddedVocabulary(hash); ok {
-		return v, nil
-	}
-	var document string
-	if err := step(ctx, tx, query{readVocabulary, []any{hash}, each(func(rows pgx.Rows) error { return rows.Scan(&document) })}); err != nil {
-		return nil, err
-	}
-	if document == "" {
-		return nil, fmt.Errorf("the vocabulary %s of recorded events is neither in this release nor in log_vocabularies", hash)
-	}
-	return events.ParseVocabulary(hash, document)
 }

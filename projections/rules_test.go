@@ -159,6 +159,20 @@ func TestUsageSumsCommute(t *testing.T) {
 	})
 }
 
+// What follows from an event is recorded under the event's residency, whatever the
+// tenant's has become.
+func TestFollowUpsKeepTheResidencyOfTheirCause(t *testing.T) {
+	cause := events.Envelope{TenantID: uuid.UUID{2}, Residency: "eu-central-1"}
+	for _, p := range []events.Pending{
+		followUp(&cause, uuid.UUID{3}, events.UsageValidated, &events.Validated{}, "a consumer"),
+		closing(&cause, uuid.UUID{4}, events.Closed{}, "a consumer"),
+	} {
+		if p.Residency != cause.Residency {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 func TestTryKeepsTheCodeOfARefusal(t *testing.T) {
 	e := events.Envelope{EventID: uuid.UUID{7}}
 	for want, fold := range map[string]func() error{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,11 +52,21 @@ func (w *world) must(err error) {
 	}
 }
 
-// append stores events in one transaction.
+// append stores events in one transaction, and their tenants.
 func (w *world) append(pending ...events.Pending) []events.Position {
 	w.Helper()
+	var tenants []uuid.UUID
+	for i := range pending {
+		if t := pending[i].TenantID; t != events.Platform && !slices.Contains(tenants, t) {
+			tenants = append(tenants, t)
+		}
+	}
 	var positions []events.Position
 	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(context.Background(), `INSERT INTO tenants (id, name, class, status, created_at)
+ SELECT id, 'T', 'small', 'ACTIVE', now() FROM unnest($1::uuid[]) id ON CONFLICT DO NOTHING`, tenants); err != nil {
+			return err
+		}
 		positions, err = w.log.AppendTx(context.Background(), tx, pending)
 		return err
 	}))

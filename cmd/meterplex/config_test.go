@@ -44,7 +44,7 @@ func TestConfigPrecedence(t *testing.T) {
 
 func TestConfigDefaults(t *testing.T) {
 	cfg, _, err := resolve(nil, noEnv, nil)
-	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.LogFormat != "text" ||
+	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.Region != "unspecified" || cfg.LogFormat != "text" ||
 		cfg.DataDir != "./.meterplex" || !slices.Equal(cfg.Roles, AllRoles()) || cfg.Pipe != "" || cfg.Kafka.Brokers != nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
@@ -58,7 +58,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,"},
 		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
 		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},
-		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"},
+		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},
 		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
 	} {
 		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil)

@@ -12,6 +12,8 @@ func TestRequests(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
 		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
+		{"tenants create Acme --data-residency eu-central-1", `POST /api/v1/tenants {"class":"small","dataResidency":"eu-central-1","name":"Acme"}`},
+		{"tenants update t1 --data-residency us-east-1", `PATCH /api/v1/tenants/t1 {"dataResidency":"us-east-1"}`},
 		{"tenants show a/b", `GET /api/v1/tenants/a%2Fb `},
 		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"],"mode":"live"}`},
 		{"keys create --operator --name n --scope admin --expires-at 2026-05-04T10:00:00Z", `POST /api/v1/operator-keys {"name":"n","scopes":["admin"],"expiresAt":"2026-05-04T10:00:00Z"}`},

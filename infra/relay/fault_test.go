@@ -173,6 +173,9 @@ func (w *world) letters() (letters []events.Failed) {
 		if err := json.Unmarshal(e.Payload, &l); err != nil || e.CausationID != l.SourceEventID {
 			w.t.Errorf("letter %s: %v, caused by %s", e.Payload, err, e.CausationID)
 		}
+		if e.Residency != "eu-relay-1" {
+			w.t.Errorf("letter %+v has the residency %q, not that of what it is about", l, e.Residency)
+		}
 		if l.Attempt == 0 && l.DeadLetterID != e.EventID {
 			w.t.Errorf("letter %+v is not its own dead letter", l)
 		}

@@ -126,7 +126,7 @@ func (w *world) usage(tenant uuid.UUID, size int) events.Pending {
 	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage", Source: strings.Repeat("x", size)})
 	return events.Pending{
 		EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(fmt.Sprintf("e%d", w.serial)),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: body,
+		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: "eu-relay-1", OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: body,
 		Counts: events.Counts{Accepted: 1},
 	}
 }

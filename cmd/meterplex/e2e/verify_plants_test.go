@@ -137,6 +137,13 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 		undo: []string{`DELETE FROM event_log_rows WHERE dedupe_key = 'e/planted'`, `UPDATE relay_cursors SET position = position - 1` + head,
 			`UPDATE log_heads h SET position = position - 1, topic_positions[4] = (SELECT max(position) FROM event_log_rows l WHERE l.partition = h.partition AND topic = 4)` + head}})
 	p1, args := at(1)
+	of := func(topic int) string { // the origin of the partition's first event on a topic
+		return fmt.Sprintf(` WHERE o.id = (SELECT origin FROM event_log_rows WHERE partition = %d AND topic = %d ORDER BY position LIMIT 1)`, p1, topic)
+	}
+	another := `UPDATE log_origins o SET vocabulary = (SELECT hash FROM log_vocabularies WHERE hash <> o.vocabulary)` + of(6)
+	all = append(all,
+		planted{check: same, args: args, do: []string{another}, undo: []string{another}},
+		planted{check: same, args: args, do: []string{`UPDATE log_origins o SET residency = 'elsewhere'` + of(1)}, undo: []string{`UPDATE log_origins o SET residency = 'unspecified'` + of(1)}})
 	all = append(all, planted{check: same, args: args, by: func() {
 		w.onceMore(p1, func(r *kgo.Record) { r.Value = bytes.Replace(r.Value, []byte(`"amount":`), []byte(`"amount":1`), 1) })
 	}})

@@ -1,0 +1,34 @@
+package main
+
+import "github.com/meterplex/meterplex/cmd/planted/overlay"
+
+// vocabularyBugs are in what an event is rendered with.
+func vocabularyBugs() []bug {
+	const pg, origins = "./infra/postgres", "infra/postgres/origins.go"
+	const same = "P2: a record that is sent again is the same record, whatever release sends it"
+	return []bug{
+		{
+			name: "vocabulary-of-the-reader", what: "the vocabulary of the reader is used instead of the writer's",
+			promise: same,
+			edits: []overlay.Edit{edit(origins, `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
+				`if v, ok := events.EmbeddedVocabulary(events.CurrentVocabulary().Hash()); ok {`)},
+			pkg: pg, run: "TestP2_AnEventKeepsTheVocabularyOfItsWriter",
+			says: `^rendered with the vocabulary of the reader`,
+		},
+		{
+			name: "vocabulary-of-the-http-reader", what: "events that are read over HTTP are rendered with the vocabulary of the instance that answers",
+			promise: same,
+			edits: []overlay.Edit{edit("projections/read_envelopes.go", `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
+				`if v, ok := events.EmbeddedVocabulary(events.CurrentVocabulary().Hash()); ok {`)},
+			pkg: "./http", run: "TestP2_EventsAreReadWithTheVocabularyOfTheirWriter",
+			says: `^(list|export) to (the tenant|an operator): 200 `,
+		},
+		{
+			name: "residency-of-the-first", what: "an origin is found again by its actor, whatever the residency",
+			promise: "an event keeps the data residency that it was recorded under",
+			edits:   []overlay.Edit{edit(origins, ` AND vocabulary = $6 AND residency = $7`, ` AND vocabulary = $6`)},
+			pkg:     pg, run: "TestEventsKeepTheirResidency",
+			says: `: \["eu" "eu" "eu"\], want "eu us eu"`,
+		},
+	}
+}
