@@ -102,7 +102,7 @@ func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) 
 	if url == "" {
 		url = cfg.DatabaseURL
 	}
-	n, err := postgres.MigrateAloud(ctx, url, logger)
+	n, err := postgres.MigrateAs(ctx, postgres.Logins{Migrates: url, Works: cfg.DatabaseURL}, logger)
 	if err != nil || cfg.Pipe != pipePostgres {
 		return n, err
 	}

@@ -85,6 +85,7 @@ func sqlState(err error) string {
 const (
 	uniqueViolation = "23505"
 	notAllowed      = "42501"
+	noSchema        = "3F000" // of the search path is there, or may be used
 	lockNotHad      = "55P03"
 	deadlock        = "40P01"
 	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there

@@ -194,7 +194,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := MigrateAloud(t.Context(), url, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
+	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
 		t.Errorf("a migration that only adds: %d applied, %v, told %q", n, err, told.String())
 	}
 	ended := make(chan error, 1)
@@ -214,7 +214,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	if _, err := owner.Exec(`INSERT INTO required_migrations VALUES (9001, 'they drop what is next')`); err != nil {
 		t.Fatal(err)
 	}
-	_, start := MigrateAloud(t.Context(), url, logger)
+	_, start := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger)
 	watched := errors.New("whoever runs goes on")
 	select {
 	case watched = <-ended:
