@@ -38,7 +38,8 @@ func grantStatement(roles []string, login string, major int) string {
 }
 
 // grantTries and grantPause bound the tries of a grant. Instances that start together
-// on databases of one server grant the same roles, and the server fails all but one.
+// on databases of one server grant the same roles, and PostgreSQL 15 fails all but one;
+// a replica shows a grant later than its primary.
 const (
 	grantTries = 50
 	grantPause = 100 * time.Millisecond
@@ -57,10 +58,12 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 			return err
 		}
 		err = e.grant(ctx, logins.Migrates)
-		switch {
-		case err == nil:
-			logger.Info("the login that works was granted the roles of the service", "login", e.Login, "roles", e.Roles)
-		case sqlState(err) == notAllowed || tries <= 1:
+		switch state := sqlState(err); {
+		case err == nil && tries == grantTries:
+			logger.Info("granted the roles of the service to its login", "login", e.Login, "roles", e.Roles)
+		case err == nil && tries == 1:
+			return fmt.Errorf("the login %q was granted %s, and its server still does not let it set them", e.Login, strings.Join(e.Roles, ", "))
+		case err != nil && (tries == 1 || state != uniqueViolation && state != internalError):
 			return err
 		}
 		select {
@@ -94,11 +97,13 @@ type RolesNotGranted struct {
 const grantorsSQL = `SELECT session_user::text, ARRAY(SELECT pg_get_userbyid(member)::text FROM pg_auth_members
  WHERE admin_option AND roleid IN (SELECT oid FROM pg_roles WHERE rolname = ANY ($1)) GROUP BY member HAVING count(DISTINCT roleid) = cardinality($1::text[]) ORDER BY 1)`
 
-// grant grants the roles as another login, or completes the error.
+// grant grants the roles as another login. Where that is not allowed, it completes the
+// error and returns it.
 func (e *RolesNotGranted) grant(ctx context.Context, as string) error {
 	return withLogin(ctx, as, func(conn *pgx.Conn) error {
-		if _, e.cause = conn.Exec(ctx, grantStatement(e.Roles, e.Login, e.Major)); e.cause == nil {
-			return nil
+		_, e.cause = conn.Exec(ctx, grantStatement(e.Roles, e.Login, e.Major))
+		if sqlState(e.cause) != notAllowed {
+			return e.cause
 		}
 		if err := conn.QueryRow(ctx, grantorsSQL, e.Roles).Scan(&e.Migrates, &e.Grantors); err != nil {
 			return errors.Join(e, err)

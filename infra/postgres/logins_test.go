@@ -66,21 +66,15 @@ func loginCases() []loginCase {
 	}
 }
 
-// TestLoginsOfEachPostgres: on each major version a login that may work does, and one
-// that may not is told by statements what would let it. With these it works.
-func TestLoginsOfEachPostgres(t *testing.T) {
+// On each major version a login that may work does, and one that may not is told by
+// statements what would let it. With these it works.
+func loginsOf(t *testing.T, s *localtest.Server, major int) {
 	majors := local.Majors()
-	for _, major := range majors {
-		t.Run(fmt.Sprint("PostgreSQL ", major), func(t *testing.T) {
-			t.Parallel()
-			s := localtest.PostgresOf(t, major)
-			for n, c := range loginCases() {
-				if major < c.since || !c.every && major != majors[0] && major != majors[len(majors)-1] {
-					continue
-				}
-				t.Run(c.name, func(t *testing.T) { newLoginTrial(t, s, major, n).run(c) })
-			}
-		})
+	for n, c := range loginCases() {
+		if major < c.since || !c.every && major != majors[0] && major != majors[len(majors)-1] {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) { newLoginTrial(t, s, major, n).run(c) })
 	}
 }
 
@@ -131,6 +125,19 @@ func (l *loginTrial) url(login string) string {
 	return u.String()
 }
 
+// create makes the roles of the case, and its database.
+func (l *loginTrial) create(owner string, statements ...string) {
+	l.Helper()
+	l.connect("postgres")
+	l.Cleanup(l.clean)
+	for _, statement := range statements {
+		l.exec(statement)
+	}
+	l.exec(`CREATE DATABASE ` + l.database + ` OWNER ` + owner)
+	_ = l.root.Close(l.Context())
+	l.connect(l.database)
+}
+
 // clean leaves the server as it was.
 func (l *loginTrial) clean() {
 	_ = l.root.Close(context.Background())
@@ -149,14 +156,7 @@ func (l *loginTrial) run(c loginCase) {
 	if c.owner == "" {
 		c.owner = c.migrates
 	}
-	l.connect("postgres")
-	l.Cleanup(l.clean)
-	for _, statement := range c.prepare {
-		l.exec(statement)
-	}
-	l.exec(`CREATE DATABASE ` + l.database + ` OWNER ` + c.owner)
-	_ = l.root.Close(l.Context())
-	l.connect(l.database)
+	l.create(c.owner, c.prepare...)
 	if c.older != "" {
 		l.migrateByOlderRelease(c.older)
 	}
