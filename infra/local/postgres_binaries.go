@@ -95,6 +95,17 @@ func dataMajor(data string) (int, error) {
 	return major, nil
 }
 
+// InstalledPostgres lists the folders with programs of a PostgreSQL that is installed
+// and can be run.
+func InstalledPostgres(ctx context.Context) (dirs []string) {
+	for _, dir := range systemBinDirs() {
+		if found, err := probe(ctx, dir, serverAccount()); err == nil && found.major >= oldestPostgres {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // systemBinDirs lists where PostgreSQL is usually installed: what the PATH
 // names first, then the newest.
 func systemBinDirs() []string {

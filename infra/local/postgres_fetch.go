@@ -62,6 +62,13 @@ func Majors() (majors []int) {
 	return majors
 }
 
+// NewestPostgres is the version that is fetched where none is installed, as the server
+// names it.
+func NewestPostgres() string {
+	all := releases()
+	return strings.TrimSuffix(all[len(all)-1].version, ".0")
+}
+
 // platform is this machine's in the names of artifacts.
 func platform() string {
 	arch := runtime.GOARCH

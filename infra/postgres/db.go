@@ -85,7 +85,6 @@ func sqlState(err error) string {
 const (
 	uniqueViolation = "23505"
 	notAllowed      = "42501"
-	noSchema        = "3F000" // of the search path is there, or may be used
 	internalError   = "XX000" // a catalogue's row that another session changed at the same time, for one
 	lockNotHad      = "55P03"
 	deadlock        = "40P01"

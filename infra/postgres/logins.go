@@ -134,45 +134,70 @@ func (e *RolesNotGranted) Error() string {
 // MigrationNotAllowed is the error of a login that lacks a right for a migration.
 type MigrationNotAllowed struct {
 	Login    string
-	Major    int
+	Major    int // version of the server
 	Database string
 	Schema   string   // "": no schema of the search path may be used
+	Fresh    bool     // no migration was applied yet
 	Creates  bool     // tables in Schema
 	Roles    []string // that are missing and that it may not create
-	Owner    string   // of the tables, where it may not act as that; else ""
+	Owner    string   // of the tables, if it may not act as that; else ""
 	Works    string   // the login that will work
-	cause    error
+	cause    error    // nil: it was not tried
 }
 
-const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text,
- coalesce(current_schema()::text, ''), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text, coalesce(current_schema()::text, ''),
+ to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
  ARRAY(SELECT name FROM unnest(ARRAY[$1, $2]) name WHERE name NOT IN (SELECT rolname FROM pg_roles)
   AND NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user) ORDER BY 1),
  coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
 
-// explainDenied completes the error of a migration that was not allowed.
-func explainDenied(ctx context.Context, logins Logins, err error) error {
-	if state := sqlState(err); state != notAllowed && state != noSchema {
-		return err
-	}
-	e := &MigrationNotAllowed{cause: err}
-	failed := withLogin(ctx, logins.Migrates, func(conn *pgx.Conn) error {
+// rightsToMigrate asks what the login that migrates lacks.
+func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, error) {
+	e := &MigrationNotAllowed{}
+	err := withLogin(ctx, logins.Migrates, func(conn *pgx.Conn) error {
 		row := conn.QueryRow(ctx, migratorSQL, WorkerRole, TenantRole)
-		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Creates, &e.Roles, &e.Owner)
+		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Fresh, &e.Creates, &e.Roles, &e.Owner)
 	})
-	if failed != nil {
-		return errors.Join(err, failed)
-	}
 	e.Works = e.Login
 	if works, unread := pgx.ParseConfig(logins.Works); logins.Works != "" && unread == nil {
 		e.Works = works.User
 	}
+	return e, err
+}
+
+// mayMigrate returns a *MigrationNotAllowed before anything is created: what a login
+// without all rights had created would stand in the way of another one.
+func mayMigrate(ctx context.Context, logins Logins) error {
+	e, err := rightsToMigrate(ctx, logins)
+	if err == nil && (len(e.Roles) > 0 || e.Fresh && !e.Creates) {
+		return e
+	}
+	return err
+}
+
+// explainDenied completes the error of a migration that was not allowed.
+func explainDenied(ctx context.Context, logins Logins, err error) error {
+	if sqlState(err) != notAllowed {
+		return err
+	}
+	e, failed := rightsToMigrate(ctx, logins)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	e.cause = err
 	return e
 }
 
 func (e *MigrationNotAllowed) Unwrap() error { return e.cause }
 
 func (e *MigrationNotAllowed) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("%v\n%s", e.cause, e.remedy())
+	}
+	return "migrating the database: " + e.remedy()
+}
+
+func (e *MigrationNotAllowed) remedy() string {
 	login := pgx.Identifier{e.Login}.Sanitize()
 	switch {
 	case len(e.Roles) > 0:
@@ -180,17 +205,17 @@ func (e *MigrationNotAllowed) Error() string {
 		for _, role := range e.Roles {
 			lines += "\n  CREATE ROLE " + role + " NOLOGIN;"
 		}
-		return fmt.Sprintf("%v\nThe login %q may not create the roles %s. Run as a superuser:%s\n  %s\nOr ALTER ROLE %s CREATEROLE, which lets it do so by itself",
-			e.cause, e.Login, strings.Join(e.Roles, ", "), lines, grantStatement(e.Roles, e.Works, e.Major), login)
+		return fmt.Sprintf("the login %q may not create the roles %s. Run as a superuser:%s\n  %s\nOr ALTER ROLE %s CREATEROLE, which lets it do so by itself",
+			e.Login, strings.Join(e.Roles, ", "), lines, grantStatement(e.Roles, e.Works, e.Major), login)
 	case e.Owner != "":
-		return fmt.Sprintf("%v\nThe tables belong to %q, and the login %q may not migrate them: set DATABASE_MIGRATE_URL to the address for %[2]q", e.cause, e.Owner, e.Login)
+		return fmt.Sprintf("the tables belong to %q, and the login %q may not migrate them. Set DATABASE_MIGRATE_URL to the address for %[1]q", e.Owner, e.Login)
 	case !e.Creates:
 		schema := e.Schema
 		if schema == "" {
 			schema = "public"
 		}
-		return fmt.Sprintf("%v\nThe login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
-			e.cause, e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
+		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
+			e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
 	}
-	return fmt.Sprintf("%v\nWhat the login %q needs: docs/logins.md", e.cause, e.Login)
+	return fmt.Sprintf("what the login %q needs: docs/logins.md", e.Login)
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -27,6 +28,7 @@ type loginCase struct {
 	since    int      // the first major version that has the statements; 0: any
 	every    bool     // it is tried on every version, not on the oldest and the newest alone
 	prepare  []string // by the superuser
+	after    string   // by the superuser, in the database
 	owner    string   // of the database; "": who migrates
 	migrates string   // "": $W
 	older    string   // who migrated by an older release before; "": nobody
@@ -56,6 +58,9 @@ func loginCases() []loginCase {
 		{name: "another database's login created the roles", from: 16, prepare: []string{creates, createsFirst, `SET ROLE $M; ` + roles + `; RESET ROLE`},
 			refused: cannotSet + `.* as $M or a superuser`},
 		{name: "it may not create tables", prepare: []string{creates}, owner: "postgres", refused: `"$W" may not create tables in the schema public`},
+		{name: "it may use no schema", prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}, owner: "postgres",
+			after:   `REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO meterplex_worker, meterplex_tenant`,
+			refused: `"$W" may not create tables in the schema public`},
 		{name: "two logins", every: true, migrates: "$M", prepare: []string{works, createsFirst}},
 		{name: "two logins and the roles are granted", migrates: "$M", prepare: []string{works, migrates, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
 		{name: "two logins and a superuser migrates", migrates: "postgres", prepare: []string{works}},
@@ -157,6 +162,9 @@ func (l *loginTrial) run(c loginCase) {
 		c.owner = c.migrates
 	}
 	l.create(c.owner, c.prepare...)
+	if c.after != "" {
+		l.exec(c.after)
+	}
 	if c.older != "" {
 		l.migrateByOlderRelease(c.older)
 	}
@@ -220,6 +228,12 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 	_, err := MigrateAs(l.Context(), logins, slog.Default())
 	if err == nil || !regexp.MustCompile(l.names.Replace(c.refused)).MatchString(strings.ReplaceAll(err.Error(), "\n", " ")) {
 		l.Fatalf("the refusal is %v, want %q", err, c.refused)
+	}
+	var tables int
+	if rights := (*MigrationNotAllowed)(nil); errors.As(err, &rights) {
+		if scanned := l.root.QueryRow(l.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); scanned != nil || tables > 0 {
+			l.Errorf("it was refused with %d tables made, %v", tables, scanned)
+		}
 	}
 	l.Log(err)
 	found := statementLine.FindAllStringSubmatch(err.Error(), -1)

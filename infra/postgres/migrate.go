@@ -40,6 +40,9 @@ func Migrate(ctx context.Context, url string) (int, error) {
 // and returns the number of migrations that it applied. Instances that start together
 // wait for each other; logger says what for.
 func MigrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, error) {
+	if err := mayMigrate(ctx, logins); err != nil {
+		return 0, err
+	}
 	n, err := migrate(ctx, logins.Migrates, migrations.FS, logger, migrationTries)
 	if err != nil {
 		return n, explainDenied(ctx, logins, err)

@@ -17,13 +17,16 @@ import (
 // TestEachPostgres holds what differs between the major versions of PostgreSQL: who may
 // set a role, and who may grant it.
 func TestEachPostgres(t *testing.T) {
-	for _, major := range local.Majors() {
+	majors := local.Majors()
+	for _, major := range majors {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
 			s := localtest.PostgresOf(t, major)
 			loginsOf(t, s, major)
 			t.Run("grants at the same time", func(t *testing.T) { grantsTogether(newLoginTrial(t, s, major, 100)) })
-			t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
+			if major == majors[0] || major == majors[len(majors)-1] {
+				t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
+			}
 		})
 	}
 }

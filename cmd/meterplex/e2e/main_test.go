@@ -10,7 +10,8 @@
 // METERPLEX_TEST_OUTAGE=60s says how long the broker is away,
 // METERPLEX_TEST_BROKERS=1 that each of three brokers has its turn at every fault,
 // METERPLEX_TEST_OVERLOAD=10m how long more is sent than can be taken,
-// METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too.
+// METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too;
+// METERPLEX_TEST_FRESH is for the process of TestAFreshMachine.
 package e2e
 
 import (
@@ -23,6 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	beFresh()
 	// Tests wait for leases and sessions to end far more than they compute.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4")
