@@ -1,6 +1,7 @@
 -- +goose Up
 -- Roles are cluster-wide. Neither owns anything; neither can log in: the service's
--- login is a member of both and SETs ROLE.
+-- login is a member of both and SETs ROLE. That it may is granted by infra/postgres/logins.go,
+-- at each start: how depends on the version of the server, and on the login.
 -- +goose StatementBegin
 DO $$
 DECLARE r text;
@@ -12,9 +13,6 @@ BEGIN
       END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another database of this cluster was faster
     END;
-    IF NOT pg_has_role(current_user, r, 'MEMBER') THEN
-      EXECUTE format('GRANT %I TO CURRENT_USER', r);
-    END IF;
   END LOOP;
 END $$;
 -- +goose StatementEnd

@@ -46,6 +46,9 @@ func (c *DemoCmd) Run(a *app) error {
 	ctx, stop := context.WithCancel(a.ctx)
 	defer stop()
 	a.say("Starting the service; data is kept in %s …", keptIn(cfg))
+	if cfg.DatabaseURL == "" || len(cfg.Kafka.Brokers) == 0 {
+		a.say("The first start fetches the servers that are not installed, which takes a minute or two.")
+	}
 	ready, ended := make(chan Endpoints, 1), make(chan error, 1)
 	go func() { ended <- a.service(ctx, cfg, ready) }()
 

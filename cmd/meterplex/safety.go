@@ -60,9 +60,12 @@ func (s *servers) ofDatabase(err error) error {
 	if err == nil || s.database != nil {
 		return err
 	}
+	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) || errors.As(err, &rights) {
+		return err // it says what to do
+	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
-		return fmt.Errorf("%w\nThe login of DATABASE_URL has to be a member of meterplex_worker and meterplex_tenant; who migrates first needs CREATEROLE, or to be given both roles beforehand (GRANT meterplex_worker, meterplex_tenant TO …)", err)
+		return fmt.Errorf("%w\nA login lacks a right on the database. What DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
 	}
 	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL say where it is: is that server up, and does it let this login in?", err)

@@ -47,7 +47,9 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		want string
 	}{
 		{given.ofDatabase(fmt.Errorf("reaching the database: %w", away)), "DATABASE_URL, DATABASE_MIGRATE_URL"},
-		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "GRANT meterplex_worker"},
+		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "docs/logins.md"},
+		{given.ofDatabase(fmt.Errorf("x: %w", &postgres.RolesNotGranted{Login: "app", Roles: []string{postgres.WorkerRole}, Major: 18, Migrates: "app"})),
+			"Run as a superuser:\n  GRANT meterplex_worker TO \"app\" WITH SET TRUE;"},
 		{advised(fmt.Errorf("start: %w", local.ErrInUse), "x"), "METERPLEX_DATA_DIR"},
 		{advised(local.ErrNoJava, "set KAFKA_BROKERS"), "\nOr set KAFKA_BROKERS"},
 	} {

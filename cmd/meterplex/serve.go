@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -81,8 +82,10 @@ func (c *MigrateCmd) Run(a *app) error {
 	}
 	servers := &servers{logger: newLogger(a.stderr, cfg)}
 	defer servers.stop()
-	if cfg, err = servers.startDatabase(a.ctx, cfg); err != nil {
-		return err
+	if cfg.DatabaseMigrateURL == "" {
+		if cfg, err = servers.startDatabase(a.ctx, cfg); err != nil {
+			return err
+		}
 	}
 	n, err := migrate(a.ctx, cfg, servers.logger)
 	if err != nil {
@@ -95,18 +98,24 @@ func (c *MigrateCmd) Run(a *app) error {
 	return nil
 }
 
-// migrate brings the schema up to date, and the tables of the pipe where
-// PostgreSQL is the pipe.
+// migrate brings the schema up to date, with the tables of the pipe where PostgreSQL is
+// the pipe, and lets the service's logins work on it.
 func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) {
-	url := cfg.DatabaseMigrateURL
-	if url == "" {
-		url = cfg.DatabaseURL
-	}
-	n, err := postgres.MigrateAloud(ctx, url, logger)
-	if err != nil || cfg.Pipe != pipePostgres {
+	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL}
+	n, err := postgres.MigrateAs(ctx, logins, logger)
+	if err != nil {
 		return n, err
 	}
-	db, err := postgres.OwnerDB(url)
+	if cfg.DatabaseReadURL != "" {
+		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL}
+		if err := postgres.GrantRoles(ctx, reads, logger); err != nil {
+			return n, fmt.Errorf("DATABASE_READ_URL: %w", err)
+		}
+	}
+	if cfg.Pipe != pipePostgres {
+		return n, nil
+	}
+	db, err := postgres.OwnerDB(logins.Migrates)
 	if err != nil {
 		return n, err
 	}

@@ -32,6 +32,9 @@ func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error)
 	if cfg.DatabaseURL != "" {
 		return cfg, nil
 	}
+	if cfg.DatabaseMigrateURL != "" {
+		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or none for an embedded PostgreSQL")
+	}
 	s.logger.Info("no DATABASE_URL: a PostgreSQL of its own keeps the data", "directory", cfg.DataDir)
 	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.logger}})
 	if err != nil {

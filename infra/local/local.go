@@ -23,6 +23,9 @@ var ErrNoJava = errors.New("no Java 17 or later")
 // ErrNoMaven says that Maven is needed to fetch something and was not found.
 var ErrNoMaven = errors.New("no Maven")
 
+// ErrNotPublished says that a version is published nowhere for this platform.
+var ErrNotPublished = errors.New("not published")
+
 // ErrInUse says that another live process works on the same data directory.
 var ErrInUse = errors.New("data directory is in use")
 

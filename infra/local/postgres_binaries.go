@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,9 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if major == 0 {
+		major = p.cfg.Major
+	}
 	candidates := systemBinDirs()
 	if p.cfg.BinDir != "" {
 		candidates = []string{p.cfg.BinDir}
@@ -45,15 +49,27 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 	if p.cfg.BinDir != "" {
 		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.who.uid, p.cfg.BinDir)
 	}
-	if major != 0 && major != fetchedMajor {
-		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found: install it", p.home, major)
+	p.bin, err = fetchedBinaries(ctx, major, p.who, p.cfg.Log)
+	if err == nil {
+		return nil
 	}
-	dir, err := fetchPostgres(ctx, CacheDir(), p.who, p.cfg.Log)
+	if exists(p.data()) {
+		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it), and could not be fetched: %w", p.home, major, err)
+	}
+	return fmt.Errorf("no PostgreSQL %s was found (install one, Debian: apt install postgresql), and none could be fetched: %w", wanted(major), err)
+}
+
+// fetchedBinaries are those of a major version, of the newest one for 0.
+func fetchedBinaries(ctx context.Context, major int, who account, log io.Writer) (binaries, error) {
+	r, err := releaseOf(major, platform())
 	if err != nil {
-		return fmt.Errorf("no PostgreSQL %s was found (install one, Debian: apt install postgresql), and none could be fetched: %w", wanted(major), err)
+		return binaries{}, err
 	}
-	p.bin, err = probe(ctx, dir, p.who)
-	return err
+	dir, err := fetchPostgres(ctx, r, CacheDir(), who, log)
+	if err != nil {
+		return binaries{}, err
+	}
+	return probe(ctx, dir, who)
 }
 
 func wanted(major int) string {
@@ -77,6 +93,17 @@ func dataMajor(data string) (int, error) {
 		return 0, fmt.Errorf("read the data's version: %w", err)
 	}
 	return major, nil
+}
+
+// InstalledPostgres lists the folders with programs of a PostgreSQL that is installed
+// and can be run.
+func InstalledPostgres(ctx context.Context) (dirs []string) {
+	for _, dir := range systemBinDirs() {
+		if found, err := probe(ctx, dir, serverAccount()); err == nil && found.major >= oldestPostgres {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // systemBinDirs lists where PostgreSQL is usually installed: what the PATH

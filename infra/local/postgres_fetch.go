@@ -14,35 +14,92 @@ import (
 )
 
 const (
-	fetchedVersion = "18.4.0"
-	fetchedMajor   = 18
-	fetchedGroup   = "io.zonky.test.postgres"
+	fetchedGroup    = "io.zonky.test.postgres"
+	fetchedArtifact = "embedded-postgres-binaries-"
 )
 
-// artifact is a jar with PostgreSQL's programs for one platform.
-type artifact struct{ name, sha256 string }
-
-func (a artifact) jar() string { return a.name + "-" + fetchedVersion + ".jar" }
-
-func platformArtifact(goos, goarch string) (artifact, error) {
-	const name = "embedded-postgres-binaries-"
-	switch goos + "/" + goarch {
-	case "linux/amd64":
-		return artifact{name + "linux-amd64", "401d4e69baba9072d3772607710df0d47b39a7632c6b01b2a5f5d85a9514e212"}, nil
-	case "linux/arm64":
-		return artifact{name + "linux-arm64v8", "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335"}, nil
-	case "darwin/amd64":
-		return artifact{name + "darwin-amd64", "68381ed1488edd337345c6c4bc6ae0c823832a4dd7af8b04656ee5c218c291b5"}, nil
-	case "darwin/arm64":
-		return artifact{name + "darwin-arm64v8", "ab698c4486a795d2aa8a158b3a41e1201a77e7ff72a6255094cd5900080853c2"}, nil
-	}
-	return artifact{}, fmt.Errorf("no PostgreSQL to fetch for %s on %s: install PostgreSQL %d or later", goos, goarch, oldestPostgres)
+// release is a PostgreSQL that can be fetched: the minor version that this program
+// knows of a major one, and the SHA-256 of its jar for each platform.
+type release struct {
+	major   int
+	version string
+	sha256  map[string]string
 }
 
-// fetchPostgres returns the folder of fetched programs, fetching them once.
+// releases lists them by major version. The last one is fetched where any will do.
+func releases() []release {
+	return []release{
+		{15, "15.18.0", map[string]string{ // published for these two only
+			"linux-amd64":  "6490649298abbe834a969b57df53e66e056f76894054a8f32f7a56f33abe0087",
+			"darwin-amd64": "bf4ca4521474ab0ef31672de5e48f194a423770f1f668b0356bb69e166253707",
+		}},
+		{16, "16.14.0", map[string]string{
+			"linux-amd64":    "3278331b124b46fb9f8bea30c7ff3bd6227a3934dad38a6ddb625eb7dcfa8ca8",
+			"linux-arm64v8":  "482f5ccdb15f68f4bfe524a5b9df734e169db9d1d29c32a513af44ac9efc127a",
+			"darwin-amd64":   "9d082281befccc05f6c25dc0dd196382871543422f3ce850fb46cb035d38616a",
+			"darwin-arm64v8": "d5d84a7e5103ade5557898fcf51affae69778be559bf9ba44819714c0d68e541",
+		}},
+		{17, "17.10.0", map[string]string{
+			"linux-amd64":    "a6c44794a7a258621b8cb98c196bf621cdd705d9fa73c3628166b658c419877a",
+			"linux-arm64v8":  "47aa73724470a8bdb5e68e3978c1f07c577ab7a5c23b97b84f99d7e165f4876f",
+			"darwin-amd64":   "667a0eea70157656649417777af452148f6c79ae3654b2cd057a37fd701bd9e9",
+			"darwin-arm64v8": "b8c73288326af937b632208110b1d629c404ebef7519f8bcc7fd72404c68a36a",
+		}},
+		{18, "18.4.0", map[string]string{
+			"linux-amd64":    "401d4e69baba9072d3772607710df0d47b39a7632c6b01b2a5f5d85a9514e212",
+			"linux-arm64v8":  "a9ec284923b9a7d2db41509bfb88c3d0eeb9f4aa5e2b29ea0aac5e8dbaf4c335",
+			"darwin-amd64":   "68381ed1488edd337345c6c4bc6ae0c823832a4dd7af8b04656ee5c218c291b5",
+			"darwin-arm64v8": "ab698c4486a795d2aa8a158b3a41e1201a77e7ff72a6255094cd5900080853c2",
+		}},
+	}
+}
+
+// Majors are the major versions that the service works with, the oldest first.
+func Majors() (majors []int) {
+	for _, r := range releases() {
+		majors = append(majors, r.major)
+	}
+	return majors
+}
+
+// NewestPostgres is the version that is fetched where none is installed, as the server
+// names it.
+func NewestPostgres() string {
+	all := releases()
+	return strings.TrimSuffix(all[len(all)-1].version, ".0")
+}
+
+// platform is this machine's in the names of artifacts.
+func platform() string {
+	arch := runtime.GOARCH
+	if arch == "arm64" {
+		arch = "arm64v8"
+	}
+	return runtime.GOOS + "-" + arch
+}
+
+// releaseOf is the release of a major version, of the newest one for 0, that can be
+// fetched for a platform.
+func releaseOf(major int, platform string) (release, error) {
+	all := releases()
+	if major == 0 {
+		major = all[len(all)-1].major
+	}
+	for _, r := range all {
+		if r.major == major && r.sha256[platform] != "" {
+			return r, nil
+		}
+	}
+	return release{}, fmt.Errorf("%w: PostgreSQL %d for %s: install it", ErrNotPublished, major, platform)
+}
+
+func (r *release) artifact() string { return fetchedArtifact + platform() }
+func (r *release) jar() string      { return r.artifact() + "-" + r.version + ".jar" }
+
+// fetchPostgres returns the folder of a release's programs, fetching them once.
 // They lie in the cache, or in a shared place where the server's user cannot
 // reach the cache of this one.
-func fetchPostgres(ctx context.Context, cacheDir string, who account, log io.Writer) (string, error) {
+func fetchPostgres(ctx context.Context, r release, cacheDir string, who account, log io.Writer) (string, error) {
 	base := filepath.Join(cacheDir, "postgresql")
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return "", fmt.Errorf("make the cache: %w", err)
@@ -54,7 +111,7 @@ func fetchPostgres(ctx context.Context, cacheDir string, who account, log io.Wri
 		}
 		base = shared
 	}
-	dir := filepath.Join(base, fetchedVersion)
+	dir := filepath.Join(base, r.version)
 	l, err := waitLock(ctx, filepath.Join(base, "lock"))
 	if err != nil {
 		return "", err
@@ -63,20 +120,20 @@ func fetchPostgres(ctx context.Context, cacheDir string, who account, log io.Wri
 	if exists(dir) {
 		return filepath.Join(dir, "bin"), nil
 	}
-	note(log, "No PostgreSQL %d or later is installed: PostgreSQL %s is fetched once (15 MB).", oldestPostgres, fetchedVersion)
-	if err := unpackInto(ctx, cacheDir, base, dir); err != nil {
+	note(log, "PostgreSQL %s is fetched once (15 to 30 MB): none that fits is installed.", r.version)
+	if err := r.unpackInto(ctx, cacheDir, base, dir); err != nil {
 		return "", err
 	}
 	return filepath.Join(dir, "bin"), nil
 }
 
-func unpackInto(ctx context.Context, cacheDir, base, dir string) error {
+func (r *release) unpackInto(ctx context.Context, cacheDir, base, dir string) error {
 	tmp, err := os.MkdirTemp(base, "new-")
 	if err != nil {
 		return fmt.Errorf("make a folder to unpack in: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	jar, err := fetchJar(ctx, cacheDir, tmp)
+	jar, err := r.fetchJar(ctx, cacheDir, tmp)
 	if err != nil {
 		return err
 	}
@@ -93,23 +150,19 @@ func unpackInto(ctx context.Context, cacheDir, base, dir string) error {
 	return nil
 }
 
-func fetchJar(ctx context.Context, cacheDir, dir string) (string, error) {
-	a, err := platformArtifact(runtime.GOOS, runtime.GOARCH)
+func (r *release) fetchJar(ctx context.Context, cacheDir, dir string) (string, error) {
+	err := maven(ctx, cacheDir, dir, "copy",
+		"-Dartifact="+fetchedGroup+":"+r.artifact()+":"+r.version, "-DoutputDirectory="+dir)
 	if err != nil {
 		return "", err
 	}
-	err = maven(ctx, cacheDir, dir, "copy",
-		"-Dartifact="+fetchedGroup+":"+a.name+":"+fetchedVersion, "-DoutputDirectory="+dir)
-	if err != nil {
-		return "", err
-	}
-	jar := filepath.Join(dir, a.jar())
+	jar := filepath.Join(dir, r.jar())
 	sum, err := fileSHA256(jar)
 	if err != nil {
 		return "", fmt.Errorf("check the fetched PostgreSQL: %w", err)
 	}
-	if sum != a.sha256 {
-		return "", fmt.Errorf("%w: %s has SHA-256 %s, not %s", ErrChanged, a.jar(), sum, a.sha256)
+	if want := r.sha256[platform()]; sum != want {
+		return "", fmt.Errorf("%w: %s has SHA-256 %s, not %s", ErrChanged, r.jar(), sum, want)
 	}
 	return jar, nil
 }

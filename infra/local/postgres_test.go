@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,13 +32,26 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 
 func TestPostgresIsSetUpForTheProduct(t *testing.T) {
 	p := startPostgres(t, PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"work_mem": "7MB"}})
+	if kept := query1[string](t, p.URL(), `SHOW work_mem`); kept != "7MB" {
+		t.Errorf("work_mem is %s", kept)
+	}
+	setUpForTheProduct(t, p)
+	info, err := os.Stat(filepath.Join(p.dir, "passwords.json"))
+	check(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("passwords have mode %v", info.Mode())
+	}
+}
+
+func setUpForTheProduct(t *testing.T, p *Postgres) {
+	t.Helper()
 	for sql, want := range map[string]string{
 		`SELECT current_user || ' ' || current_database()`:                                   "meterplex meterplex",
 		`SELECT rolsuper || ' ' || rolcreaterole FROM pg_roles WHERE rolname = current_user`: "false true",
 		`SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()`: "meterplex",
 		`SELECT datcollate || ' ' || pg_encoding_to_char(encoding) FROM pg_database LIMIT 1`: "C UTF8",
 		`SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
-			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'data_checksums', 'work_mem')`: "data_checksums=on fsync=on full_page_writes=on synchronous_commit=on work_mem=7168",
+			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'data_checksums')`: "data_checksums=on fsync=on full_page_writes=on synchronous_commit=on",
 		`SELECT setting FROM pg_settings WHERE name = 'listen_addresses'`: "127.0.0.1",
 	} {
 		if got := query1[string](t, p.URL(), sql); got != want {
@@ -51,11 +65,6 @@ func TestPostgresIsSetUpForTheProduct(t *testing.T) {
 		t.Errorf("a socket in %s", dir)
 	}
 	t.Log("wal_compression", query1[string](t, p.URL(), `SHOW wal_compression`))
-	info, err := os.Stat(filepath.Join(p.dir, "passwords.json"))
-	check(t, err)
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("passwords have mode %v", info.Mode())
-	}
 }
 
 func TestPostgresRestartsAfterKill(t *testing.T) {
@@ -238,22 +247,56 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 	mention(t, err, "passwords.json is gone")
 }
 
+// Each major version that can be fetched is the one that is pinned, and runs as an
+// installed one does.
 func TestFetchedPostgres(t *testing.T) {
-	var said strings.Builder
-	cache, who := CacheDir(), serverAccount()
-	bin, err := fetchPostgres(t.Context(), cache, who, &said)
-	check(t, err)
-	t.Log(bin, said.String())
-	dir := openDir(t)
-	p := startPostgres(t, PostgresConfig{DataDir: dir, BinDir: bin})
-	if v := query1[int](t, p.URL(), `SELECT current_setting('server_version_num')::int / 10000`); v != fetchedMajor {
-		t.Errorf("version %d", v)
+	for _, r := range releases() {
+		t.Run(r.version, func(t *testing.T) {
+			if r.sha256[platform()] == "" {
+				t.Skipf("PostgreSQL %d is not published for %s", r.major, platform())
+			}
+			var said strings.Builder
+			bin, err := fetchPostgres(t.Context(), r, CacheDir(), serverAccount(), &said)
+			check(t, err)
+			t.Log(bin, said.String())
+			dir := openDir(t)
+			p := startPostgres(t, PostgresConfig{DataDir: dir, BinDir: bin})
+			if v := query1[string](t, p.URL(), `SHOW server_version`); v+".0" != r.version {
+				t.Errorf("version %s, want %s", v, r.version)
+			}
+			setUpForTheProduct(t, p)
+			check(t, p.Stop(context.Background()))
+			// Without BinDir the data decide, whatever is asked for.
+			p = startPostgres(t, PostgresConfig{DataDir: dir, Major: 33 - r.major})
+			if p.bin.major != r.major {
+				t.Errorf("data of version %d opened by %d", r.major, p.bin.major)
+			}
+		})
 	}
-	t.Log("wal_compression", query1[string](t, p.URL(), `SHOW wal_compression`))
-	check(t, p.Stop(context.Background()))
-	// Without BinDir the data decide.
-	p = startPostgres(t, PostgresConfig{DataDir: dir})
-	if p.bin.major != fetchedMajor {
-		t.Errorf("data of version %d opened by %d", fetchedMajor, p.bin.major)
+}
+
+func TestReleasesAreOfTheirMajorVersion(t *testing.T) {
+	all := releases()
+	if all[0].major != oldestPostgres {
+		t.Errorf("the oldest is %d, not %d", all[0].major, oldestPostgres)
+	}
+	for i, r := range all {
+		if number(r.version) != r.major || r.major != oldestPostgres+i {
+			t.Errorf("%s stands for %d in place %d", r.version, r.major, i)
+		}
+	}
+	newest, err := releaseOf(0, "linux-amd64")
+	if err != nil || newest.version != all[len(all)-1].version {
+		t.Errorf("the newest is %s, %v", newest.version, err)
+	}
+	for _, major := range []int{14, 99} {
+		_, err := releaseOf(major, "linux-amd64")
+		if !errors.Is(err, ErrNotPublished) {
+			t.Errorf("%d: %v", major, err)
+		}
+		mention(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
+	}
+	if _, err := releaseOf(18, "plan9-386"); !errors.Is(err, ErrNotPublished) {
+		t.Errorf("of another platform: %v", err)
 	}
 }

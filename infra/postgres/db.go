@@ -87,6 +87,7 @@ func sqlState(err error) string {
 const (
 	uniqueViolation = "23505"
 	notAllowed      = "42501"
+	internalError   = "XX000" // a catalogue's row that another session changed at the same time, for one
 	lockNotHad      = "55P03"
 	deadlock        = "40P01"
 	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there

@@ -31,15 +31,26 @@ const (
 	migrationTurn = 250 * time.Millisecond
 )
 
-// Migrate brings the schema up to date as the owner and tells how many
-// migrations it applied. Instances that start together wait for each other.
+// Migrate is MigrateAs for one login that migrates and works.
 func Migrate(ctx context.Context, url string) (int, error) {
-	return MigrateAloud(ctx, url, slog.Default())
+	return MigrateAs(ctx, Logins{Migrates: url, Works: url}, slog.Default())
 }
 
-// MigrateAloud is Migrate with a logger that is told what it waits for.
-func MigrateAloud(ctx context.Context, url string, logger *slog.Logger) (int, error) {
-	return migrate(ctx, url, migrations.FS, logger, migrationTries)
+// MigrateAs brings the schema up to date as one login, lets the other one work on it,
+// and returns the number of migrations that it applied. Instances that start together
+// wait for each other; logger says what for.
+func MigrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, error) {
+	if err := mayMigrate(ctx, logins); err != nil {
+		return 0, err
+	}
+	n, err := migrate(ctx, logins.Migrates, migrations.FS, logger, migrationTries)
+	if err != nil {
+		return n, explainDenied(ctx, logins, err)
+	}
+	if logins.Works == "" {
+		return n, nil
+	}
+	return n, GrantRoles(ctx, logins, logger)
 }
 
 func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, tries int) (int, error) {

@@ -194,7 +194,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	if n, err := migrate(t.Context(), url, later(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := MigrateAloud(t.Context(), url, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
+	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
 		t.Errorf("a migration that only adds: %d applied, %v, told %q", n, err, told.String())
 	}
 	ended := make(chan error, 1)
@@ -214,7 +214,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	if _, err := owner.Exec(`INSERT INTO required_migrations VALUES (9001, 'they drop what is next')`); err != nil {
 		t.Fatal(err)
 	}
-	_, start := MigrateAloud(t.Context(), url, logger)
+	_, start := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger)
 	watched := errors.New("whoever runs goes on")
 	select {
 	case watched = <-ended:
@@ -264,9 +264,12 @@ func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
 	}
 	for sql, fault := range map[string]string{
 		"ALTER TABLE a ADD COLUMN b int;": "says neither",
-		"-- Older instances go on beside it: they name their columns.\nALTER TABLE a ADD COLUMN b int;":             "",
-		"ALTER TABLE a DROP COLUMN b;\nINSERT INTO required_migrations VALUES (13, 'they read b');":                 "",
-		"-- Older instances go on beside it: no column.\nCREATE UNIQUE INDEX a ON b (c);":                           "makes an index",
+		"-- Older instances go on beside it: they name their columns.\nALTER TABLE a ADD COLUMN b int;": "",
+		"ALTER TABLE a DROP COLUMN b;\nINSERT INTO required_migrations VALUES (13, 'they read b');":     "",
+		"-- Older instances go on beside it: no column.\nCREATE UNIQUE INDEX a ON b (c);":               "makes an index",
+		"-- Older instances go on beside it: no column.\nUPDATE tenants SET name = 'x';":                "changes rows of tenants",
+		"-- Older instances go on beside it: no column.\nALTER TABLE tenants NO FORCE ROW LEVEL SECURITY;\n" +
+			"UPDATE tenants SET name = 'x';\nALTER TABLE tenants FORCE ROW LEVEL SECURITY;": "",
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
 	} {
 		if got := unsaid(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
@@ -285,6 +288,13 @@ func unsaid(sql string) string {
 			return "makes an index that stops who writes: CONCURRENTLY, with NO TRANSACTION"
 		case !strings.Contains(sql, "DROP INDEX CONCURRENTLY IF EXISTS "+m[2]):
 			return "does not drop first what an end in the middle leaves of its index"
+		}
+	}
+	// The owner, bound by row level security, may see none of the rows: docs/logins.md.
+	changed := regexp.MustCompile(`(?m)^\s*(?:UPDATE|DELETE FROM) (?:ONLY )?(event_log|tenants|api_keys|subscriptions|subscription_history|idempotency_answers|usage_aggregates|entitlement_grants|entitlement_usage|dead_letter_events|projection_pointers|projection_generations)\b`)
+	for _, m := range changed.FindAllStringSubmatch(sql, -1) {
+		if !strings.Contains(sql, "ALTER TABLE "+m[1]+" NO FORCE ROW LEVEL SECURITY") || !strings.Contains(sql, "ALTER TABLE "+m[1]+" FORCE ROW LEVEL SECURITY") {
+			return "changes rows of " + m[1] + " that its owner may not see: NO FORCE ROW LEVEL SECURITY before, FORCE after"
 		}
 	}
 	if strings.Contains(sql, "INSERT INTO required_migrations") || strings.Contains(sql, "\n-- Older instances go on beside it: ") ||

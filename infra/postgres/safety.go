@@ -35,12 +35,23 @@ func Dangers() []Danger {
 }
 
 // dangersSQL works before the first migration, too. The login owns the tables where
-// it migrates them; the roles that requests run under may not. What a role can become
-// (SET ROLE) counts as it does, whether it inherits from that or not.
+// it migrates them; the roles that requests run under may not.
+//
+// reached holds the roles whose rights such a role has or can give itself. It becomes a
+// role by SET ROLE, or by a membership with ADMIN OPTION, which lets it grant itself the
+// rest. By inheriting alone it has a role's rights, but not its attributes. Before
+// PostgreSQL 16 a membership has no options of its own and always allows SET ROLE; a
+// role with CREATEROLE may then join any role but a superuser. The database's owner is a
+// member of pg_database_owner without a row that says so.
 const dangersSQL = `
-WITH roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles WHERE rolname IN (session_user, $1, $2)),
-becomes AS (SELECT w.oid AS by, w.rolname AS role, r.oid, r.rolname, r.rolsuper, r.rolbypassrls, CASE WHEN r.oid <> w.oid THEN ' as ' || r.rolname ELSE '' END AS way
- FROM roles w JOIN pg_roles r ON pg_has_role(w.oid, r.oid, 'MEMBER') WHERE works AND NOT w.rolsuper),
+WITH RECURSIVE roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles WHERE rolname IN (session_user, $1, $2)),
+members AS (SELECT member, roleid, admin_option AS admin, coalesce((to_jsonb(m) ->> 'inherit_option')::boolean, false) AS inherits,
+  coalesce((to_jsonb(m) ->> 'set_option')::boolean, true) AS sets FROM pg_auth_members m
+ UNION ALL SELECT datdba, 'pg_database_owner'::regrole, false, true, true FROM pg_database WHERE datname = current_database()),
+reached (by, oid, becomes) AS (SELECT oid, oid, true FROM roles WHERE works AND NOT rolsuper
+ UNION SELECT by, roleid, admin OR sets AND becomes FROM reached JOIN members ON member = oid WHERE admin OR inherits OR sets AND becomes),
+becomes AS (SELECT w.oid AS by, w.rolname AS role, r.oid, r.rolname, r.rolsuper, r.rolbypassrls, r.rolcreaterole, CASE WHEN r.oid <> w.oid THEN ' as ' || r.rolname ELSE '' END AS way
+ FROM reached x JOIN roles w ON w.oid = x.by JOIN pg_roles r ON r.oid = x.oid WHERE x.becomes),
 ours AS (SELECT oid, relname, relowner, relkind, relpersistence, relrowsecurity AND relforcerowsecurity AS guarded FROM pg_class
  WHERE relkind IN ('r', 'p') AND relname = ANY ($3) AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('event_log'))),
 log AS (SELECT * FROM ours WHERE relname IN ('event_log', 'event_log_rows'))
@@ -52,9 +63,11 @@ UNION ALL SELECT 'superuser', 'the role ' || role || ' can become the superuser 
 UNION ALL SELECT 'bypassrls', 'the role ' || rolname || ' has BYPASSRLS' FROM roles WHERE rolbypassrls AND NOT rolsuper
 UNION ALL SELECT 'bypassrls', 'the role ' || role || ' can become ' || rolname || ', which has BYPASSRLS' FROM becomes WHERE oid <> by AND rolbypassrls AND NOT rolsuper
 UNION ALL SELECT 'owner', 'the role ' || rolname || ' acts as the owner of ' || relname FROM roles, log
- WHERE works AND NOT rolsuper AND pg_has_role(roles.oid, relowner, 'MEMBER')
+ WHERE EXISTS (SELECT FROM reached WHERE reached.by = roles.oid AND reached.oid = relowner)
+UNION ALL SELECT 'owner', 'the role ' || role || ' has CREATEROLE' || way || ', and can join the owner of ' || relname FROM becomes, log
+ WHERE rolcreaterole AND current_setting('server_version_num')::int < 160000
 UNION ALL SELECT 'grants', 'the role ' || role || ' may ' || what || ' ' || relname || min(way) FROM becomes, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
- WHERE NOT rolsuper AND NOT pg_has_role(by, relowner, 'MEMBER')
+ WHERE NOT rolsuper AND NOT EXISTS (SELECT FROM reached WHERE reached.by = becomes.by AND reached.oid = relowner)
  AND CASE what WHEN 'UPDATE' THEN has_any_column_privilege(becomes.oid, log.oid, what) ELSE has_table_privilege(becomes.oid, log.oid, what) END
  GROUP BY role, what, relname
 UNION ALL SELECT 'row_security', 'row level security of ' || relname || ' is not forced' FROM ours

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -28,8 +29,14 @@ func (w Written) times(by float64) Written {
 	return Written{w.WALBytes * by, w.Writes * by, w.Transactions * by, w.Syncs * by, w.FullPages * by}
 }
 
-const writtenSQL = `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8,
- (SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database)::float8, wal_sync::float8, wal_fpi::float8 FROM pg_stat_wal`
+const (
+	writtenSQL = `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8,
+ (SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database)::float8, wal_fpi::float8 FROM pg_stat_wal`
+	// PostgreSQL 18 counts the syncs of its write-ahead log with those of all files.
+	syncsSQL      = `SELECT sum(fsyncs)::float8 FROM pg_stat_io WHERE object = 'wal' AND context = 'normal'`
+	syncsBefore18 = `SELECT wal_sync::float8 FROM pg_stat_wal`
+	majorSQL      = `SELECT current_setting('server_version_num')::int / 10000`
+)
 
 // written is what the database did since it was made.
 func (s *stand) written(ctx context.Context) (w Written, err error) {
@@ -42,7 +49,13 @@ func (s *stand) written(ctx context.Context) (w Written, err error) {
 		return w, fmt.Errorf("reach the database as its superuser: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if err := conn.QueryRow(ctx, writtenSQL).Scan(&w.WALBytes, &w.Writes, &w.Transactions, &w.Syncs, &w.FullPages); err != nil {
+	var major int
+	err = errors.Join(conn.QueryRow(ctx, writtenSQL).Scan(&w.WALBytes, &w.Writes, &w.Transactions, &w.FullPages), conn.QueryRow(ctx, majorSQL).Scan(&major))
+	syncs := syncsSQL
+	if major < 18 {
+		syncs = syncsBefore18
+	}
+	if err = errors.Join(err, conn.QueryRow(ctx, syncs).Scan(&w.Syncs)); err != nil {
 		return w, fmt.Errorf("read the database's statistics: %w", err)
 	}
 	return w, nil

@@ -12,7 +12,8 @@
 // METERPLEX_TEST_FAILOVERS=30 how often a synchronous standby is promoted under load, and
 // that every variant of a recovery is tried,
 // METERPLEX_TEST_OVERLOAD=10m how long more is sent than can be taken,
-// METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too.
+// METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too;
+// METERPLEX_TEST_FRESH is for the process of TestAFreshMachine.
 package e2e
 
 import (
@@ -25,6 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	beFresh()
 	// Tests wait for leases and sessions to end far more than they compute.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4")

@@ -59,6 +59,9 @@ func newWorldAt(t testing.TB, database, admin string) *world {
 		operator: "mp_op_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "e2e",
 		http:     &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
+	if os.Getenv(freshEnv) != "" {
+		w.pipe = "postgres" // the demo and the tour have Kafka there
+	}
 	w.sql = superuser(t, admin)
 	t.Cleanup(w.http.CloseIdleConnections)
 	t.Cleanup(w.dropTopics)

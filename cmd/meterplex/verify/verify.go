@@ -153,10 +153,11 @@ func (v *verifier) watch(ctx context.Context, before *look, left time.Duration) 
 	return v.sessions(ctx)
 }
 
-var errBlind = errors.New("the login of DATABASE_URL may not act as meterplex_worker and is no superuser: row level security hides every tenant's rows from it. Give the service's own DATABASE_URL, or GRANT meterplex_worker TO it")
+var errBlind = errors.New("the login of DATABASE_URL may not act as meterplex_worker and is no superuser: row level security hides every tenant's rows from it. Give the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")
 
 const whoSQL = `SELECT to_regclass('public.event_log') IS NOT NULL, EXISTS (SELECT FROM pg_roles WHERE rolname = 'meterplex_worker')
- AND pg_has_role(current_user, (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_worker'), 'MEMBER'),
+ AND pg_has_role(current_user, (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_worker'),
+  CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END),
  (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user)`
 
 // connect opens two read-only sessions. The role that sees all tenants' rows is the

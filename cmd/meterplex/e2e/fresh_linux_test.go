@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// capSysAdmin is what a process needs to mount.
+const capSysAdmin = 21
+
+// aside gives a process mounts of its own; where it does not run as root, in a user
+// namespace of its own, too.
+func aside() *syscall.SysProcAttr {
+	attributes := childAttributes()
+	attributes.Unshareflags = syscall.CLONE_NEWNS
+	if os.Geteuid() == 0 {
+		return attributes
+	}
+	attributes.Cloneflags = syscall.CLONE_NEWUSER
+	attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+	attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+	attributes.AmbientCaps = []uintptr{capSysAdmin}
+	return attributes
+}
+
+// hidePostgres hides each PostgreSQL that is installed from this process and from those
+// that it starts. It runs in mounts of its own: see aside.
+func hidePostgres() error {
+	shared := []string{"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"}
+	for _, dir := range local.InstalledPostgres(context.Background()) {
+		program, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
+		if err != nil {
+			continue // hidden with another folder that names it
+		}
+		if dir = filepath.Dir(program); slices.Contains(shared, dir) {
+			err = syscall.Mount("/dev/null", program, "", syscall.MS_BIND, "")
+		} else {
+			err = syscall.Mount("none", dir, "tmpfs", 0, "")
+		}
+		if err != nil {
+			return fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	if left := local.InstalledPostgres(context.Background()); len(left) > 0 {
+		return fmt.Errorf("still to be seen: %v", left)
+	}
+	return nil
+}

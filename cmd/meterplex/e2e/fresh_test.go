@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// freshEnv makes this binary the short suite on a machine without PostgreSQL.
+const freshEnv = "METERPLEX_TEST_FRESH"
+
+// exitVisible is the exit code where an installed PostgreSQL cannot be hidden.
+const exitVisible = 77
+
+// freshTests is the short suite: the first command of the README with its curls, ingest
+// and verdicts, kills under load with figures that meterplex verify checks, and the tour
+// with its rebuild.
+func freshTests() []string {
+	return []string{
+		"TestFreshPostgresIsTheFetchedOne", "TestFirstCommandOfTheReadme", "TestReadmeTranscript", "TestP1_KillAfterCommitBeforeAnswer", "TestP5_TourBugfix",
+	}
+}
+
+// The promises hold on a machine where no PostgreSQL is installed: on the one that is
+// fetched.
+func TestAFreshMachine(t *testing.T) {
+	if os.Getenv(freshEnv) != "" {
+		t.Skip("this is the fresh machine")
+	}
+	t.Parallel()
+	built, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-test.run=^("+strings.Join(freshTests(), "|")+")$")
+	cmd.Env = append(os.Environ(), freshEnv+"=1", "METERPLEX_TEST_BINARY="+built, "METERPLEX_TEST_VERIFY=1")
+	cmd.SysProcAttr = aside()
+	out, err := cmd.CombinedOutput()
+	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == exitVisible) {
+		t.Skipf("PostgreSQL is installed here and cannot be hidden: %v %s", err, out)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range freshTests() {
+		if !strings.Contains(string(out), "--- PASS: "+name+" ") {
+			t.Errorf("%s did not pass:\n%s", name, out)
+		}
+	}
+}
+
+// onFreshMachine skips a test that is for a fresh machine alone.
+func onFreshMachine(t *testing.T) {
+	t.Helper()
+	if os.Getenv(freshEnv) == "" {
+		t.Skip("run by TestAFreshMachine")
+	}
+}
+
+func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
+	onFreshMachine(t)
+	if found := local.InstalledPostgres(t.Context()); len(found) > 0 {
+		t.Errorf("installed is %v", found)
+	}
+	var version string
+	if err := superuser(t, localtest.Database(t)).QueryRow(t.Context(), `SHOW server_version`).Scan(&version); err != nil || version != local.NewestPostgres() {
+		t.Errorf("PostgreSQL %s, want %s; %v", version, local.NewestPostgres(), err)
+	}
+}
+
+// What make run starts works with servers of its own, and what it prints can be pasted.
+func TestFirstCommandOfTheReadme(t *testing.T) {
+	onFreshMachine(t)
+	t.Parallel()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(openDir(t), "data")
+	cmd := exec.CommandContext(t.Context(), path, "demo")
+	cmd.SysProcAttr = childAttributes()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "METERPLEX_DATA_DIR=" + dir, "METERPLEX_HTTP_ADDR=127.0.0.1:0"}
+	cmd.Env = append(cmd.Env, "METERPLEX_CACHE_DIR="+os.Getenv("METERPLEX_CACHE_DIR"))
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var script, all []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		all = append(all, lines.Text())
+		if len(script) > 0 || strings.HasPrefix(lines.Text(), "KEY=") {
+			script = append(script, lines.Text())
+		}
+		if strings.HasSuffix(lines.Text(), "; echo") {
+			break
+		}
+	}
+	if len(script) == 0 {
+		t.Fatalf("%v: it printed\n%s\n%s", cmd.Wait(), strings.Join(all, "\n"), errs.String())
+	}
+	answer, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Join(script, "\n")).CombinedOutput()
+	if err != nil || !strings.Contains(string(answer), `"status":"accepted"`) || !strings.Contains(string(answer), `"feature":"api_calls"`) {
+		t.Errorf("%v: what it prints to be pasted answers\n%s", err, answer)
+	}
+	for _, figure := range []string{"18059974 in 8819 events", "245896 in 8819 events"} {
+		if !strings.Contains(strings.Join(all, "\n"), figure) {
+			t.Errorf("it did not count %s:\n%s", figure, strings.Join(all, "\n"))
+		}
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil || !strings.Contains(errs.String(), "Stopped.") {
+		t.Errorf("%v:\n%s", err, errs.String())
+	}
+}
+
+// openDir is a temporary folder that the database's user may pass through.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "meterplex-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// beFresh hides what is installed where this binary is the fresh machine.
+func beFresh() {
+	if os.Getenv(freshEnv) == "" {
+		return
+	}
+	if err := hidePostgres(); err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(exitVisible)
+	}
+}

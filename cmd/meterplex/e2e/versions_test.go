@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/infra/local"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+)
+
+// On each major version the service refuses a login without rights by what it lacks,
+// starts with a login that migrates beside it, and keeps its promises through a kill.
+func TestTheServiceOnEachPostgres(t *testing.T) {
+	for _, major := range local.Majors() {
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			t.Parallel()
+			s := localtest.PostgresOf(t, major)
+			w := newWorld(t)
+			w.pipe = "postgres"
+			w.on(s)
+			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
+				t.Errorf("a login without rights: %v", err)
+			}
+			at := w.serve("", "DATABASE_MIGRATE_URL="+s.URL())
+			w.catalogue(at)
+			tenants := w.join(at, 2)
+			w.ingest(at, tenants[0], "accepted", events("e", 20, "api_calls")...)
+			l := w.drive(tenants, 2, usual(), func(int) string { return at.url() })
+			l.more(200)
+			l.killUnderWay(at)
+			at.start()
+			l.more(100)
+			l.stop()
+			w.settle(at, tenants...)
+			w.finish()
+		})
+	}
+}
+
+// on moves the world to another server, and to a login there that may do nothing yet but
+// create tables.
+func (w *world) on(s *localtest.Server) {
+	w.t.Helper()
+	address := func(of string, user *url.Userinfo) string {
+		u, err := url.Parse(of)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		u.Path = "/meterplex"
+		if user != nil {
+			u.User = user
+		}
+		return u.String()
+	}
+	var err error
+	if w.sql, err = pgxpool.New(w.t.Context(), address(s.AdminURL(), nil)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(w.sql.Close)
+	for _, statement := range []string{`CREATE ROLE app LOGIN PASSWORD 'p'`, `GRANT CREATE ON SCHEMA public TO app`} {
+		if _, err := w.sql.Exec(w.t.Context(), statement); err != nil {
+			w.t.Fatal(statement, err)
+		}
+	}
+	w.db = address(s.AdminURL(), url.UserPassword("app", "p"))
+}

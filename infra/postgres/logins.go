@@ -1,0 +1,221 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Logins are the addresses of the database for the service's logins.
+type Logins struct {
+	Migrates string // owns the tables, and creates the roles where they are missing
+	Works    string // sets WorkerRole and TenantRole in its sessions; "": not known
+}
+
+// loginSQL asks for the roles that a login cannot set. From PostgreSQL 16 on a
+// membership may lack the SET option: the one that CREATE ROLE gives to the login that
+// creates a role does.
+const loginSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000,
+ ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolname IN ($1, $2)
+  AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) ORDER BY 1)`
+
+// splitSetOption is the first major version in which a membership has a SET option.
+const splitSetOption = 16
+
+// grantStatement lets a login set roles.
+func grantStatement(roles []string, login string, major int) string {
+	grant := "GRANT " + strings.Join(roles, ", ") + " TO " + pgx.Identifier{login}.Sanitize()
+	if major >= splitSetOption {
+		// Without the word an option that the grantor gave as FALSE before stays FALSE.
+		grant += " WITH SET TRUE"
+	}
+	return grant + ";"
+}
+
+// grantTries and grantPause bound the tries of a grant. Instances that start together
+// on databases of one server grant the same roles, and PostgreSQL 15 fails all but one;
+// a replica shows a grant later than its primary.
+const (
+	grantTries = 50
+	grantPause = 100 * time.Millisecond
+)
+
+// GrantRoles lets the login that works set WorkerRole and TenantRole. Where it cannot
+// yet, the login that migrates grants them. It returns a *RolesNotGranted where that
+// login may not.
+func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
+	for tries := grantTries; ; tries-- {
+		e := &RolesNotGranted{}
+		err := withLogin(ctx, logins.Works, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &e.Roles)
+		})
+		if err != nil || len(e.Roles) == 0 {
+			return err
+		}
+		err = e.grant(ctx, logins.Migrates)
+		switch state := sqlState(err); {
+		case err == nil && tries == grantTries:
+			logger.Info("granted the roles of the service to its login", "login", e.Login, "roles", e.Roles)
+		case err == nil && tries == 1:
+			return fmt.Errorf("the login %q was granted %s, and its server still does not let it set them", e.Login, strings.Join(e.Roles, ", "))
+		case err != nil && (tries == 1 || state != uniqueViolation && state != internalError):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(grantPause):
+		}
+	}
+}
+
+// withLogin opens a session of a login for a function.
+func withLogin(ctx context.Context, address string, do func(conn *pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return fmt.Errorf("reaching the database: %w", err)
+	}
+	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// RolesNotGranted is the error of a login that cannot set the roles of the service.
+type RolesNotGranted struct {
+	Login    string
+	Roles    []string // that it cannot set
+	Major    int      // version of the server
+	Migrates string   // the login that may not grant them
+	Grantors []string // the logins that may, besides superusers
+	cause    error
+}
+
+// grantorsSQL asks for the logins that may grant all of some roles.
+const grantorsSQL = `SELECT session_user::text, ARRAY(SELECT pg_get_userbyid(member)::text FROM pg_auth_members
+ WHERE admin_option AND roleid IN (SELECT oid FROM pg_roles WHERE rolname = ANY ($1)) GROUP BY member HAVING count(DISTINCT roleid) = cardinality($1::text[]) ORDER BY 1)`
+
+// grant grants the roles as another login. Where that is not allowed, it completes the
+// error and returns it.
+func (e *RolesNotGranted) grant(ctx context.Context, as string) error {
+	return withLogin(ctx, as, func(conn *pgx.Conn) error {
+		_, e.cause = conn.Exec(ctx, grantStatement(e.Roles, e.Login, e.Major))
+		if sqlState(e.cause) != notAllowed {
+			return e.cause
+		}
+		if err := conn.QueryRow(ctx, grantorsSQL, e.Roles).Scan(&e.Migrates, &e.Grantors); err != nil {
+			return errors.Join(e, err)
+		}
+		return e
+	})
+}
+
+func (e *RolesNotGranted) Unwrap() error { return e.cause }
+
+func (e *RolesNotGranted) Error() string {
+	as := "a superuser"
+	if e.Major < splitSetOption {
+		as = "a superuser or a role with CREATEROLE"
+	}
+	if len(e.Grantors) > 0 {
+		as = strings.Join(e.Grantors, ", ") + " or " + as
+	}
+	who := fmt.Sprintf("the login %q may not SET ROLE %s", e.Login, strings.Join(e.Roles, ", "))
+	if e.Migrates == e.Login {
+		who += ", nor grant that to itself"
+	} else {
+		who += fmt.Sprintf(", and the login %q may not grant them", e.Migrates)
+	}
+	return fmt.Sprintf("%s: %v.\nRun as %s:\n  %s", who, e.cause, as, grantStatement(e.Roles, e.Login, e.Major))
+}
+
+// MigrationNotAllowed is the error of a login that lacks a right for a migration.
+type MigrationNotAllowed struct {
+	Login    string
+	Major    int // version of the server
+	Database string
+	Schema   string   // "": no schema of the search path may be used
+	Fresh    bool     // no migration was applied yet
+	Creates  bool     // tables in Schema
+	Roles    []string // that are missing and that it may not create
+	Owner    string   // of the tables, if it may not act as that; else ""
+	Works    string   // the login that will work
+	cause    error    // nil: it was not tried
+}
+
+const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text, coalesce(current_schema()::text, ''),
+ to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+ ARRAY(SELECT name FROM unnest(ARRAY[$1, $2]) name WHERE name NOT IN (SELECT rolname FROM pg_roles)
+  AND NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user) ORDER BY 1),
+ coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
+
+// rightsToMigrate asks what the login that migrates lacks.
+func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, error) {
+	e := &MigrationNotAllowed{}
+	err := withLogin(ctx, logins.Migrates, func(conn *pgx.Conn) error {
+		row := conn.QueryRow(ctx, migratorSQL, WorkerRole, TenantRole)
+		return row.Scan(&e.Login, &e.Major, &e.Database, &e.Schema, &e.Fresh, &e.Creates, &e.Roles, &e.Owner)
+	})
+	e.Works = e.Login
+	if works, unread := pgx.ParseConfig(logins.Works); logins.Works != "" && unread == nil {
+		e.Works = works.User
+	}
+	return e, err
+}
+
+// mayMigrate returns a *MigrationNotAllowed before anything is created: what a login
+// without all rights had created would stand in the way of another one.
+func mayMigrate(ctx context.Context, logins Logins) error {
+	e, err := rightsToMigrate(ctx, logins)
+	if err == nil && (len(e.Roles) > 0 || e.Fresh && !e.Creates) {
+		return e
+	}
+	return err
+}
+
+// explainDenied completes the error of a migration that was not allowed.
+func explainDenied(ctx context.Context, logins Logins, err error) error {
+	if sqlState(err) != notAllowed {
+		return err
+	}
+	e, failed := rightsToMigrate(ctx, logins)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	e.cause = err
+	return e
+}
+
+func (e *MigrationNotAllowed) Unwrap() error { return e.cause }
+
+func (e *MigrationNotAllowed) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("%v\n%s", e.cause, e.remedy())
+	}
+	return "migrating the database: " + e.remedy()
+}
+
+func (e *MigrationNotAllowed) remedy() string {
+	login := pgx.Identifier{e.Login}.Sanitize()
+	switch {
+	case len(e.Roles) > 0:
+		lines := ""
+		for _, role := range e.Roles {
+			lines += "\n  CREATE ROLE " + role + " NOLOGIN;"
+		}
+		return fmt.Sprintf("the login %q may not create the roles %s. Run as a superuser:%s\n  %s\nOr ALTER ROLE %s CREATEROLE, which lets it do so by itself",
+			e.Login, strings.Join(e.Roles, ", "), lines, grantStatement(e.Roles, e.Works, e.Major), login)
+	case e.Owner != "":
+		return fmt.Sprintf("the tables belong to %q, and the login %q may not migrate them. Set DATABASE_MIGRATE_URL to the address for %[1]q", e.Owner, e.Login)
+	case !e.Creates:
+		schema := e.Schema
+		if schema == "" {
+			schema = "public"
+		}
+		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
+			e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
+	}
+	return fmt.Sprintf("what the login %q needs: docs/logins.md", e.Login)
+}
