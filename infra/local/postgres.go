@@ -128,10 +128,6 @@ func (p *Postgres) logFile() string { return filepath.Join(p.dir, "postgres.log"
 // elsewhere where this process is root and the server's user cannot reach it.
 func (p *Postgres) Dir() string { return p.home }
 
-// BinDir is the directory of the server's programs. A fetched server has no client
-// programs such as psql and pg_dump.
-func (p *Postgres) BinDir() string { return p.bin.dir }
-
 // URL is the address of the database "meterplex" for its owner, the role
 // "meterplex": no superuser, with CREATEROLE.
 func (p *Postgres) URL() string {
