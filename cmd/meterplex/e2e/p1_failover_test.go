@@ -84,6 +84,7 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			for began := time.Now(); time.Since(began) < 5*time.Second; {
 				if answer, acked := r.sentOnce(e); acked {
 					t.Errorf("the event was answered although the standby does not have it: %s", answer)
+					break
 				}
 			}
 			if n := r.has(r.servers.standby, e); n != 0 {
