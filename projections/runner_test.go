@@ -54,6 +54,20 @@ func TestGapIsHealedFromTheLog(t *testing.T) {
 	}
 }
 
+// another is the record of a changed event, as a release with the same vocabulary renders it.
+func another(r events.Record, change func(*events.Envelope)) events.Record {
+	e, err := events.FromRecord(&r)
+	if err != nil {
+		panic(err)
+	}
+	e.Vocabulary = events.CurrentVocabulary()
+	change(&e)
+	if r, err = events.ToRecord(&e); err != nil {
+		panic(err)
+	}
+	return r
+}
+
 func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 	set := func(r events.Record, header, value string) events.Record {
 		r.Headers = append([]events.Header(nil), r.Headers...)
@@ -73,10 +87,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 		{"no headers", func(r events.Record) events.Record { r.Headers = nil; return r }, 0, func(s *tally) int { return s.foreign }},
 		{"another topic's", func(r events.Record) events.Record { r.Topic = events.TopicUsageRaw; return r }, 0, func(s *tally) int { return s.foreign }},
 		{"beyond the head", func(r events.Record) events.Record {
-			e, _ := events.FromRecord(&r)
-			e.Position.Number, e.Previous = 99, 2
-			r, _ = events.ToRecord(&e)
-			return r
+			return another(r, func(e *events.Envelope) { e.Position.Number, e.Previous = 99, 2 })
 		}, 0, func(s *tally) int { return s.foreign }},
 		{"a position that another topic has", func(r events.Record) events.Record {
 			return set(set(r, events.HeaderPosition, "6-3"), events.HeaderPrevious, "0")
@@ -84,16 +95,10 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 		{"another epoch", func(r events.Record) events.Record { return set(r, events.HeaderEpoch, "7") }, 0, func(s *tally) int { return s.ghosts }},
 		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, newID().String()) }, 0, func(s *tally) int { return s.otherLog }},
 		{"another event's, of a release that names no log", func(r events.Record) events.Record {
-			e, _ := events.FromRecord(&r)
-			e.EventID, e.LogID = newID(), uuid.Nil
-			r, _ = events.ToRecord(&e)
-			return r
+			return another(r, func(e *events.Envelope) { e.EventID, e.LogID = newID(), uuid.Nil })
 		}, 0, func(s *tally) int { return s.ghosts }},
 		{"of a release that names no log", func(r events.Record) events.Record {
-			e, _ := events.FromRecord(&r)
-			e.LogID = uuid.Nil
-			r, _ = events.ToRecord(&e)
-			return r
+			return another(r, func(e *events.Envelope) { e.LogID = uuid.Nil })
 		}, 2, func(s *tally) int { return s.fromLog - 1 }},
 		{"for outside readers", func(r events.Record) events.Record {
 			r.Headers = append(r.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
@@ -138,11 +143,7 @@ func TestP2_ARecordProvesItselfInAnotherLifeOfTheServer(t *testing.T) {
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 2)
 	records := w.topic(events.TopicUsageValidated, 6, 0)
-	ghost, err := events.FromRecord(&records[1])
-	w.must(err)
-	ghost.EventID = newID()
-	records[1], err = events.ToRecord(&ghost)
-	w.must(err)
+	records[1] = another(records[1], func(e *events.Envelope) { e.EventID = newID() })
 	r, seen := w.aggregator(nil)
 	owner, err := postgres.OwnerDB(w.url)
 	w.must(err)
