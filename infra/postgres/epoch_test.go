@@ -87,8 +87,11 @@ func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, he
 		t.Fatal(err)
 	}
 	got, err := l.Read(t.Context(), p, old.Number-1, old.Number+9, 10)
-	if err != nil || len(got) != 2 || got[1].Epoch <= got[0].Epoch {
-		t.Fatalf("epochs of %+v do not rise: %v", got, err)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d events, want 2: %v", len(got), err)
+	}
+	if got[1].Epoch <= got[0].Epoch {
+		t.Fatalf("the epochs %d and %d do not rise", got[0].Epoch, got[1].Epoch)
 	}
 	var from, fence int64
 	var why string
