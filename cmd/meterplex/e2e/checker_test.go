@@ -175,6 +175,9 @@ SELECT format('%s-%s: %s yes, %s no', r.partition, r.position, count(v.*) FILTER
 FROM event_log_rows r LEFT JOIN event_log_rows v ON v.partition = r.partition AND v.subject IN (2, 3) AND (v.payload ->> 'rawPosition')::bigint = r.position
 WHERE r.subject = 1 GROUP BY r.partition, r.position
 HAVING count(v.*) FILTER (WHERE v.subject = 2) > 1 OR count(v.*) = 0 LIMIT 10`},
+		{"an event's origin is recorded", `
+SELECT format('%s-%s has origin %s', l.partition, l.position, l.origin)
+FROM event_log_rows l LEFT JOIN log_origins o ON o.id = l.origin WHERE o.id IS NULL LIMIT 10`},
 		{"a verdict is of the tenant of its event", `
 SELECT format('%s-%s is a verdict of tenant %s on %s, an event of tenant %s', v.partition, v.position, v.tenant_id, r.position, r.tenant_id)
 FROM event_log_rows v JOIN event_log_rows r ON r.partition = v.partition AND r.position = (v.payload ->> 'rawPosition')::bigint

@@ -25,6 +25,14 @@ type rehearsal struct {
 	back    *instance // the consumers to freeze; nil: no such instance
 	other   *instance // has all roles; nil: no such instance
 	tenant  *tenant
+	spare   [2]spareKey
+}
+
+// spareKey is a key of the tenant that its usage is sent with later. The first use of a key
+// records an origin, which instances cache.
+type spareKey struct {
+	id string
+	by *tenant // the tenant, with this key
 }
 
 // consumers are the roles that read topics.
@@ -43,6 +51,12 @@ func newRehearsal(t testing.TB, frozen ...string) *rehearsal {
 	}
 	r.catalogue(r.front)
 	r.tenant = r.join(r.front, 1)[0]
+	for n := range r.spare {
+		id, secret := r.newKey(r.front, r.tenant, "usage:write")
+		by := *r.tenant
+		by.key = secret
+		r.spare[n] = spareKey{id, &by}
+	}
 	return r
 }
 

@@ -61,9 +61,16 @@ func (w *world) subscribe(at *instance, x *tenant) string {
 
 func (w *world) keyOf(at *instance, x *tenant, scopes ...string) string {
 	w.t.Helper()
-	var answer struct{ Secret string }
+	_, secret := w.newKey(at, x, scopes...)
+	return secret
+}
+
+// newKey gives a key's id, too.
+func (w *world) newKey(at *instance, x *tenant, scopes ...string) (id, secret string) {
+	w.t.Helper()
+	var answer struct{ ID, Secret string }
 	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/api-keys", object{"name": "e2e", "scopes": scopes, "mode": "live"}, &answer, http.StatusCreated)
-	return answer.Secret
+	return answer.ID, answer.Secret
 }
 
 // known waits until an instance takes the tenants' keys: another made them.
