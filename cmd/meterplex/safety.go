@@ -61,7 +61,7 @@ func (s *servers) ofDatabase(err error) error {
 		return err
 	}
 	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) || errors.As(err, &rights) {
-		return err // it says what to do
+		return err // its text has the statements to run
 	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// loginBugs are in who may set the roles of the service, which PostgreSQL 16 changed.
+// loginBugs are in the rights to set the roles of the service, which PostgreSQL 16 changed.
 func loginBugs() []bug {
 	const logins, safety = "infra/postgres/logins.go", "infra/postgres/safety.go"
 	return []bug{

@@ -26,8 +26,8 @@ type PostgresConfig struct {
 	// Settings are added to or replace the server's settings, save those that
 	// would make a commit less than durable: these are refused.
 	Settings map[string]string
-	// Major is the major version of a new database; 0: of what is installed, else
-	// the newest. A database that exists keeps its own.
+	// Major is the major version of a new database; 0: the installed one, else the
+	// newest. A database that exists keeps its own.
 	Major int
 	// BinDir names the server's programs; empty: found or fetched.
 	BinDir string

@@ -62,8 +62,7 @@ func Majors() (majors []int) {
 	return majors
 }
 
-// NewestPostgres is the version that is fetched where none is installed, as the server
-// names it.
+// NewestPostgres is the version that is fetched by default, as the server names it.
 func NewestPostgres() string {
 	all := releases()
 	return strings.TrimSuffix(all[len(all)-1].version, ".0")

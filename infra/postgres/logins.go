@@ -13,14 +13,15 @@ import (
 
 // Logins are the addresses of the database for the service's logins.
 type Logins struct {
-	Migrates string // owns the tables, and creates the roles where they are missing
+	Migrates string // owns the tables, and creates missing roles
 	Works    string // sets WorkerRole and TenantRole in its sessions; "": not known
 }
 
-// loginSQL asks for the roles that a login cannot set. From PostgreSQL 16 on a
+// loginSQL asks which roles are there, and which of them a login cannot set. From PostgreSQL 16 on a
 // membership may lack the SET option: the one that CREATE ROLE gives to the login that
 // creates a role does.
 const loginSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000,
+ (SELECT count(*) FROM pg_roles WHERE rolname IN ($1, $2)),
  ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolname IN ($1, $2)
   AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) ORDER BY 1)`
 
@@ -45,15 +46,18 @@ const (
 	grantPause = 100 * time.Millisecond
 )
 
-// GrantRoles lets the login that works set WorkerRole and TenantRole. Where it cannot
-// yet, the login that migrates grants them. It returns a *RolesNotGranted where that
-// login may not.
+// GrantRoles lets the login that works set WorkerRole and TenantRole. A role that it
+// cannot set yet is granted by the login that migrates. If that is not allowed, GrantRoles
+// returns a *RolesNotGranted.
 func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 	for tries := grantTries; ; tries-- {
-		e := &RolesNotGranted{}
+		e, there := &RolesNotGranted{}, 0
 		err := withLogin(ctx, logins.Works, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &e.Roles)
+			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles)
 		})
+		if err == nil && there < 2 {
+			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see docs/logins.md", WorkerRole, TenantRole)
+		}
 		if err != nil || len(e.Roles) == 0 {
 			return err
 		}
@@ -97,7 +101,7 @@ type RolesNotGranted struct {
 const grantorsSQL = `SELECT session_user::text, ARRAY(SELECT pg_get_userbyid(member)::text FROM pg_auth_members
  WHERE admin_option AND roleid IN (SELECT oid FROM pg_roles WHERE rolname = ANY ($1)) GROUP BY member HAVING count(DISTINCT roleid) = cardinality($1::text[]) ORDER BY 1)`
 
-// grant grants the roles as another login. Where that is not allowed, it completes the
+// grant grants the roles as another login. If that is not allowed, it completes the
 // error and returns it.
 func (e *RolesNotGranted) grant(ctx context.Context, as string) error {
 	return withLogin(ctx, as, func(conn *pgx.Conn) error {
@@ -151,7 +155,7 @@ const migratorSQL = `SELECT session_user::text, current_setting('server_version_
   AND NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user) ORDER BY 1),
  coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
 
-// rightsToMigrate asks what the login that migrates lacks.
+// rightsToMigrate asks for the rights of the login that migrates.
 func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, error) {
 	e := &MigrationNotAllowed{}
 	err := withLogin(ctx, logins.Migrates, func(conn *pgx.Conn) error {
@@ -165,8 +169,8 @@ func rightsToMigrate(ctx context.Context, logins Logins) (*MigrationNotAllowed, 
 	return e, err
 }
 
-// mayMigrate returns a *MigrationNotAllowed before anything is created: what a login
-// without all rights had created would stand in the way of another one.
+// mayMigrate returns a *MigrationNotAllowed before anything is created. A table of a login
+// that cannot go on would keep another login from migrating.
 func mayMigrate(ctx context.Context, logins Logins) error {
 	e, err := rightsToMigrate(ctx, logins)
 	if err == nil && (len(e.Roles) > 0 || e.Fresh && !e.Creates) {
@@ -217,5 +221,5 @@ func (e *MigrationNotAllowed) remedy() string {
 		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
 			e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
 	}
-	return fmt.Sprintf("what the login %q needs: docs/logins.md", e.Login)
+	return fmt.Sprintf("the rights that the login %q needs: docs/logins.md", e.Login)
 }

@@ -29,9 +29,9 @@ type loginCase struct {
 	every    bool     // it is tried on every version, not on the oldest and the newest alone
 	prepare  []string // by the superuser
 	after    string   // by the superuser, in the database
-	owner    string   // of the database; "": who migrates
+	owner    string   // of the database; "": the login that migrates
 	migrates string   // "": $W
-	older    string   // who migrated by an older release before; "": nobody
+	older    string   // the login that migrated with an older release before; "": none
 	refused  string   // by which words it is refused until the printed statements are run; "": it is not
 	from, to int      // the major versions that refuse it; 0: from the oldest, to the newest
 }
@@ -71,8 +71,8 @@ func loginCases() []loginCase {
 	}
 }
 
-// On each major version a login that may work does, and one that may not is told by
-// statements what would let it. With these it works.
+// loginsOf tries each kind of login on a server: one with the rights works, and one
+// without them works once the statements of its refusal were run.
 func loginsOf(t *testing.T, s *localtest.Server, major int) {
 	majors := local.Majors()
 	for n, c := range loginCases() {
@@ -178,7 +178,7 @@ func (l *loginTrial) run(c loginCase) {
 	l.works()
 }
 
-// olderRoles is what migration 0001 did in releases that knew PostgreSQL 15 only.
+// olderRoles is the statement of migration 0001 in releases that knew PostgreSQL 15 only.
 const olderRoles = `-- +goose StatementBegin
 DO $$
 DECLARE r text;
@@ -221,8 +221,7 @@ func (l *loginTrial) migrateByOlderRelease(login string) {
 
 var statementLine = regexp.MustCompile(`(?m)^  (.*;)$`)
 
-// refused wants the refusal to say why, and in which statements what to do, and has
-// these run.
+// refused checks the text of the refusal and runs the statements that it prints.
 func (l *loginTrial) refused(c loginCase, logins Logins) {
 	l.Helper()
 	_, err := MigrateAs(l.Context(), logins, slog.Default())

@@ -38,7 +38,7 @@ func Migrate(ctx context.Context, url string) (int, error) {
 
 // MigrateAs brings the schema up to date as one login, lets the other one work on it,
 // and returns the number of migrations that it applied. Instances that start together
-// wait for each other; logger says what for.
+// wait for each other, and log that.
 func MigrateAs(ctx context.Context, logins Logins, logger *slog.Logger) (int, error) {
 	if err := mayMigrate(ctx, logins); err != nil {
 		return 0, err

@@ -11,12 +11,12 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// capSysAdmin is what a process needs to mount.
+// capSysAdmin is the capability to mount.
 const capSysAdmin = 21
 
-// aside gives a process mounts of its own; where it does not run as root, in a user
-// namespace of its own, too.
-func aside() *syscall.SysProcAttr {
+// ownMounts gives a process a mount namespace. A process that does not run as root gets
+// a user namespace, too: it may not mount otherwise.
+func ownMounts() *syscall.SysProcAttr {
 	attributes := childAttributes()
 	attributes.Unshareflags = syscall.CLONE_NEWNS
 	if os.Geteuid() == 0 {
@@ -29,8 +29,8 @@ func aside() *syscall.SysProcAttr {
 	return attributes
 }
 
-// hidePostgres hides each PostgreSQL that is installed from this process and from those
-// that it starts. It runs in mounts of its own: see aside.
+// hidePostgres hides each installed PostgreSQL from this process and its children. It
+// must run in the mount namespace of ownMounts.
 func hidePostgres() error {
 	shared := []string{"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"}
 	for _, dir := range local.InstalledPostgres(context.Background()) {

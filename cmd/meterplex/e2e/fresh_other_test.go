@@ -10,9 +10,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-func aside() *syscall.SysProcAttr { return childAttributes() }
+func ownMounts() *syscall.SysProcAttr { return childAttributes() }
 
-// hidePostgres cannot hide anything here.
+// hidePostgres returns an error if a PostgreSQL is installed: only Linux can hide it.
 func hidePostgres() error {
 	if len(local.InstalledPostgres(context.Background())) > 0 {
 		return errors.New("programs can be hidden on Linux only")

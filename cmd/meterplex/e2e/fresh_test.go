@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/localtest"
@@ -28,8 +29,8 @@ func freshTests() []string {
 	}
 }
 
-// The promises hold on a machine where no PostgreSQL is installed: on the one that is
-// fetched.
+// TestAFreshMachine runs the short suite in a process that sees no installed PostgreSQL,
+// so that the service and the tests fetch one.
 func TestAFreshMachine(t *testing.T) {
 	if os.Getenv(freshEnv) != "" {
 		t.Skip("this is the fresh machine")
@@ -40,8 +41,11 @@ func TestAFreshMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.count=1", "-test.parallel=3", "-test.run=^("+strings.Join(freshTests(), "|")+")$")
+	if end, ok := t.Deadline(); ok {
+		cmd.Args = append(cmd.Args, "-test.timeout="+time.Until(end).String())
+	}
 	cmd.Env = append(os.Environ(), freshEnv+"=1", "METERPLEX_TEST_BINARY="+built, "METERPLEX_TEST_VERIFY=1")
-	cmd.SysProcAttr = aside()
+	cmd.SysProcAttr = ownMounts()
 	out, err := cmd.CombinedOutput()
 	if unseen := len(local.InstalledPostgres(t.Context())) == 0; !unseen && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == exitVisible) {
 		t.Skipf("PostgreSQL is installed here and cannot be hidden: %v %s", err, out)
@@ -75,7 +79,8 @@ func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
 	}
 }
 
-// What make run starts works with servers of its own, and what it prints can be pasted.
+// The demo of make run works with embedded servers, and a shell runs the curls that it
+// prints.
 func TestFirstCommandOfTheReadme(t *testing.T) {
 	onFreshMachine(t)
 	t.Parallel()
@@ -143,8 +148,9 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// beFresh hides what is installed where this binary is the fresh machine.
-func beFresh() {
+// hideInFreshProcess hides each installed PostgreSQL from the process of
+// TestAFreshMachine, and ends that process if it cannot.
+func hideInFreshProcess() {
 	if os.Getenv(freshEnv) == "" {
 		return
 	}

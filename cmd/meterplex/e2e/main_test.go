@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	beFresh()
+	hideInFreshProcess()
 	// Tests wait for leases and sessions to end far more than they compute.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4")

@@ -12,8 +12,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// On each major version the service refuses a login without rights by what it lacks,
-// starts with a login that migrates beside it, and keeps its promises through a kill.
+// TestTheServiceOnEachPostgres: on each major version the service refuses a login without
+// rights and names the missing right, starts with a login for each address, and keeps its
+// promises through a kill.
 func TestTheServiceOnEachPostgres(t *testing.T) {
 	for _, major := range local.Majors() {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
@@ -21,11 +22,11 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 			s := localtest.PostgresOf(t, major)
 			w := newWorld(t)
 			w.pipe = "postgres"
-			w.on(s)
+			w.moveTo(s)
 			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
 				t.Errorf("a login without rights: %v", err)
 			}
-			at := w.serve("", "DATABASE_MIGRATE_URL="+s.URL())
+			at := w.serve("", "DATABASE_MIGRATE_URL="+s.URL(), "DATABASE_READ_URL="+strings.Replace(w.db, "//app:", "//reader:", 1))
 			w.catalogue(at)
 			tenants := w.join(at, 2)
 			w.ingest(at, tenants[0], "accepted", events("e", 20, "api_calls")...)
@@ -41,9 +42,9 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 	}
 }
 
-// on moves the world to another server, and to a login there that may do nothing yet but
-// create tables.
-func (w *world) on(s *localtest.Server) {
+// moveTo moves the world to another server, and to a login there that may create tables
+// and has no other right.
+func (w *world) moveTo(s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {
 		u, err := url.Parse(of)
@@ -61,7 +62,7 @@ func (w *world) on(s *localtest.Server) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(w.sql.Close)
-	for _, statement := range []string{`CREATE ROLE app LOGIN PASSWORD 'p'`, `GRANT CREATE ON SCHEMA public TO app`} {
+	for _, statement := range []string{`CREATE ROLE app LOGIN PASSWORD 'p'`, `CREATE ROLE reader LOGIN PASSWORD 'p'`, `GRANT CREATE ON SCHEMA public TO app`} {
 		if _, err := w.sql.Exec(w.t.Context(), statement); err != nil {
 			w.t.Fatal(statement, err)
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 // PostgresOf is a PostgreSQL of a major version. It belongs to the test alone, with its
-// roles, and ends with it. The test is skipped where this version is not installed and
-// cannot be fetched: there is no Maven, or it is not published for this platform.
+// roles, and ends with it. The test is skipped if this version is not installed and cannot
+// be fetched: without Maven, or on a platform that it is not published for.
 func PostgresOf(t testing.TB, major int) *Server {
 	t.Helper()
 	servers.mu.Lock()
