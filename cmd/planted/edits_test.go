@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -111,6 +112,9 @@ func hasTest(t *testing.T, dir, run string) bool {
 	// Tests that packages share have their parts in a package beside theirs.
 	text += filesWith(t, filepath.Join(dir, "..", "watermill", "pipetest", "*.go"), "testing")
 	for part := range strings.SplitSeq(parts, "/") {
+		if _, err := strconv.Atoi(part); err == nil { // a version of PostgreSQL, from local.Majors
+			continue
+		}
 		if !strings.Contains(text, `"`+part+`"`) && !strings.Contains(text, `"`+strings.ReplaceAll(part, "_", " ")+`"`) {
 			return false
 		}
