@@ -71,15 +71,26 @@ func loginCases() []loginCase {
 	}
 }
 
-// loginsOf tries each kind of login on a server: one with the rights works, and one
-// without them works once the statements of its refusal were run.
-func loginsOf(t *testing.T, s *localtest.Server, major int) {
-	majors := local.Majors()
+// The rights to set and to grant a role differ between the major versions of PostgreSQL.
+func TestPostgres15(t *testing.T) { onPostgres(t, 15) }
+func TestPostgres16(t *testing.T) { onPostgres(t, 16) }
+func TestPostgres17(t *testing.T) { onPostgres(t, 17) }
+func TestPostgres18(t *testing.T) { onPostgres(t, 18) }
+
+// onPostgres tries each kind of login on a major version: one with the rights works, and
+// one without them works once the statements of its refusal were run.
+func onPostgres(t *testing.T, major int) {
+	t.Parallel()
+	s, majors := localtest.PostgresOf(t, major), local.Majors()
+	outer := major == majors[0] || major == majors[len(majors)-1] // in between all is as on the newest
 	for n, c := range loginCases() {
-		if major < c.since || !c.every && major != majors[0] && major != majors[len(majors)-1] {
-			continue
+		if major >= c.since && (c.every || outer) {
+			t.Run(c.name, func(t *testing.T) { newLoginTrial(t, s, major, n).run(c) })
 		}
-		t.Run(c.name, func(t *testing.T) { newLoginTrial(t, s, major, n).run(c) })
+	}
+	t.Run("grants at the same time", func(t *testing.T) { grantsTogether(newLoginTrial(t, s, major, 100)) })
+	if outer {
+		t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
 	}
 }
 

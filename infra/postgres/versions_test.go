@@ -6,30 +6,9 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/infra/local"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 )
-
-// TestEachPostgres tests the rights to set and to grant a role, which differ between the
-// major versions of PostgreSQL.
-func TestEachPostgres(t *testing.T) {
-	majors := local.Majors()
-	for _, major := range majors {
-		t.Run(fmt.Sprint(major), func(t *testing.T) {
-			t.Parallel()
-			s := localtest.PostgresOf(t, major)
-			loginsOf(t, s, major)
-			t.Run("grants at the same time", func(t *testing.T) { grantsTogether(newLoginTrial(t, s, major, 100)) })
-			if major == majors[0] || major == majors[len(majors)-1] {
-				t.Run("memberships", func(t *testing.T) { memberships(newLoginTrial(t, s, major, 101)) })
-			}
-		})
-	}
-}
 
 // grantsTogether: an instance whose grant meets that of another one has its roles, too.
 func grantsTogether(l *loginTrial) {
