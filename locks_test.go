@@ -19,7 +19,6 @@ import (
 func TestLocksAreTakenInOrder(t *testing.T) {
 	oneRow := []string{
 		"WHERE projection = $1 AND flip = 1",
-		"FROM relay_cursors WHERE partition = $1 AND fence = $2 AND position = $3",
 		"WHERE consumer_group = $1",
 	}
 	locks := 0

@@ -12,7 +12,6 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -133,27 +132,6 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 				t.Errorf("afterwards %+v", w.aggregates())
 			}
 		})
-	}
-}
-
-// Whatever the epochs say, a record of another event than the log's is folded by nobody while the
-// server is in another life than the head's epoch.
-func TestP2_ARecordProvesItselfInAnotherLifeOfTheServer(t *testing.T) {
-	w := newWorld(t)
-	tenant := tenantIn(6)
-	w.verdicts(tenant, "calls", 2)
-	records := w.topic(events.TopicUsageValidated, 6, 0)
-	records[1] = another(records[1], func(e *events.Envelope) { e.EventID = newID() })
-	r, seen := w.aggregator(nil)
-	owner, err := postgres.OwnerDB(w.url)
-	w.must(err)
-	defer owner.Close()
-	w.log.Close() // nobody raises the epoch
-	_, err = owner.Exec(`UPDATE log_heads SET started_at = started_at - interval '1 hour'`)
-	w.must(err)
-	w.process(r, records)
-	if seen.ghosts != 1 || w.applied(tenant, "calls") != 1 {
-		t.Errorf("applied %d; told %+v", w.applied(tenant, "calls"), seen)
 	}
 }
 

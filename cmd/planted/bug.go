@@ -41,7 +41,7 @@ func catalogue() []bug {
 		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), crowdBugs(), serverBugs(),
 		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
 		verdictBugs(), periodBugs(), endBugs(), answerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), toldBugs(),
-		watchBugs(), roomBugs(), shareBugs(), upgradeBugs(), wayBugs(), withheldBugs(), documentedBugs(), lifeBugs(), vocabularyBugs(), loginBugs(),
+		watchBugs(), roomBugs(), shareBugs(), upgradeBugs(), wayBugs(), withheldBugs(), documentedBugs(), lifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
 	)
 }
 

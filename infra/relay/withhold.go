@@ -82,7 +82,7 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 // locked before any head. It stands before the event, since all that comes before it
 // is published.
 const holdCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
- WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) FOR UPDATE OF c`
+ WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
 
 // The topic is the row's: this binary may not know the event's subject. The row is compared with
 // the event, which was read before a failover may have lost it.
