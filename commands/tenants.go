@@ -52,7 +52,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in C
 		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, t)
 		return t, err
 	})
-	// An answer that was stored before tenants had a residency names none.
+	// Answers that were stored before tenants had a residency lack the member.
 	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
 	return created, err
 }

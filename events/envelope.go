@@ -47,8 +47,8 @@ type Envelope struct {
 	DedupeKey     string
 	Payload       json.RawMessage
 	Replay        string
-	// Vocabulary and Residency are those that the event was recorded under, whoever
-	// renders it. An envelope that was read from a record has no vocabulary.
+	// Vocabulary and Residency are those that the event was recorded under. An envelope
+	// that was read from a record has no vocabulary.
 	Vocabulary *Vocabulary
 	Residency  string
 	// Withheld marks a record that stands in for one that could not be published:

@@ -1,7 +1,7 @@
 package events
 
-// ResidencyUnspecified is the data residency of tenants and deployments that name
-// none, and of every event that was recorded before events had one.
+// ResidencyUnspecified is the default data residency of tenants and deployments, and
+// that of every event from before there were residencies.
 const ResidencyUnspecified = "unspecified"
 
 // maxResidency bounds a data residency, in characters.

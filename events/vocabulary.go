@@ -24,11 +24,11 @@ const FirstVocabulary = "2e01159dcbb8aeb818984ffa27cfc44828cd6c663dc299f299ba6b9
 type Vocabulary struct {
 	hash     string
 	document string
-	terms    []term // by the number of the subject; without a type where there is none
+	terms    []term // by the number of the subject; empty for numbers that are not used
 }
 
-// term is what a vocabulary says of one subject. Topic is 0 where this binary does
-// not know the topic.
+// term is a subject in a vocabulary. Topic is 0 if this binary does not know the
+// topic.
 type term struct {
 	SubjectInfo
 	head, tail string // the members of the envelope that follow from the subject
@@ -159,7 +159,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 	return v, nil
 }
 
-// check refuses what cannot be put between the quotes of an envelope as it is.
+// check refuses texts that would need an escape in an envelope.
 func (e *entry) check() error {
 	if e.Subject < 1 || e.Version < 1 {
 		return fmt.Errorf("subject %d and version %d must be above zero", e.Subject, e.Version)
@@ -183,8 +183,8 @@ func (e *entry) term() term {
 
 var errNoVocabulary = errors.New("events: the event has no vocabulary to be rendered with")
 
-// term gives what the vocabulary says of a subject. A vocabulary that is missing, or
-// lacks the subject, is an error: with another one the bytes would differ.
+// term finds a subject. A vocabulary that is missing, or lacks the subject, is an
+// error: with another one the bytes would differ.
 func (v *Vocabulary) term(s Subject) (*term, error) {
 	if v == nil {
 		return nil, errNoVocabulary

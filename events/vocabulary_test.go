@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the file of the vocabulary of this binary")
 
-// The vocabulary of this binary has its file, so that every later release holds it. A
-// file says what its name says, for ever.
+// The vocabulary of this binary has its file, so that every later release embeds it. A
+// file never changes: its name is its hash.
 func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	current := CurrentVocabulary()
 	path := filepath.Join("vocabularies", current.Hash()+".json")
@@ -60,8 +60,8 @@ func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	}
 }
 
-// What a binary rendered before there were vocabularies, it renders now, whatever the
-// schemas have become.
+// Envelopes from before there were vocabularies are rendered as they were, although
+// schemas have changed since.
 func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	first, ok := EmbeddedVocabulary(FirstVocabulary)
 	if !ok {
@@ -91,8 +91,8 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	}
 }
 
-// Whatever the registry of a later release says, an envelope is rendered as its own
-// vocabulary says, which is read from its document alone.
+// An envelope is rendered by its own vocabulary, as read from the document, although the
+// registry of a later release differs.
 func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -157,7 +157,7 @@ func entriesOf(t *testing.T, v *Vocabulary) map[int]entry {
 	return by
 }
 
-// Nothing stands in for a vocabulary, a subject or a residency that is missing.
+// A vocabulary, a subject or a residency that is missing has no default.
 func TestWhatAVocabularyLacksIsAnError(t *testing.T) {
 	for name, change := range map[string]func(*Envelope){
 		"no vocabulary":     func(e *Envelope) { e.Vocabulary = nil },
@@ -203,7 +203,7 @@ func TestVocabulariesThatCannotBeUsed(t *testing.T) {
 	if _, err := ParseVocabulary(FirstVocabulary, CurrentVocabulary().Document()); err == nil {
 		t.Error("a document was taken for another one's hash")
 	}
-	// A topic of a later release: what is recorded can be shown, and is published nowhere.
+	// An event of a topic that only a later release knows can be shown, not published.
 	document := `{"subjects":[` + strings.Replace(line, "usage.raw", "usage.next", 1) + `]}`
 	sum := sha256.Sum256([]byte(document))
 	v, err := ParseVocabulary(hex.EncodeToString(sum[:]), document)

@@ -141,7 +141,7 @@ var (
 	ErrUnknownSubject = errors.New("the record's type and version are not registered")
 )
 
-// ParseWire reads what AppendWire wrote. Previous and the vocabulary do not travel in
+// ParseWire reads an envelope of AppendWire. Previous and the vocabulary are not part of
 // the value and stay empty.
 func ParseWire(value []byte) (Envelope, error) {
 	w, ok := parseCanonical(value)

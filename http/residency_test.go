@@ -30,7 +30,7 @@ func TestTenantsHaveADataResidency(t *testing.T) {
 		t.Errorf("created with %v", named)
 	}
 	w.ingest(a, batch(event("before", nil)))
-	for range 2 { // the second changes nothing
+	for range 2 { // the second is no change
 		if got := w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"dataResidency":"ap-south-1"}`}); got["dataResidency"] != "ap-south-1" || got["name"] != "A" {
 			t.Errorf("changed to %v", got)
 		}
@@ -108,8 +108,8 @@ func (w *world) asOwner(sql string, args ...any) {
 	w.must(err)
 }
 
-// Whoever reads events, in whatever way, gets them as their own vocabulary says, which
-// this release may know from the database alone; without it, nothing.
+// Lists and exports render events with the events' own vocabulary, from the database if
+// this release does not embed it. Without it they fail.
 func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -145,8 +145,8 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 	}
 }
 
-// TestP9_ResidenciesAreShownToTheirTenant: origins are shared, so that the residency of
-// one is shown only with an event of the tenant who asks.
+// TestP9_ResidenciesAreShownToTheirTenant: tenants share origins. The tenants' role reads
+// the residency of an origin only by the place of one of the tenant's own events.
 func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
 	m := newMatrix(t)
 	if _, denied, err := m.asTenant(&m.a.id, `SELECT count(residency) FROM log_origins`); !denied {

@@ -70,8 +70,7 @@ REVOKE SELECT ON log_origins FROM meterplex_tenant;
 GRANT SELECT (id, actor_type, actor_id, service, instance, commit, vocabulary) ON log_origins TO meterplex_tenant;
 
 -- The residencies under which events were recorded: one row for each place, in the
--- order of the lists, NULL where no event is or it is not the tenant's who asks. Rows
--- without a key keep a page a list: joined by numbers it was compared with itself.
+-- order of the lists. NULL if there is no event, or it is another tenant's.
 -- +goose StatementBegin
 CREATE FUNCTION recorded_residencies(of_partitions smallint[], of_positions bigint[])
 RETURNS SETOF text

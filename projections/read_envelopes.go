@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (SELECT e.*, e.payload FROM event_log e WHERE e.partition = p
 JOIN log_origins o ON o.id = l.origin
 ORDER BY place.n`
 
-// origin is what an event's row refers to, and readEnvelopes does not resolve.
+// origin is the part of a row of log_origins that resolveOrigins completes.
 type origin struct {
 	id         int32
 	vocabulary string // hash
@@ -65,7 +65,7 @@ func scanEnvelope(rows pgx.Rows) (e events.Envelope, from origin, err error) {
 	return e, from, nil
 }
 
-// rendering is what the events of one origin are rendered with.
+// rendering is shared by the events of one origin.
 type rendering struct {
 	vocabulary *events.Vocabulary
 	residency  string

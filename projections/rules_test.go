@@ -159,8 +159,7 @@ func TestUsageSumsCommute(t *testing.T) {
 	})
 }
 
-// What follows from an event is recorded under the event's residency, whatever the
-// tenant's has become.
+// Follow-ups have the residency of their cause, also after a change of the tenant's.
 func TestFollowUpsKeepTheResidencyOfTheirCause(t *testing.T) {
 	cause := events.Envelope{TenantID: uuid.UUID{2}, Residency: "eu-central-1"}
 	for _, p := range []events.Pending{

@@ -2,7 +2,7 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// vocabularyBugs are in what an event is rendered with.
+// vocabularyBugs render events with another vocabulary or residency than their own.
 func vocabularyBugs() []bug {
 	const pg, origins = "./infra/postgres", "infra/postgres/origins.go"
 	const same = "P2: a record that is sent again is the same record, whatever release sends it"

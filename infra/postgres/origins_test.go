@@ -44,7 +44,7 @@ func execute(t *testing.T, url string, statements ...string) {
 	}
 }
 
-// recordedBy changes who recorded all events so far: a release with another vocabulary.
+// recordedBy makes all events so far those of a release with another vocabulary.
 func recordedBy(t *testing.T, url string, v *events.Vocabulary) {
 	t.Helper()
 	execute(t, url, `INSERT INTO log_vocabularies VALUES ('`+v.Hash()+`', '`+v.Document()+`')`, `UPDATE log_origins SET vocabulary = '`+v.Hash()+`'`)
@@ -126,8 +126,7 @@ func TestVocabulariesOfTheLogCannotLie(t *testing.T) {
 	}
 }
 
-// Who looks at an origin that is there takes no number of the identity, however many
-// processes look.
+// Processes that look up a known origin take no number of the identity.
 func TestKnownOriginsTakeNoNumbers(t *testing.T) {
 	_, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -190,7 +189,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 			t.Errorf("an event of a tenant with the residency %q: %v", residency, err)
 		}
 	}
-	// The second would pass as the first: both name none.
+	// Both lack a residency; only the platform's event may.
 	p := platform
 	p.EventID, p.DedupeKey = uuid.Must(uuid.NewV7()), "e/2"
 	q := list[0].Pending
@@ -211,8 +210,8 @@ const originBefore0014 = `WITH new AS (
 SELECT id FROM new UNION ALL
 SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 LIMIT 1`
 
-// What was recorded before the migration, or is by a release that does not know it in
-// the moments until it ends, is rendered as that release did.
+// Events from before the migration have the first vocabulary, and so have events that a
+// release from before it records in the seconds until it ends.
 func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
 	url, db, letGo := before(t, 12, "withheld_records")
 	letGo()

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// nextVocabulary is the service with schemas that have one more member, and another
-// retention class: what any release may bring.
+// nextVocabulary is the service with one more member in some schemas, and another
+// retention class, as any release may have.
 var nextVocabulary = sync.OnceValues(func() (string, error) {
 	var edits []overlay.Edit
 	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
@@ -30,8 +30,8 @@ var nextVocabulary = sync.OnceValues(func() (string, error) {
 		New: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "warm"`}))
 })
 
-// publication is what the topics hold: each record's partition, key, headers and
-// value, by topic and position. What is there again must be the same.
+// publication gives the partition, key, headers and value of each record on the topics,
+// by topic and position. Repetitions must be equal.
 func (w *world) publication() map[place]string {
 	w.t.Helper()
 	all := map[place]string{}
@@ -54,7 +54,7 @@ func (w *world) publication() map[place]string {
 	return all
 }
 
-// publishAgain empties Kafka and has everything published again.
+// publishAgain empties Kafka and publishes the whole log again.
 func (w *world) publishAgain(by *instance) map[place]string {
 	w.t.Helper()
 	w.drain()
@@ -75,7 +75,7 @@ func (w *world) publishAgain(by *instance) map[place]string {
 	return w.publication()
 }
 
-// sameRecords holds each record of one publication against that of a later one.
+// sameRecords compares each record of a publication with the same record of a later one.
 func (w *world) sameRecords(what string, first, again map[place]string) {
 	w.t.Helper()
 	var differ []string
@@ -94,7 +94,7 @@ func (w *world) sameRecords(what string, first, again map[place]string) {
 	w.t.Logf("%s: %d records compared", what, len(first))
 }
 
-// holding says how many records hold a text.
+// holding counts the records that contain a text.
 func holding(records map[place]string, text string) (n int) {
 	for _, r := range records {
 		if strings.Contains(r, text) {
@@ -104,9 +104,9 @@ func holding(records map[place]string, text string) (n int) {
 	return n
 }
 
-// A release that changes schemas and classes publishes what was recorded before it
-// byte for byte as it was, and so does the release before it with what the next one
-// recorded, whose vocabulary it finds in the database alone.
+// A release that changes schemas and classes publishes older events byte for byte as the
+// release before it did. The older release does the same with events of the newer one,
+// whose vocabulary it reads from the database.
 func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	if _, err := nextVocabulary(); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	w.verified()
 }
 
-// someUsage is taken, sent again, refused and in conflict.
+// someUsage sends usage with duplicates, conflicts and rejections.
 func (w *world) someUsage(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	w.known(at, tenants)
@@ -160,7 +160,7 @@ func (w *world) someUsage(at *instance, tenants []*tenant) {
 	w.settle(at, tenants...)
 }
 
-// residencies: events keep the residency that they were recorded under.
+// residencies checks that events keep the residency that they were recorded under.
 func (w *world) residencies(records map[place]string, tenants []*tenant) {
 	w.t.Helper()
 	moved := map[place]string{}
@@ -180,7 +180,7 @@ func (w *world) residencies(records map[place]string, tenants []*tenant) {
 	}
 }
 
-// readOverHTTP: whoever reads the log gets the bytes that are on the topics.
+// readOverHTTP compares GET /events with the records on the topics.
 func (w *world) readOverHTTP(at *instance, records map[place]string) {
 	w.t.Helper()
 	read := map[string]bool{}

@@ -132,7 +132,7 @@ type source struct {
 	row
 	actorType, actor, service, instance, commit string
 	vocabularyHash, residency                   string
-	vocabulary                                  *vocabulary // nil: the database has none of this hash
+	vocabulary                                  *vocabulary // nil: the hash is not in log_vocabularies
 }
 
 // compare looks the waiting records' events up and compares them.

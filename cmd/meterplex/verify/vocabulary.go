@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// vocabulary is what a row of log_vocabularies says of each subject. It is read from
-// the database alone, apart from what any release embeds.
+// vocabulary is a row of log_vocabularies. The copies that releases embed are not used
+// here.
 type vocabulary struct {
 	subjects map[int16]term
 	fault    error // why the row cannot be used
 }
 
-// term is how events of a subject are named and classed.
+// term names and classes the events of a subject.
 type term struct {
 	Subject                    int16
 	Version                    int
@@ -54,7 +54,7 @@ func newVocabulary(hash, document string) *vocabulary {
 	return v
 }
 
-// termOf finds what the event's own vocabulary says of its subject.
+// termOf finds the event's subject in the event's own vocabulary.
 func (s *source) termOf() (term, error) {
 	if s.vocabulary == nil {
 		return term{}, fmt.Errorf("log_vocabularies has no vocabulary %.80q", s.vocabularyHash)
