@@ -20,7 +20,7 @@ func TestTopsAreTheLastRecords(t *testing.T) {
 	log := uuid.Must(uuid.NewV7())
 	record := func(partition int16, n int64) events.Record {
 		e := events.Envelope{
-			LogID: log, EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: uuid.Must(uuid.NewV7()), Epoch: 7,
+			LogID: log, Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified, EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: uuid.Must(uuid.NewV7()), Epoch: 7,
 			Position: events.Position{Partition: partition, Number: n}, Previous: n - 1, DedupeKey: "u/a", Payload: []byte(`{}`),
 			OccurredAt: time.Now(), RecordedAt: time.Now(),
 		}
