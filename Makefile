@@ -18,7 +18,7 @@ build: ## Build bin/meterplex
 
 .PHONY: test
 test: lint ## Run every test, against a real PostgreSQL and a real Kafka
-	$(GO) test -p 2 -timeout 14m ./...
+	$(GO) test -p 2 -timeout 40m ./...
 
 .PHONY: race
 race: ## Run every test under the race detector, against a service built with it
