@@ -107,7 +107,7 @@ func (j *job) kill() {
 // ends what it had under way within moments, whatever that waits for.
 func (w *world) killedWhen(j *job, moment, sql string) {
 	w.t.Helper()
-	within(w.t, time.Minute, moment, func(ctx context.Context) (bool, string) {
+	within(w.t, 5*time.Minute, moment, func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, sql).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err)
@@ -118,7 +118,7 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 	default:
 	}
 	j.kill()
-	within(w.t, time.Minute, "the killed migration is off the server", func(ctx context.Context) (bool, string) {
+	within(w.t, 5*time.Minute, "the killed migration is off the server", func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'`).Scan(&n)
 		return n == 0, fmt.Sprint(n, " ", err)
