@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // step is a command of the README's transcript with what it should print.
@@ -61,6 +63,10 @@ func TestReadmeTranscript(t *testing.T) {
 	w.play(at, t.TempDir(), steps)
 }
 
+// playTime bounds a transcript: a document may tell its reader to wait for something that
+// a faulty service never does.
+const playTime = 3 * time.Minute
+
 // play runs a transcript in a folder, in one shell, and compares its output.
 func (w *world) play(at *instance, dir string, steps []step, env ...string) {
 	w.t.Helper()
@@ -69,8 +75,10 @@ func (w *world) play(at *instance, dir string, steps []step, env ...string) {
 	for i, s := range steps {
 		fmt.Fprintf(&script, "%s\necho; echo '%s%d'\n", s.command, mark, i)
 	}
-	shell := exec.CommandContext(w.t.Context(), "sh", "-c", "exec 2>&1\n"+script.String())
-	shell.Dir = dir
+	ctx, cancel := context.WithTimeout(w.t.Context(), playTime)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", "exec 2>&1\n"+script.String())
+	shell.Dir, shell.WaitDelay = dir, 10*time.Second
 	built, err := binary()
 	if err != nil {
 		w.t.Fatal(err)
@@ -82,7 +90,7 @@ func (w *world) play(at *instance, dir string, steps []step, env ...string) {
 	shell.Env = append([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + dir}, env...)
 	out, err := shell.CombinedOutput()
 	if err != nil {
-		w.t.Fatalf("%v\n%s", err, out)
+		w.t.Fatalf("%v, %v\n%s", err, ctx.Err(), out)
 	}
 	rest := string(out)
 	for i, s := range steps {
