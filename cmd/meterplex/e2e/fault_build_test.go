@@ -115,13 +115,10 @@ func places() (edits []overlay.Edit) {
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
 		{finish, "\t// Who has the connection next has a time of his own.", `if err == nil { ` + of + `": after COMMIT") }`},
-		{store, "\treturn classifyCommit(t.Commit(ctx))\n", `for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
-	if err := t.Commit(ctx); err != nil { return classifyCommit(err) }
-	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) }
-	return nil
-}
-
-func commitOf(ctx context.Context, t pgx.Tx) error {`},
+		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
+	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
+	decide = func(commands.Tx) error { return nil }`},
+		{store, "\tif err == nil {\n\t\tl.histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.parts {\n\t\tp := &b.parts[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
@@ -130,7 +127,7 @@ func commitOf(ctx context.Context, t pgx.Tx) error {`},
 		{runner, "\tr.committed(lanes, done)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
 		{rebuild, "\t\tif _, err := tx.Exec(ctx, moveUnit,", `fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
-		{rebuilt, "\t\tvar state string\n\t\tif err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); err != nil {\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
+		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
 		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: the offsets are moved, nobody knows")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},

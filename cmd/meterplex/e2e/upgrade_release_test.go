@@ -27,15 +27,17 @@ var nextRelease = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// Each waits in its middle for as long as the database says.
+// Each waits in its middle for as long as the database says. The tables come in the
+// order in which the service locks them (docs/upgrades.md): with the log before its
+// heads, a loaded service ended each try by a deadlock, for minutes.
 const (
 	nextPause   = `SELECT pg_sleep(coalesce(nullif(current_setting('next.pause', true), ''), '0')::float8);`
 	nextColumns = `-- +goose Up
 -- Older instances go on beside it: they name their columns.
 CREATE TABLE next_notes (note text);
 ` + nextPause + `
-ALTER TABLE event_log ADD COLUMN next_note text DEFAULT 'none';
 ALTER TABLE log_heads ADD COLUMN next_count bigint NOT NULL DEFAULT 0;
+ALTER TABLE event_log ADD COLUMN next_note text DEFAULT 'none';
 ALTER TABLE usage_aggregates ADD COLUMN next_seen bigint NOT NULL DEFAULT 0;
 `
 	nextIndex = `-- +goose NO TRANSACTION
@@ -110,7 +112,7 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 	within(w.t, 5*time.Minute, moment, func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, sql).Scan(&n)
-		return n > 0, fmt.Sprint(n, " ", err)
+		return n > 0, fmt.Sprint(n, " ", err, " ", w.migrations())
 	})
 	select {
 	case <-j.ended:
