@@ -102,7 +102,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r := w.runner(projections.EntitlementConsumer())
+		r := w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements))
 		r.Poll = 50 * time.Millisecond
 		_ = r.Follow(ctx, nil)
 	}()

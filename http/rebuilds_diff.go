@@ -137,7 +137,11 @@ func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projec
 	if err != nil {
 		return err
 	}
-	out := &diffWriter{w: w, control: nethttp.NewResponseController(w), csv: csv.NewWriter(w), columns: diffColumns(found.Projection)}
+	definition, err := projections.Definition(found.Projection)
+	if err != nil {
+		return err
+	}
+	out := &diffWriter{w: w, control: nethttp.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
 	err = s.Reads.EachDiff(ctx, q, out.row)
 	if err == nil {
 		err = out.close()
@@ -147,16 +151,6 @@ func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projec
 		panic(nethttp.ErrAbortHandler)
 	}
 	return err
-}
-
-func diffColumns(projection string) []string {
-	switch projection {
-	case projections.ProjectionEntitlements:
-		return []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"}
-	case projections.ProjectionDeadLetters:
-		return []string{"id", "tenantId", "feature", "live", "rebuilt"}
-	}
-	return []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount"}
 }
 
 // diffWriter writes rows as CSV, the header before the first.

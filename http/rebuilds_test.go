@@ -33,21 +33,24 @@ func foldTwice(e *events.Envelope) (projections.UsageKey, projections.UsageDelta
 	return key, d, err
 }
 
-func twoFolds() map[string]projections.UsageFold {
-	return map[string]projections.UsageFold{projections.UsageAggregatesV1: projections.FoldUsage, twice: foldTwice}
+// twoFolds are the folds of a release whose newest fold of usage has the planted difference.
+func twoFolds() projections.Folds {
+	folds := projections.DefaultFolds()
+	folds.Usage = folds.Usage.With(twice, foldTwice)
+	return folds
 }
 
-func (w *world) rebuilds(newest string) *commands.Rebuilds {
-	return &commands.Rebuilds{Store: w.log, Now: time.Now, NewID: newID, Projections: []commands.Projection{
-		{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: newest, ByPeriod: true},
-		{Name: projections.ProjectionEntitlements, Consumer: events.GroupEntitlements, Newest: projections.EntitlementReadsV1},
-		{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Newest: projections.DeadLetterEventsV1},
-	}}
+func rebuildsBy(store commands.RebuildStore, folds projections.Folds) *commands.Rebuilds {
+	r := &commands.Rebuilds{Store: store, Now: time.Now, NewID: newID}
+	for _, p := range projections.List(folds, newID) {
+		r.Projections = append(r.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+	}
+	return r
 }
 
 // byTwice lets rebuilds of usage be by the fold with the planted difference.
 func byTwice(s *http.Server) {
-	s.Rebuilds.Projections[0].Newest = twice
+	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, twoFolds())
 	s.Reads.Folds = twoFolds()
 }
 
@@ -55,11 +58,10 @@ func byTwice(s *http.Server) {
 func (w *world) rebuilding() (stop func()) {
 	w.Helper()
 	reads := &projections.Reads{Pool: w.pool, Now: time.Now, Folds: twoFolds()}
-	decide := w.rebuilds(projections.UsageAggregatesV1)
+	decide := rebuildsBy(w.log, projections.DefaultFolds())
 	b := &projections.Rebuilder{
 		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
-		Consumers: []projections.Consumer{
-			projections.AggregatorConsumer(newID, twoFolds(), twice), projections.DeadLetterConsumer(), projections.EntitlementConsumer()},
+		Projections: projections.List(twoFolds(), newID),
 		Verify: func(ctx context.Context, r domain.Rebuild) error {
 			differs, sample, err := reads.Drift(ctx, r)
 			if err == nil {

@@ -89,7 +89,7 @@ func (w *world) server() *http.Server {
 		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
 		Reads:    &projections.Reads{Pool: w.pool, Grants: w.grants, Now: time.Now},
-		Rebuilds: w.rebuilds(projections.UsageAggregatesV1),
+		Rebuilds: rebuildsBy(w.log, projections.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
@@ -263,8 +263,8 @@ func (w *world) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
 		projections.ValidatorConsumer(newID),
-		projections.AggregatorConsumer(newID, projections.UsageFolds(), projections.UsageAggregatesV1),
-		projections.DeadLetterConsumer(),
+		projections.AggregatorConsumer(newID, projections.DefaultFolds().Usage),
+		projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters),
 	} {
 		w.feed(c)
 	}
@@ -313,7 +313,7 @@ func (w *world) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.runner(projections.EntitlementConsumer()).Follow(ctx, nil)
+		_ = w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)).Follow(ctx, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {

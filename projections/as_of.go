@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,15 +29,6 @@ import (
 type AsOf struct {
 	Position *events.Position
 	Time     time.Time
-}
-
-// usageFold gives a version of the fold.
-func (r *Reads) usageFold(version string) (UsageFold, error) {
-	fold := r.folds()[version]
-	if fold == nil {
-		return nil, fmt.Errorf("there is no fold %q", version)
-	}
-	return fold, nil
 }
 
 // AggregatesAsOf lists a tenant's figures as they were known at a moment, as

@@ -80,7 +80,7 @@ func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*t
 		if err := rows.Scan(&period, &version); err != nil {
 			return err
 		}
-		fold, err := r.usageFold(version)
+		fold, err := r.folds().Usage.Of(version)
 		t.folds = append(t.folds, liveFold{period, fold})
 		return err
 	})})

@@ -64,6 +64,7 @@ type Log interface {
 // Consumer names a fold, its source and its bounds.
 type Consumer struct {
 	Name    string
+	Role    string       // of METERPLEX_ROLES: the instances that run it
 	Topic   events.Topic // 0: reads the log itself
 	Handler Handler
 	// Subjects are what the handler makes anything of, where it reads the log; none:

@@ -69,7 +69,7 @@ func (c *consuming) instance(which string, broken bool) *projections.Runner {
 	case "validator":
 		r, _ = c.validator()
 	case "letters":
-		r, _ = c.runner(projections.DeadLetterConsumer())
+		r, _ = c.runner(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
 	case "commands":
 		r, _ = c.runner(c.executing.Consumer)
 	default:

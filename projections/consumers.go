@@ -1,9 +1,6 @@
 package projections
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
@@ -25,35 +22,60 @@ const maxRead = 8000
 // ValidatorConsumer turns recorded usage into verdicts.
 func ValidatorConsumer(newID func() uuid.UUID) Consumer {
 	return Consumer{
-		Name: events.GroupValidator, Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
+		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
 		MaxPerPartition: MaxWithFollowUps, MaxRecords: maxVerdicts,
 	}
 }
 
-// AggregatorConsumer adds verdicts up, by the versions of the fold that are given;
-// new generations are bound to the newest.
-func AggregatorConsumer(newID func() uuid.UUID, folds map[string]UsageFold, newest string) Consumer {
-	versions := slices.DeleteFunc(slices.Sorted(maps.Keys(folds)), func(v string) bool { return v == newest })
+// AggregatorConsumer adds verdicts up.
+func AggregatorConsumer(newID func() uuid.UUID, folds Versions[UsageFold]) Consumer {
 	return Consumer{
-		Name: events.GroupAggregator, Topic: events.TopicUsageValidated, Handler: &UsageAggregates{Folds: folds, NewID: newID}, Parks: true, Hot: true,
-		Projection: ProjectionUsage, Versions: append(versions, newest),
+		Name: events.GroupAggregator, Role: "aggregator", Topic: events.TopicUsageValidated, Handler: &UsageAggregates{Folds: folds, NewID: newID}, Parks: true, Hot: true,
+		Projection: ProjectionUsage, Versions: folds.names(),
 		MaxPerPartition: MaxWithoutFollowUps, MaxRecords: maxRead,
 	}
 }
 
-// DeadLetterConsumer keeps what failed and what became of it.
-func DeadLetterConsumer() Consumer {
+// DeadLetterConsumer records failures and their resolution.
+func DeadLetterConsumer(folds Versions[DeadLetterFold]) Consumer {
 	return Consumer{
-		Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter, Handler: &DeadLetterEvents{},
-		Projection: ProjectionDeadLetters, Versions: []string{DeadLetterEventsV1}, MaxPerPartition: MaxWithoutFollowUps,
+		Name: events.GroupDeadLetter, Role: "deadletter", Topic: events.TopicUsageDeadLetter, Handler: &DeadLetterEvents{Folds: folds},
+		Projection: ProjectionDeadLetters, Versions: folds.names(), MaxPerPartition: MaxWithoutFollowUps,
 	}
 }
 
-// EntitlementConsumer keeps what tenants are granted and have used. It reads the log.
-func EntitlementConsumer() Consumer {
+// EntitlementConsumer records the grants and the usage of tenants. It reads the log.
+func EntitlementConsumer(folds Versions[EntitlementFold]) Consumer {
 	return Consumer{
-		Name: events.GroupEntitlements, Handler: &EntitlementReads{}, Subjects: entitlementSubjects(), Hot: true,
-		Projection: ProjectionEntitlements, Versions: []string{EntitlementReadsV1},
+		Name: events.GroupEntitlements, Role: "projector", Handler: &EntitlementReads{Folds: folds}, Subjects: entitlementSubjects(), Hot: true,
+		Projection: ProjectionEntitlements, Versions: folds.names(),
 		MaxPerPartition: MaxWithoutFollowUps, MaxRecords: maxRead,
+	}
+}
+
+func usageProjection(folds Versions[UsageFold], newID func() uuid.UUID) Projection {
+	return Projection{
+		Name: ProjectionUsage, Consumer: AggregatorConsumer(newID, folds), Tables: []string{"usage_aggregates"}, ByPeriod: true,
+		Diff: Difference{
+			Rows: readUsageDiff, Totals: readUsageTotals, Sums: true, Periods: true,
+			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount"},
+		},
+	}
+}
+
+func entitlementProjection(folds Versions[EntitlementFold]) Projection {
+	return Projection{
+		Name: ProjectionEntitlements, Consumer: EntitlementConsumer(folds), Tables: []string{"entitlement_grants", "entitlement_usage"},
+		Diff: Difference{
+			Rows: readEntitlementDiff, Totals: countEntitlementDiff, Periods: true,
+			Columns: []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"},
+		},
+	}
+}
+
+func deadLetterProjection(folds Versions[DeadLetterFold]) Projection {
+	return Projection{
+		Name: ProjectionDeadLetters, Consumer: DeadLetterConsumer(folds), Tables: []string{"dead_letter_events"},
+		Diff: Difference{Rows: readLetterDiff, Totals: countLetterDiff, Columns: []string{"id", "tenantId", "feature", "live", "rebuilt"}},
 	}
 }

@@ -38,7 +38,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	p := events.PartitionOf(tenant)
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 5, may), usage(tenant, "none", "unknown", 1, may))
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken, s.lettering)
 	if c := s.counts(p); c.Parked != 1 || c.Rejected != 1 {
 		t.Fatalf("%+v", c)

@@ -28,10 +28,16 @@ var writeDeadLetters string
 
 // DeadLetterEvents is the handler of usage.dead-letter: it keeps what failed and
 // what became of it. It decides nothing: what may be retried is asked of the log.
-type DeadLetterEvents struct{}
+type DeadLetterEvents struct {
+	Folds Versions[DeadLetterFold]
+}
 
-// letterRow is a row of dead_letter_events.
-type letterRow struct {
+// DeadLetterFold returns a dead letter as an event leaves it; nil if the event changes
+// none. The row is nil if the dead letter is not known yet. It is pure.
+type DeadLetterFold func(row *DeadLetterRow, id uuid.UUID, e *events.Envelope) (*DeadLetterRow, error)
+
+// DeadLetterRow is a row of dead_letter_events.
+type DeadLetterRow struct {
 	id              uuid.UUID
 	partition       int16
 	tenant          uuid.UUID
@@ -85,10 +91,10 @@ func letterOf(e *events.Envelope) (uuid.UUID, error) {
 	return on.DeadLetterID, nil
 }
 
-// foldLetter is the fold dead_letter_events/v1: what a dead letter is after an
+// FoldDeadLetter is the fold dead_letter_events/v1: what a dead letter is after an
 // event, nil for none. An event about the fate of one that is not known is passed:
 // its record was withheld, and has a dead letter of its own.
-func foldLetter(d *letterRow, id uuid.UUID, e *events.Envelope) (*letterRow, error) {
+func FoldDeadLetter(d *DeadLetterRow, id uuid.UUID, e *events.Envelope) (*DeadLetterRow, error) {
 	switch e.Subject {
 	case events.UsageRejected:
 		return foldRejected(failedAgain(d, id, e), e)
@@ -112,8 +118,8 @@ func foldLetter(d *letterRow, id uuid.UUID, e *events.Envelope) (*letterRow, err
 }
 
 // failedAgain is the letter as every failure leaves it.
-func failedAgain(d *letterRow, id uuid.UUID, e *events.Envelope) *letterRow {
-	next := letterRow{id: id, partition: e.Position.Partition, tenant: e.TenantID, firstFailed: e.RecordedAt.UTC()}
+func failedAgain(d *DeadLetterRow, id uuid.UUID, e *events.Envelope) *DeadLetterRow {
+	next := DeadLetterRow{id: id, partition: e.Position.Partition, tenant: e.TenantID, firstFailed: e.RecordedAt.UTC()}
 	if d != nil {
 		next = *d
 	}
@@ -121,7 +127,7 @@ func failedAgain(d *letterRow, id uuid.UUID, e *events.Envelope) *letterRow {
 	return &next
 }
 
-func foldRejected(d *letterRow, e *events.Envelope) (*letterRow, error) {
+func foldRejected(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 	var no events.Rejected
 	if err := json.Unmarshal(e.Payload, &no); err != nil {
 		return nil, fmt.Errorf("read a rejection: %w", err)
@@ -134,7 +140,7 @@ func foldRejected(d *letterRow, e *events.Envelope) (*letterRow, error) {
 }
 
 // A payload that was refused at the door was never on a topic.
-func foldConflicted(d *letterRow, e *events.Envelope) (*letterRow, error) {
+func foldConflicted(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 	var c events.Conflicted
 	if err := json.Unmarshal(e.Payload, &c); err != nil {
 		return nil, fmt.Errorf("read a conflict: %w", err)
@@ -146,7 +152,7 @@ func foldConflicted(d *letterRow, e *events.Envelope) (*letterRow, error) {
 	return d, nil
 }
 
-func foldFailed(d *letterRow, e *events.Envelope) (*letterRow, error) {
+func foldFailed(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 	var f events.Failed
 	if err := json.Unmarshal(e.Payload, &f); err != nil {
 		return nil, fmt.Errorf("read a failure: %w", err)
@@ -167,7 +173,7 @@ func foldFailed(d *letterRow, e *events.Envelope) (*letterRow, error) {
 
 // meet folds an event of the letter's fate. A refusal changes no status: it says
 // that a retry was not begun, and another one may be under way.
-func (d *letterRow) meet(e *events.Envelope) error {
+func (d *DeadLetterRow) meet(e *events.Envelope) error {
 	var err error
 	switch e.Subject {
 	case events.DeadLetterRetried:
@@ -230,12 +236,16 @@ func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, in Generation, 
 			ids = append(ids, id)
 		}
 	}
+	fold, err := h.Folds.Of(in.FoldVersion)
+	if err != nil {
+		return Result{}, err
+	}
 	letters, err := h.load(ctx, tx, in, ids)
 	if err != nil {
 		return Result{}, err
 	}
 	var result Result
-	changed := make(map[uuid.UUID]*letterRow)
+	changed := make(map[uuid.UUID]*DeadLetterRow)
 	for i := range batch {
 		e := &batch[i]
 		failure := Try(*e, func() error {
@@ -243,7 +253,7 @@ func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, in Generation, 
 			if err != nil {
 				return err
 			}
-			next, err := foldLetter(letters[id], id, e)
+			next, err := fold(letters[id], id, e)
 			if err == nil && next != nil {
 				letters[id], changed[id] = next, next
 			}
@@ -253,5 +263,5 @@ func (h *DeadLetterEvents) Apply(ctx context.Context, tx pgx.Tx, in Generation, 
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
-	return result, h.write(ctx, tx, in, slices.SortedFunc(maps.Values(changed), func(a, b *letterRow) int { return slices.Compare(a.id[:], b.id[:]) }))
+	return result, h.write(ctx, tx, in, slices.SortedFunc(maps.Values(changed), func(a, b *DeadLetterRow) int { return slices.Compare(a.id[:], b.id[:]) }))
 }

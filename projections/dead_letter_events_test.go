@@ -150,7 +150,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 // P5: however the topic is cut into batches, the rows are the same.
 func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 	s := newScene(t)
-	other := s.oneByOne(projections.DeadLetterConsumer())
+	other := s.oneByOne(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
 		var known []uuid.UUID

@@ -9,7 +9,7 @@ import (
 
 // A record that could not be read: what lay on the topic is not what was published.
 // It is parked in no figure: the event that it carried, if any, went on from the log.
-func foldParked(d *letterRow, e *events.Envelope) (*letterRow, error) {
+func foldParked(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 	var r events.ParkedRecord
 	if err := json.Unmarshal(e.Payload, &r); err != nil {
 		return nil, fmt.Errorf("read a parked record: %w", err)

@@ -8,7 +8,7 @@ import (
 )
 
 // Usage that came as a command and was not taken: the letter is the refusal's own.
-func foldRefused(d *letterRow, e *events.Envelope) (*letterRow, error) {
+func foldRefused(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 	var no events.RefusedUsage
 	if err := json.Unmarshal(e.Payload, &no); err != nil {
 		return nil, fmt.Errorf("read a refused command: %w", err)

@@ -16,15 +16,15 @@ SELECT id, partition, tenant_id, stage, status, code, reason, details, producer_
 FROM dead_letter_events
 WHERE generation = $1 AND id = ANY ($2::uuid[])`
 
-func (h *DeadLetterEvents) load(ctx context.Context, tx pgx.Tx, in Generation, ids []uuid.UUID) (map[uuid.UUID]*letterRow, error) {
+func (h *DeadLetterEvents) load(ctx context.Context, tx pgx.Tx, in Generation, ids []uuid.UUID) (map[uuid.UUID]*DeadLetterRow, error) {
 	rows, err := tx.Query(ctx, readLetters, in.Number, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read dead_letter_events: %w", err)
 	}
 	defer rows.Close()
-	letters := make(map[uuid.UUID]*letterRow)
+	letters := make(map[uuid.UUID]*DeadLetterRow)
 	for rows.Next() {
-		d := new(letterRow)
+		d := new(DeadLetterRow)
 		var details []byte
 		err := rows.Scan(&d.id, &d.partition, &d.tenant, &d.stage, &d.status, &d.code, &d.reason, &details, &d.producerEventID, &d.feature,
 			&d.source, &d.topic, &d.kafkaPartition, &d.kafkaOffset, &d.payload, &d.retries, &d.firstFailed, &d.lastFailed)
@@ -56,7 +56,7 @@ type letterColumns struct {
 	firstFailed, lastFailed          []time.Time
 }
 
-func (c *letterColumns) add(d *letterRow) error {
+func (c *letterColumns) add(d *DeadLetterRow) error {
 	details, err := json.Marshal(d.details)
 	if err != nil {
 		return fmt.Errorf("write a dead letter's details: %w", err)
@@ -77,7 +77,7 @@ func (c *letterColumns) add(d *letterRow) error {
 	return nil
 }
 
-func (h *DeadLetterEvents) write(ctx context.Context, tx pgx.Tx, in Generation, letters []*letterRow) error {
+func (h *DeadLetterEvents) write(ctx context.Context, tx pgx.Tx, in Generation, letters []*DeadLetterRow) error {
 	if len(letters) == 0 {
 		return nil
 	}

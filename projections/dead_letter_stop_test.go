@@ -35,7 +35,7 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 			s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "bad", "panics", 1, may), usage(tenant, "b", "calls", 1, may))
 			s.drain(s.validating)
-			r, seen := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+			r, seen := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 			records := s.topic(events.TopicUsageValidated, 6, 0)
 
 			owner(way.spoil)

@@ -98,12 +98,12 @@ func (r *Reads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *co
 		return nil
 	}
 	return r.within(ctx, Viewer{Operator: true}, func(tx pgx.Tx) error {
-		c, err := compare(ctx, tx, q.RebuildID)
+		c, err := r.compare(ctx, tx, q.RebuildID)
 		if err != nil {
 			return err
 		}
-		if q.PeriodKey != "" && c.rebuild.Projection == ProjectionDeadLetters {
-			return &domain.Error{Code: "parameter_invalid", Message: "dead letters have no period"}
+		if q.PeriodKey != "" && !c.projection.Diff.Periods {
+			return &domain.Error{Code: "parameter_invalid", Message: "The rows of " + c.projection.Name + " have no period"}
 		}
 		if _, err := tx.Exec(ctx, inOrder); err != nil {
 			return fmt.Errorf("prepare to compare: %w", err)
@@ -147,16 +147,6 @@ func (c *comparison) arguments(q DiffQuery) ([]any, error) {
 		low, high, []string{q.Feature, period}, after}, nil
 }
 
-func (c *comparison) sql() string {
-	switch c.rebuild.Projection {
-	case ProjectionEntitlements:
-		return readEntitlementDiff
-	case ProjectionDeadLetters:
-		return readLetterDiff
-	}
-	return readUsageDiff
-}
-
 // rows reads the rows in the order of their keys, at most limit, 0 for all.
 func (c *comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int, take func(DiffRow) error) error {
 	args, err := c.arguments(q)
@@ -167,7 +157,7 @@ func (c *comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int
 	if limit > 0 {
 		most = &limit
 	}
-	return step(ctx, tx, query{c.sql(), append(args, q.All, most), each(func(rows pgx.Rows) error {
+	return step(ctx, tx, query{c.projection.Diff.Rows, append(args, q.All, most), each(func(rows pgx.Rows) error {
 		row, err := scanDiff(rows)
 		if err != nil {
 			return err

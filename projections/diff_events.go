@@ -93,7 +93,7 @@ func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, 
 		return page, err
 	}
 	err = r.within(ctx, Viewer{Operator: true}, func(tx pgx.Tx) error {
-		c, err := compare(ctx, tx, q.RebuildID)
+		c, err := r.compare(ctx, tx, q.RebuildID)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func parseAfter(text string) (int64, error) {
 // telling begins a comparison, with the generation that is live for the key.
 func (r *Reads) telling(c *comparison, q DiffEventsQuery, page *DiffEvents) (*telling, int, error) {
 	t := &telling{q: q, page: page, partition: events.PartitionOf(q.TenantID), limit: pageSize(q.Limit)}
-	if c.rebuild.Projection != ProjectionUsage {
+	if !c.projection.Diff.Sums {
 		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "Only figures of usage_aggregates are sums that events can be told apart in"}
 	}
 	live := c.live(q.TenantID, q.PeriodKey)
@@ -144,10 +144,12 @@ func (r *Reads) telling(c *comparison, q DiffEventsQuery, page *DiffEvents) (*te
 			page.AsOf = p
 		}
 	}
-	folds := r.folds()
+	folds := r.folds().Usage
 	page.LiveFold, page.RebuiltFold = live.foldVersion, c.rebuild.FoldVersion
-	t.live, t.rebuilt = folds[page.LiveFold], folds[page.RebuiltFold]
-	if t.live == nil || t.rebuilt == nil {
+	var unknown, neither error
+	t.live, unknown = folds.Of(page.LiveFold)
+	t.rebuilt, neither = folds.Of(page.RebuiltFold)
+	if unknown != nil || neither != nil {
 		return nil, 0, &domain.Error{Code: "fold_not_held", Message: fmt.Sprintf("This instance does not hold both of the folds %s and %s", page.LiveFold, page.RebuiltFold)}
 	}
 	return t, live.generation, nil

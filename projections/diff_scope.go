@@ -30,10 +30,11 @@ func (p *pointer) covers(o *pointer, within Scope) bool {
 
 // comparison is a rebuild beside what readers see without it, in one snapshot.
 type comparison struct {
-	rebuild   domain.Rebuild
-	scope     Scope
-	positions []events.Position // at which both sides stand
-	base      []pointer         // the live side, by flip
+	rebuild    domain.Rebuild
+	projection *Projection
+	scope      Scope
+	positions  []events.Position // at which both sides stand
+	base       []pointer         // the live side, by flip
 }
 
 // Before a promotion the other side is what is live; after it, what was live then.
@@ -57,15 +58,19 @@ ORDER BY u.partition`
 
 // compare finds the two sides of a rebuild's difference, and that they are at equal
 // positions; a *domain.Error where they are not.
-func compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparison, error) {
-	r, err := rebuildIn(ctx, tx, id)
+func (r *Reads) compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparison, error) {
+	of, err := rebuildIn(ctx, tx, id)
 	if err != nil {
 		return nil, err
 	}
-	if no := r.Comparable(); no != nil {
+	if no := of.Comparable(); no != nil {
 		return nil, no
 	}
-	c := &comparison{rebuild: r, scope: Scope{r.TenantID, r.PeriodKey}}
+	p, err := Find(List(r.folds(), nil), of.Projection)
+	if err != nil {
+		return nil, err
+	}
+	c := &comparison{rebuild: of, projection: p, scope: Scope{of.TenantID, of.PeriodKey}}
 	if err := c.readBase(ctx, tx); err != nil {
 		return nil, err
 	}

@@ -33,10 +33,8 @@ func foldLargeTwice(e *events.Envelope) (projections.UsageKey, projections.Usage
 // newDiffYard is a yard whose rebuilds of usage are by another fold than the live one.
 func newDiffYard(t testing.TB) *yard {
 	y := newYard(t)
-	folds := map[string]projections.UsageFold{projections.UsageAggregatesV1: projections.FoldUsage, largeTwice: foldLargeTwice}
-	y.aggregating, _ = y.runner(projections.AggregatorConsumer(newID, folds, largeTwice))
-	y.rebuilds.Projections[0].Newest = largeTwice
-	y.reads.Folds = folds
+	y.folds.Usage = y.folds.Usage.With(largeTwice, foldLargeTwice)
+	y.deploy()
 	return y
 }
 
@@ -228,7 +226,8 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 		}
 		return key, d, err
 	}
-	y.aggregating, _ = y.runner(projections.AggregatorConsumer(newID, map[string]projections.UsageFold{projections.UsageAggregatesV1: sour}, projections.UsageAggregatesV1))
+	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, sour)
+	y.deploy()
 	tenants := y.tenants(2)
 	y.fill(tenants, 0, 42)
 	y.append(usage(tenants[0], "withheld", "calls", 3, may))

@@ -40,15 +40,8 @@ func (c *comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffT
 	if err != nil {
 		return nil, err
 	}
-	sql := readUsageTotals
-	switch c.rebuild.Projection {
-	case ProjectionEntitlements:
-		sql = countEntitlementDiff
-	case ProjectionDeadLetters:
-		sql = countLetterDiff
-	}
 	t := new(DiffTotals)
-	return t, step(ctx, tx, query{sql, append(args, maxReadSums), each(func(rows pgx.Rows) error {
+	return t, step(ctx, tx, query{c.projection.Diff.Totals, append(args, maxReadSums), each(func(rows pgx.Rows) error {
 		var s DiffSum
 		var live, rebuilt, delta *string
 		err := rows.Scan(&s.TenantID, &s.PeriodKey, &live, &rebuilt, &delta, &s.Keys, &s.Differing)
@@ -136,7 +129,7 @@ FROM (
 // conservation is nil where figures of one feature are asked for, which only a
 // fold can tell, and for projections that count nothing.
 func (c *comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (*Conservation, error) {
-	if c.rebuild.Projection != ProjectionUsage || q.Feature != "" {
+	if !c.projection.Diff.Sums || q.Feature != "" {
 		return nil, nil
 	}
 	q.After = ""

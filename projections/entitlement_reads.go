@@ -42,7 +42,12 @@ const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 // EntitlementReads is the handler that keeps what tenants are granted and what
 // they have used of it. It reads the log itself, since grants and usage have to
 // come in the order in which they were recorded.
-type EntitlementReads struct{}
+type EntitlementReads struct {
+	Folds Versions[EntitlementFold]
+}
+
+// EntitlementFold folds one event into a batch's state. It is pure.
+type EntitlementFold func(state *EntitlementState, e *events.Envelope) error
 
 // grantedBy is what stands of a tenant's grants: the subscription they come from,
 // and their rows where this batch changed them. A subscription without grants
@@ -53,8 +58,8 @@ type grantedBy struct {
 	grants       []domain.Grant
 }
 
-// fold is the part of entitlement_reads/v1 for subscriptions: one that accepts
-// usage replaces the grants, one that no longer does removes them if they are its own.
+// fold folds a subscription: one that accepts usage replaces the grants, one that no
+// longer does removes them if they are its own.
 func (g *grantedBy) fold(s *domain.Subscription) {
 	switch {
 	case s.AcceptsUsage():
@@ -75,38 +80,47 @@ func (k usedKey) compare(o usedKey) int {
 	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
 }
 
-// entitlementFold is a batch while it is folded.
-type entitlementFold struct {
+// EntitlementState holds the rows that a batch changes while it is folded.
+type EntitlementState struct {
 	granted map[uuid.UUID]*grantedBy
 	used    map[usedKey]*big.Int
 }
 
-// entitlementSubjects are the events that take makes something of.
+// entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
 	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
 }
 
-// take folds one event. Reaggregated is left out: it is a verdict that the
-// aggregates could not take at first and that was counted here as UsageValidated.
-func (f *entitlementFold) take(e *events.Envelope) error {
+// FoldEntitlements is the fold entitlement_reads/v1: a subscription sets a tenant's
+// grants, a verdict adds to the usage. Reaggregated is left out: the verdict inside it
+// was counted here as UsageValidated.
+func FoldEntitlements(f *EntitlementState, e *events.Envelope) error {
 	switch e.Subject {
 	case events.SubscriptionCreated, events.SubscriptionChanged:
 		var s domain.Subscription
 		if err := json.Unmarshal(e.Payload, &s); err != nil {
 			return fmt.Errorf("read a subscription: %w", err)
 		}
-		f.granted[e.TenantID].fold(&s)
+		f.Granted(e.TenantID, &s)
 	case events.UsageValidated:
 		v, err := events.VerdictOf(e)
 		if err != nil {
 			return err
 		}
-		f.use(usedKey{e.TenantID, v.Feature, v.PeriodKey}, v.Amount)
+		f.Used(e.TenantID, v.Feature, v.PeriodKey, v.Amount)
 	}
 	return nil
 }
 
-func (f *entitlementFold) use(key usedKey, amount int64) {
+// Granted sets the grants of a tenant to those of a subscription, or removes them if the
+// subscription that they come from no longer accepts usage.
+func (f *EntitlementState) Granted(tenant uuid.UUID, s *domain.Subscription) {
+	f.granted[tenant].fold(s)
+}
+
+// Used adds an amount to a tenant's usage of a feature in a period.
+func (f *EntitlementState) Used(tenant uuid.UUID, feature, periodKey string, amount int64) {
+	key := usedKey{tenant, feature, periodKey}
 	sum := f.used[key]
 	if sum == nil {
 		sum = new(big.Int) // int64 can overflow within a batch
@@ -117,14 +131,18 @@ func (f *entitlementFold) use(key usedKey, amount int64) {
 
 // Apply folds the batch and writes what came of it, each table in one statement.
 func (h *EntitlementReads) Apply(ctx context.Context, tx pgx.Tx, in Generation, batch []events.Envelope) (Result, error) {
+	fold, err := h.Folds.Of(in.FoldVersion)
+	if err != nil {
+		return Result{}, err
+	}
 	granted, err := h.load(ctx, tx, in, batch)
 	if err != nil {
 		return Result{}, err
 	}
-	f := entitlementFold{granted, make(map[usedKey]*big.Int)}
+	f := EntitlementState{granted, make(map[usedKey]*big.Int)}
 	var result Result
 	for i := range batch {
-		if failure := Try(batch[i], func() error { return f.take(&batch[i]) }); failure != nil {
+		if failure := Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
@@ -162,7 +180,7 @@ func (h *EntitlementReads) load(ctx context.Context, tx pgx.Tx, in Generation, b
 	return granted, nil
 }
 
-func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, in Generation, f *entitlementFold) error {
+func (h *EntitlementReads) write(ctx context.Context, tx pgx.Tx, in Generation, f *EntitlementState) error {
 	var c entitlementColumns
 	for tenant, g := range f.granted {
 		if g.changed {

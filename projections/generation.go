@@ -176,8 +176,9 @@ ORDER BY g.generation LIMIT 1`
 
 // CheckVersions refuses a binary that lacks a fold version that some generation is
 // bound to: it would have to leave out events, or fold them by another.
-func CheckVersions(ctx context.Context, q Queryer, consumers []Consumer) error {
-	for _, c := range consumers {
+func CheckVersions(ctx context.Context, q Queryer, all []Projection) error {
+	for i := range all {
+		c := &all[i].Consumer
 		var number int
 		var version string
 		switch err := q.QueryRow(ctx, readUnheld, c.Projection, c.Versions).Scan(&number, &version); {

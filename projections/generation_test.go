@@ -12,18 +12,18 @@ import (
 // one that runs folds nothing by another.
 func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
 	y := newYard(t)
-	consumers := []projections.Consumer{y.aggregating.Consumer, y.lettering.Consumer, y.entitling.Consumer}
-	y.must(projections.CheckVersions(t.Context(), y.pool, consumers))
+	oldAll, oldConsumer := y.projections(), y.aggregating.Consumer
+	y.must(projections.CheckVersions(t.Context(), y.pool, oldAll))
 	y.versions(doubled, foldDoubled)
 	tenant := y.tenants(1)[0]
 	y.settle()
 	y.built(commands.StartRebuild{})
-	err := projections.CheckVersions(t.Context(), y.pool, consumers)
+	err := projections.CheckVersions(t.Context(), y.pool, oldAll)
 	if err == nil {
 		t.Error("a binary without the version would start")
 	}
 	t.Log(err)
-	old, _ := y.runner(consumers[0])
+	old, _ := y.runner(oldConsumer)
 	y.append(usage(tenant, "one", "calls", 1, may))
 	y.drain(y.validating)
 	if err := old.Process(t.Context(), y.topic(events.TopicUsageValidated, events.PartitionOf(tenant), 0)); err == nil {

@@ -40,7 +40,7 @@ func (s *scene) some(r *projections.Runner, partition int16, n int) {
 // P3: at every moment each accepted event is in exactly one place.
 func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 	s := newScene(t)
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()
 		partition := events.PartitionOf(tenant)

@@ -42,11 +42,11 @@ type source struct {
 }
 
 func aggregatesSource() source {
-	return source{projection: "usage_aggregates", consumer: events.GroupAggregator}
+	return source{projection: ProjectionUsage, consumer: events.GroupAggregator}
 }
 
 func entitlementsSource() source {
-	return source{projection: "entitlement_reads", consumer: events.GroupEntitlements, wholeLog: true}
+	return source{projection: ProjectionEntitlements, consumer: events.GroupEntitlements, wholeLog: true}
 }
 
 // standingSpan bounds how far from a checkpoint the tenant's next event is looked

@@ -25,7 +25,7 @@ func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	bad := verdict(b, "calls", 1)
 	bad.Payload = json.RawMessage(`{"periodKey":"someday"}`)
 	w.append(append(pending, bad)...)
-	r, seen := w.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+	r, seen := w.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	records := append(w.topic(events.TopicUsageValidated, 11, 0), w.topic(events.TopicUsageValidated, 12, 0)...)
 	w.process(r, records)
 	w.process(r, records)

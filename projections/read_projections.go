@@ -2,7 +2,6 @@ package projections
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -107,14 +106,12 @@ ORDER BY r.projection, r.id DESC`
 
 // known lists the projections, with the source and the folds of each.
 func (r *Reads) known() []ProjectionStatus {
-	folds := r.folds()
-	all := []ProjectionStatus{
-		{Name: ProjectionDeadLetters, Consumer: events.GroupDeadLetter, topicOf: events.TopicUsageDeadLetter, Versions: DeadLetterConsumer().Versions},
-		{Name: ProjectionEntitlements, Consumer: events.GroupEntitlements, Versions: EntitlementConsumer().Versions},
-		{Name: ProjectionUsage, Consumer: events.GroupAggregator, topicOf: events.TopicUsageValidated, Versions: slices.Sorted(maps.Keys(folds))},
-	}
-	for i := range all {
-		all[i].Scoped, all[i].Generations = []ScopedGeneration{}, []GenerationStatus{}
+	var all []ProjectionStatus
+	for _, p := range List(r.folds(), nil) {
+		all = append(all, ProjectionStatus{
+			Name: p.Name, Consumer: p.Consumer.Name, topicOf: p.Consumer.Topic, Versions: slices.Sorted(slices.Values(p.Consumer.Versions)),
+			Scoped: []ScopedGeneration{}, Generations: []GenerationStatus{},
+		})
 	}
 	return all
 }

@@ -31,15 +31,16 @@ type Reads struct {
 	// Moves, where they are set, tell who waits for a position when to look; without
 	// them, or where the consumers run elsewhere, they poll.
 	Moves *Moves
-	// Folds are the versions of the fold of usage, to tell why figures differ; nil:
-	// UsageFolds. Keep is how long a generation that readers left is kept; 0: DefaultKeep.
-	Folds map[string]UsageFold
-	Keep  time.Duration
+	// Folds are the versions of the folds, for comparisons and for figures as of a
+	// position; the zero value is DefaultFolds.
+	Folds Folds
+	// Keep is how long a generation that readers left is kept; 0 is DefaultKeep.
+	Keep time.Duration
 }
 
-func (r *Reads) folds() map[string]UsageFold {
-	if r.Folds == nil {
-		return UsageFolds()
+func (r *Reads) folds() Folds {
+	if r.Folds.Usage == nil {
+		return DefaultFolds()
 	}
 	return r.Folds
 }

@@ -101,7 +101,7 @@ func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 1, may))
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken)
 	for range 2 {
 		if good, bad := s.receipt(tenant, "good"), s.receipt(tenant, "bad"); good.Status != projections.UsageAggregated || bad.Status != projections.UsageDeadLettered {
@@ -121,7 +121,9 @@ func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
 	s.append(usage(tenant, "e", "panics", 1, may))
-	broken, _ := s.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: poisoned{&projections.EntitlementReads{}}})
+	poisonous := projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)
+	poisonous.Handler = poisoned{poisonous.Handler}
+	broken, _ := s.runner(poisonous)
 	s.drain(s.validating, s.aggregating, broken)
 	for range 2 {
 		if got := s.receipt(tenant, "e"); got.Status != projections.UsageAggregated {

@@ -25,12 +25,12 @@ import (
 // middle has done nothing, whoever comes next goes on where the last chunk ended,
 // and nothing is done twice, by any number of workers in any number of instances.
 type Rebuilder struct {
-	Pool      RebuildPool
-	Log       Log
-	Consumers []Consumer // those with a projection
-	NewID     func() uuid.UUID
-	Logger    *slog.Logger
-	Instance  string
+	Pool        RebuildPool
+	Log         Log
+	Projections []Projection
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
+	Instance    string
 	// Appended is told, after a commit, in which partitions events may lie.
 	Appended func(partitions []int16)
 	// Verify compares a verify's generation that is READY with the live one, and
@@ -131,20 +131,17 @@ func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain
 	})
 }
 
-// consumerOf finds what feeds the rebuild's projection; an error where this binary
-// does not hold the version of the fold.
+// consumerOf returns the consumer of the rebuild's projection; an error if this binary
+// does not have the version of the fold.
 func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*Consumer, error) {
-	for i := range b.Consumers {
-		c := &b.Consumers[i]
-		if c.Projection != r.Projection {
-			continue
-		}
-		if slices.Contains(c.Versions, r.FoldVersion) {
-			return c, nil
-		}
-		return nil, fmt.Errorf("%s is not held here (%q are)", r.FoldVersion, c.Versions)
+	p, err := Find(b.Projections, r.Projection)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%s is not fed here", r.Projection)
+	if !slices.Contains(p.Consumer.Versions, r.FoldVersion) {
+		return nil, fmt.Errorf("unknown fold version %q: this binary has %q", r.FoldVersion, p.Consumer.Versions)
+	}
+	return &p.Consumer, nil
 }
 
 // work takes units until none is left, waiting where others hold them.

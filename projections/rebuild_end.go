@@ -108,12 +108,13 @@ func (b *Rebuilder) told() {
 const cleanEvery = 10 * time.Second
 
 // What readers have left for longer than it is kept, and what was abandoned or
-// failed, is dropped. Nothing that a pointer shows is.
+// failed, is dropped. Nothing that a pointer shows is. Projections that only a newer
+// release knows are left to it.
 const findDroppable = `
 SELECT g.projection, g.generation
 FROM projection_generations g
 LEFT JOIN projection_rebuilds r USING (projection, generation)
-WHERE g.dropped_at IS NULL
+WHERE g.dropped_at IS NULL AND g.projection = ANY ($2::text[])
   AND NOT EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation)
   AND (r.state IN ('ABANDONED', 'FAILED')
     OR r.state = 'ROLLED_BACK' AND r.ended_at < now() - $1::interval
@@ -134,28 +135,14 @@ SELECT FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER B
 const (
 	dropCheckpoints = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2`
 	markDropped     = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
-	findUnpurged    = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged`
+	findUnpurged    = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
 	markPurged      = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
 )
 
-// Rows go in batches, so that no lock and no transaction is long.
-const (
-	purgeUsage        = `DELETE FROM usage_aggregates WHERE ctid = ANY (ARRAY(SELECT ctid FROM usage_aggregates WHERE generation = $1 LIMIT 5000))`
-	purgeGrants       = `DELETE FROM entitlement_grants WHERE ctid = ANY (ARRAY(SELECT ctid FROM entitlement_grants WHERE generation = $1 LIMIT 5000))`
-	purgeEntitlements = `DELETE FROM entitlement_usage WHERE ctid = ANY (ARRAY(SELECT ctid FROM entitlement_usage WHERE generation = $1 LIMIT 5000))`
-	purgeDeadLetters  = `DELETE FROM dead_letter_events WHERE ctid = ANY (ARRAY(SELECT ctid FROM dead_letter_events WHERE generation = $1 LIMIT 5000))`
-)
-
-func purges(projection string) []string {
-	switch projection {
-	case ProjectionUsage:
-		return []string{purgeUsage}
-	case ProjectionEntitlements:
-		return []string{purgeGrants, purgeEntitlements}
-	case ProjectionDeadLetters:
-		return []string{purgeDeadLetters}
-	}
-	return nil
+// purgeSQL deletes a batch of a generation's rows, so that no lock and no transaction is
+// long. The table is one of Projection.Tables.
+func purgeSQL(table string) string {
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE generation = $1 LIMIT 5000))`, pgx.Identifier{table}.Sanitize())
 }
 
 // numbered is a generation of a projection.
@@ -166,7 +153,11 @@ type numbered struct {
 
 // clean drops what nobody needs, and deletes the rows of what was dropped.
 func (b *Rebuilder) clean(ctx context.Context) error {
-	droppable, err := b.find(ctx, findDroppable, cmp.Or(b.Keep, DefaultKeep))
+	var names []string
+	for i := range b.Projections {
+		names = append(names, b.Projections[i].Name)
+	}
+	droppable, err := b.find(ctx, findDroppable, cmp.Or(b.Keep, DefaultKeep), names)
 	if err != nil {
 		return err
 	}
@@ -185,7 +176,7 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	b.kept = kept
-	dropped, err := b.find(ctx, findUnpurged)
+	dropped, err := b.find(ctx, findUnpurged, names)
 	if err != nil {
 		return err
 	}
@@ -227,40 +218,42 @@ func (b *Rebuilder) find(ctx context.Context, sql string, args ...any) ([]number
 
 // drop takes a generation out of every transaction: from here on nobody feeds it.
 func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
-	for i := range b.Consumers {
-		c := &b.Consumers[i]
-		if c.Projection != g.Projection {
-			continue
-		}
-		err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, holdFlips, g.Projection); err != nil {
-				return err
-			}
-			var still bool
-			if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&still); err != nil || !still {
-				return err
-			}
-			if _, err := tx.Exec(ctx, lockGeneration, c.Name, g.Generation); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, dropCheckpoints, c.Name, g.Generation); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
-		}
-		b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
+	p, err := Find(b.Projections, g.Projection)
+	if err != nil {
+		return fmt.Errorf("drop generation %d: %w", g.Generation, err)
 	}
+	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, holdFlips, g.Projection); err != nil {
+			return err
+		}
+		var still bool
+		if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&still); err != nil || !still {
+			return err
+		}
+		if _, err := tx.Exec(ctx, lockGeneration, p.Consumer.Name, g.Generation); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, dropCheckpoints, p.Consumer.Name, g.Generation); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
+	}
+	b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
 	return nil
 }
 
 func (b *Rebuilder) purge(ctx context.Context, g numbered) error {
-	for _, sql := range purges(g.Projection) {
+	p, err := Find(b.Projections, g.Projection)
+	if err != nil {
+		return fmt.Errorf("delete the rows of generation %d: %w", g.Generation, err)
+	}
+	for _, table := range p.Tables {
 		for deleted := int64(1); deleted > 0; {
-			tag, err := b.Pool.Exec(ctx, sql, g.Generation)
+			tag, err := b.Pool.Exec(ctx, purgeSQL(table), g.Generation)
 			if err != nil {
 				return fmt.Errorf("delete the rows of generation %d of %s: %w", g.Generation, g.Projection, err)
 			}

@@ -54,12 +54,11 @@ func times(n int64) projections.UsageFold {
 
 func newRebuilding(t *testing.T) *rebuilding {
 	y := newYard(t)
-	folds := projections.UsageFolds()
 	for n := int64(2); n <= 4; n++ {
-		folds[fmt.Sprint("usage_aggregates/times", n)] = times(n)
+		y.folds.Usage = y.folds.Usage.With(fmt.Sprint("usage_aggregates/times", n), times(n))
 	}
-	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, projections.UsageAggregatesV1)
-	y.reads.Folds = folds
+	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, projections.FoldUsage)
+	y.deploy()
 	return &rebuilding{yard: y, tenants: y.tenants(3), sums: map[string]int64{}}
 }
 
@@ -87,7 +86,11 @@ func (m *rebuilding) start(rt *rapid.T) {
 		in.PeriodKey = rapid.SampledFrom(machinePeriods).Draw(rt, "period")
 	}
 	factor := rapid.Int64Range(2, 4).Draw(rt, "factor")
-	m.rebuilds.Projections[0].Newest = fmt.Sprint("usage_aggregates/times", factor)
+	for i := range m.rebuilds.Projections {
+		if p := &m.rebuilds.Projections[i]; p.Name == projections.ProjectionUsage {
+			p.Newest = fmt.Sprint("usage_aggregates/times", factor)
+		}
+	}
 	r, err := m.rebuilds.Start(context.Background(), operatorKey, commands.Once{}, in)
 	f := &flip{domain.Rebuild{TenantID: in.TenantID, PeriodKey: in.PeriodKey}, factor, domain.RebuildReady}
 	busy := slices.ContainsFunc(m.built, func(g *flip) bool { return g.state == domain.RebuildReady && g.overlaps(f) })

@@ -38,7 +38,8 @@ func flaky(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, er
 // flakyYard adds usage up by the fold that fails.
 func flakyYard(t testing.TB) *yard {
 	y := newYard(t)
-	y.aggregating.Consumer = projections.AggregatorConsumer(newID, map[string]projections.UsageFold{projections.UsageAggregatesV1: flaky}, projections.UsageAggregatesV1)
+	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, flaky)
+	y.deploy()
 	return y
 }
 

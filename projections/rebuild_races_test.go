@@ -148,9 +148,8 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 // A verify whose generation breaks ends, and says why.
 func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	y := flakyYard(t)
-	folds := map[string]projections.UsageFold{projections.UsageAggregatesV1: flaky, "usage_aggregates/mended": projections.FoldUsage}
-	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, "usage_aggregates/mended")
-	y.rebuilds.Projections[0].Newest = "usage_aggregates/mended"
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
+	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usage(tenant, "before", "calls", 5, may))
 	y.settle()

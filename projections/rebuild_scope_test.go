@@ -27,11 +27,8 @@ func foldDoubled(e *events.Envelope) (projections.UsageKey, projections.UsageDel
 // versions lets a yard fold by the versions given besides v1; new generations are
 // bound to the one named.
 func (y *yard) versions(newest string, fold projections.UsageFold) {
-	folds := projections.UsageFolds()
-	folds[newest] = fold
-	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, newest)
-	y.rebuilds.Projections[0].Newest = newest
-	y.reads.Folds = folds
+	y.folds.Usage = projections.DefaultFolds().Usage.With(newest, fold)
+	y.deploy()
 }
 
 func (y *yard) promote(r domain.Rebuild) error {
@@ -257,9 +254,8 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 // where the new fold could take it; then it counts once in each.
 func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y := flakyYard(t)
-	folds := map[string]projections.UsageFold{projections.UsageAggregatesV1: flaky, "usage_aggregates/mended": projections.FoldUsage}
-	y.aggregating.Consumer = projections.AggregatorConsumer(newID, folds, "usage_aggregates/mended")
-	y.rebuilds.Projections[0].Newest = "usage_aggregates/mended"
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
+	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usage(tenant, "before", "broken", 5, may))
 	y.settle()

@@ -22,6 +22,7 @@ import (
 type yard struct {
 	*scene
 	rebuilds *commands.Rebuilds
+	folds    projections.Folds
 }
 
 var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
@@ -29,21 +30,34 @@ var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustPar
 func newYard(t testing.TB) *yard { return newYardOf(newScene(t)) }
 
 func newYardOf(s *scene) *yard {
-	y := &yard{scene: s}
-	y.rebuilds = &commands.Rebuilds{Store: y.log, Now: time.Now, NewID: newID, Projections: []commands.Projection{
-		{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: projections.UsageAggregatesV1, ByPeriod: true},
-		{Name: projections.ProjectionEntitlements, Consumer: events.GroupEntitlements, Newest: projections.EntitlementReadsV1},
-		{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Newest: projections.DeadLetterEventsV1},
-	}}
+	y := &yard{scene: s, folds: projections.DefaultFolds()}
+	y.rebuilds = &commands.Rebuilds{Store: y.log, Now: time.Now, NewID: newID}
+	y.deploy()
 	return y
 }
+
+// deploy restarts the consumers, the reads and the commands with the yard's folds.
+func (y *yard) deploy() {
+	y.rebuilds.Projections = nil
+	for _, p := range y.projections() {
+		y.rebuilds.Projections = append(y.rebuilds.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		for _, r := range []*projections.Runner{y.aggregating, y.lettering, y.entitling} {
+			if r.Consumer.Name == p.Consumer.Name {
+				r.Consumer = p.Consumer
+			}
+		}
+	}
+	y.reads.Folds = y.folds
+}
+
+func (y *yard) projections() []projections.Projection { return projections.List(y.folds, newID) }
 
 // rebuilder is one instance's; chunk bounds what one transaction folds.
 func (y *yard) rebuilder(chunk int64) *projections.Rebuilder {
 	return &projections.Rebuilder{
 		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
-		Consumers: []projections.Consumer{y.aggregating.Consumer, y.lettering.Consumer, y.entitling.Consumer},
-		Verify:    func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
+		Projections: y.projections(),
+		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
 	}
 }
 

@@ -244,7 +244,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	records := w.topic(events.TopicUsageValidated, 5, 0)
 
 	out := true
-	r, seen := w.aggregator(outage{&projections.UsageAggregates{Folds: projections.UsageFolds(), NewID: newID}, &out})
+	r, seen := w.aggregator(outage{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}, &out})
 	if err := r.Process(t.Context(), records); err == nil {
 		t.Fatal("an outage was acknowledged")
 	}

@@ -36,8 +36,8 @@ func newScene(t testing.TB) *scene {
 	s.cached = &projections.Reads{Pool: w.pool, Now: s.reads.Now, Grants: projections.NewGrantCache(w.pool, w.pool)}
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
-	s.lettering, _ = w.runner(projections.DeadLetterConsumer())
-	s.entitling, _ = w.runner(projections.EntitlementConsumer())
+	s.lettering, _ = w.runner(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
+	s.entitling, _ = w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements))
 	return s
 }
 

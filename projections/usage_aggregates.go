@@ -29,12 +29,6 @@ const (
 // UsageFold says what a verdict adds, and to what. It is pure, and commutative: sums.
 type UsageFold func(e *events.Envelope) (UsageKey, UsageDelta, error)
 
-// UsageFolds are the versions of the fold. One that a generation may still be
-// bound to stays for ever; a change is a new version, and takes effect by a rebuild.
-func UsageFolds() map[string]UsageFold {
-	return map[string]UsageFold{UsageAggregatesV1: FoldUsage}
-}
-
 // upsertUsage adds a batch's sums to the table.
 //
 //go:embed usage_aggregates.sql
@@ -42,7 +36,7 @@ var upsertUsage string
 
 // UsageAggregates is the handler of usage.validated.
 type UsageAggregates struct {
-	Folds map[string]UsageFold
+	Folds Versions[UsageFold]
 	NewID func() uuid.UUID
 }
 
@@ -113,9 +107,9 @@ type usageSums struct {
 }
 
 func (u *UsageAggregates) sums(g Generation) (*usageSums, error) {
-	fold := u.Folds[g.FoldVersion]
-	if fold == nil {
-		return nil, fmt.Errorf("there is no fold %q", g.FoldVersion)
+	fold, err := u.Folds.Of(g.FoldVersion)
+	if err != nil {
+		return nil, err
 	}
 	return &usageSums{fold, g.PeriodKey, make(map[UsageKey]*usageSum)}, nil
 }

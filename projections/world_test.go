@@ -165,7 +165,7 @@ func (w *world) validator() (*projections.Runner, *tally) {
 }
 
 func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *tally) {
-	c := projections.AggregatorConsumer(newID, projections.UsageFolds(), projections.UsageAggregatesV1)
+	c := projections.AggregatorConsumer(newID, projections.DefaultFolds().Usage)
 	if handler != nil {
 		c.Handler = handler
 	}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/meterplex/meterplex/projections"
 )
 
 // ProjectionsCmd is the noun.
@@ -311,7 +314,10 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	if v.Differs == nil {
 		return fmt.Errorf("the verify %s ended %s without an outcome: %s", v.RebuildID, v.State, printable(v.Failure))
 	}
-	columns := diffColumns(c.Name)
+	columns, err := diffColumns(c.Name)
+	if err != nil {
+		return err
+	}
 	p := a.rows(columns...)
 	for _, row := range v.Drift {
 		if err := p.row(row); err != nil {
@@ -343,14 +349,14 @@ func (u *undecided) Error() string { return u.cause.Error() }
 // cannotTell keeps a refusal from passing for the answer no.
 func cannotTell(err error) error { return &undecided{err} }
 
-func diffColumns(projection string) []string {
-	switch projection {
-	case "entitlement_reads":
-		return []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"}
-	case "dead_letter_events":
-		return []string{"id", "tenantId", "feature", "live", "rebuilt"}
+// diffColumns returns the columns of a printed difference: those of the API without the
+// count behind the live figure, for which a terminal has no room.
+func diffColumns(projection string) ([]string, error) {
+	p, err := projections.Definition(projection)
+	if err != nil {
+		return nil, err
 	}
-	return []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount"}
+	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" }), nil
 }
 
 // keyOf gives the parameters of a key written tenant/feature/period[/subscription].

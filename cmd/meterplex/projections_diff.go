@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/projections"
 )
 
 // ProjectionsDiff shows a difference.
@@ -108,7 +110,11 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 		}
 		return a.object(raw)
 	}
-	p := a.rows(diffColumns(whole.Projection)...)
+	columns, err := diffColumns(whole.Projection)
+	if err != nil {
+		return err
+	}
+	p := a.rows(columns...)
 	for _, row := range whole.Data {
 		if err := p.row(row); err != nil {
 			return err
@@ -244,8 +250,9 @@ func (a *app) billedAnew(id, what string, yes bool) error {
 	if err := json.Unmarshal(raw, &page); err != nil || page.Totals == nil {
 		return fmt.Errorf("the answer does not say what the difference comes to: %s", raw)
 	}
-	if page.Projection != "usage_aggregates" || page.Totals.Differing == 0 {
-		return nil
+	of, err := projections.Definition(page.Projection)
+	if err != nil || !of.Diff.Sums || page.Totals.Differing == 0 {
+		return err
 	}
 	a.say("%s", page.Totals.sentence())
 	if holds, why := page.conserved(); !holds {

@@ -107,7 +107,7 @@ func (c *TourBugfix) config(a *app) (Config, error) {
 
 // take goes from step to step.
 func (t *tour) take(ctx context.Context) error {
-	stopOld, err := t.deploy(ctx, tourFault)
+	stopOld, err := t.deploy(ctx, projections.Version[projections.UsageFold]{Name: tourFault, Fold: cutFold})
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (t *tour) take(ctx context.Context) error {
 		}
 	}
 	t.tell("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
-	stopNew, err := t.deploy(ctx, projections.UsageAggregatesV1)
+	stopNew, err := t.deploy(ctx, projections.Version[projections.UsageFold]{Name: projections.UsageAggregatesV1, Fold: projections.FoldUsage})
 	time.Sleep(drainTime) // what was sent to the old one before is answered
 	if err = errors.Join(err, stopOld()); err != nil {
 		return err
@@ -132,12 +132,12 @@ const drainTime = 500 * time.Millisecond
 
 // deploy starts an instance of a release, whose new generations are bound to a
 // version of the fold, and sends clients there. It gives what stops it.
-func (t *tour) deploy(ctx context.Context, newest string) (stop func() error, err error) {
+func (t *tour) deploy(ctx context.Context, newest projections.Version[projections.UsageFold]) (stop func() error, err error) {
 	n, err := openNode(ctx, t.cfg, newLogger(t.app.stderr, t.cfg))
 	if err != nil {
 		return nil, err
 	}
-	n.folds[tourFault], n.newestFold = cutFold, newest
+	n.folds.Usage = n.folds.Usage.With(tourFault, cutFold).With(newest.Name, newest.Fold)
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	ready, ended := make(chan Endpoints, 1), make(chan error, 1)
 	go func() { ended <- errors.Join(n.run(running, ready), n.close()) }()

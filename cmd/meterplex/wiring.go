@@ -50,10 +50,7 @@ type node struct {
 	metrics  *prometheus.Metrics
 	// Whether the topics are still to be compared with the log, since no broker answered.
 	topicsDoubted bool
-	// What usage is added up by: every version that a generation may be bound to,
-	// and the one that new generations are.
-	folds      map[string]projections.UsageFold
-	newestFold string
+	folds         projections.Folds
 }
 
 // runService runs an instance with all that it needs until ctx ends.
@@ -97,7 +94,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: projections.UsageFolds(), newestFold: projections.UsageAggregatesV1}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: projections.DefaultFolds()}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -195,7 +192,7 @@ func (n *node) close() (err error) {
 func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	if err := projections.CheckVersions(ctx, n.pool, n.projected()); err != nil {
+	if err := projections.CheckVersions(ctx, n.pool, n.projections()); err != nil {
 		return err
 	}
 	roles, working := errgroup.WithContext(inner)
@@ -242,11 +239,11 @@ func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
 	}
-	for _, role := range n.consumers() {
-		if !n.has(role.name) {
+	for _, consumer := range n.consumers() {
+		if !n.has(consumer.Role) {
 			continue
 		}
-		if err := n.startConsumer(ctx, g, role.consumer); err != nil {
+		if err := n.startConsumer(ctx, g, consumer); err != nil {
 			return err
 		}
 	}

@@ -10,24 +10,23 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-type consumerRole struct {
-	name     string
-	consumer projections.Consumer
-}
+// projections defines the read models.
+func (n *node) projections() []projections.Projection { return projections.List(n.folds, newID) }
 
-// consumers are the roles that fold or execute.
-func (n *node) consumers() []consumerRole {
+// consumers lists the consumers of all roles.
+func (n *node) consumers() []projections.Consumer {
 	letters := &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
-	return []consumerRole{
-		{"validator", projections.ValidatorConsumer(newID)},
-		{"aggregator", projections.AggregatorConsumer(newID, n.folds, n.newestFold)},
-		{"deadletter", projections.DeadLetterConsumer()},
-		{"commands", projections.Consumer{
-			Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &postgres.Commands{Log: n.log, Letters: letters},
+	all := []projections.Consumer{
+		projections.ValidatorConsumer(newID),
+		{
+			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, Handler: &postgres.Commands{Log: n.log, Letters: letters},
 			MaxPerPartition: projections.MaxWithFollowUps,
-		}},
-		{"projector", projections.EntitlementConsumer()},
+		},
 	}
+	for _, p := range n.projections() {
+		all = append(all, p.Consumer)
+	}
+	return all
 }
 
 // wakes hints at each follower of the log that it grew.

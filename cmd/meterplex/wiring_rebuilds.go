@@ -9,23 +9,11 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// projected lists the consumers that keep generations of rows.
-func (n *node) projected() (all []projections.Consumer) {
-	for _, role := range n.consumers() {
-		if role.consumer.Projection != "" {
-			all = append(all, role.consumer)
-		}
-	}
-	return all
-}
-
 // rebuilds decides on rebuilds.
 func (n *node) rebuilds() *commands.Rebuilds {
 	c := &commands.Rebuilds{Store: n.log, Now: time.Now, NewID: newID}
-	for _, p := range n.projected() {
-		c.Projections = append(c.Projections, commands.Projection{
-			Name: p.Projection, Consumer: p.Name, Newest: p.Versions[len(p.Versions)-1], ByPeriod: p.Projection == projections.ProjectionUsage,
-		})
+	for _, p := range n.projections() {
+		c.Projections = append(c.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}
 	return c
 }
@@ -33,7 +21,7 @@ func (n *node) rebuilds() *commands.Rebuilds {
 // rebuilder does the rebuilds.
 func (n *node) rebuilder() *projections.Rebuilder {
 	return &projections.Rebuilder{
-		Pool: n.pool, Log: n.log, Consumers: n.projected(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
+		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
 		Verify: n.compare,
 		Chunk:  n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}

@@ -207,9 +207,30 @@ func foldBugs() []bug {
 		{
 			name: "letters-consumed-by-nobody", what: "dead letters are published and no consumer takes them",
 			promise: "P3: what was rejected can be retried", elsewhere: true,
-			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		{\"deadletter\", projections.DeadLetterConsumer()},\n", "")},
+			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		all = append(all, p.Consumer)\n", "		if p.Consumer.Role != \"deadletter\" {\n			all = append(all, p.Consumer)\n		}\n")},
 			pkg:   "./cmd/meterplex/e2e", run: "TestP3_RejectedThenRetried",
 			says: `the backlog drains \(0 unpublished, behind: meterplex-dead-letter-handler\)`,
+		},
+		{
+			name: "fold-version-unknown-newest", what: "a generation of an unknown fold version is folded by the newest",
+			promise: "P5: a generation is only ever folded by its own version",
+			edits:   []overlay.Edit{edit("projections/projection.go", "	if i < 0 {\n		return fold, fmt", "	if i < 0 && len(v) > 0 {\n		return v[len(v)-1].Fold, nil\n	}\n	if i < 0 {\n		return fold, fmt")},
+			pkg:     "./projections", run: "TestP5_AnUnknownVersionIsAnErrorOfEveryProjection",
+			says: `the error is`,
+		},
+		{
+			name: "entitlements-by-one-version", what: "entitlement_reads folds every generation by v1",
+			promise: "P5: a generation is only ever folded by its own version",
+			edits:   []overlay.Edit{edit("projections/entitlement_reads.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(EntitlementReadsV1)")},
+			pkg:     "./projections", run: "TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne",
+			says: `live 12, rebuilt 12; want 12 and 24`,
+		},
+		{
+			name: "dead-letters-by-one-version", what: "dead_letter_events folds every generation by v1",
+			promise: "P5: a generation is only ever folded by its own version",
+			edits:   []overlay.Edit{edit("projections/dead_letter_events.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(DeadLetterEventsV1)")},
+			pkg:     "./projections", run: "TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne",
+			says: `live 2, rebuilt [12]; want 2 and 0`,
 		},
 	}
 }

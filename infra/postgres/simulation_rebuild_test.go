@@ -39,7 +39,7 @@ func (s *sim) startRebuilder(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRebuilder(name) }
 	rebuilder := &projections.Rebuilder{
-		Pool: simPool{p}, Log: s.logOf(p), Consumers: []projections.Consumer{aggregatorOfPoison(p.newID)}, NewID: p.newID,
+		Pool: simPool{p}, Log: s.logOf(p), Projections: projections.List(poisonedFolds(), p.newID), NewID: p.newID,
 		Logger: slog.New(slog.DiscardHandler), Instance: name, Every: 500 * time.Millisecond, Chunk: 4, Join: 6,
 	}
 	p.run(func() { _ = rebuilder.Run(p.ctx) })

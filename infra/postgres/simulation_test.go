@@ -113,7 +113,14 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 }
 
 func aggregatorOfPoison(newID func() uuid.UUID) projections.Consumer {
-	return projections.AggregatorConsumer(newID, map[string]projections.UsageFold{projections.UsageAggregatesV1: foldPoisoned}, projections.UsageAggregatesV1)
+	return projections.AggregatorConsumer(newID, poisonedFolds().Usage)
+}
+
+// poisonedFolds has a fold of usage that fails on poison.
+func poisonedFolds() projections.Folds {
+	folds := projections.DefaultFolds()
+	folds.Usage = folds.Usage.With(projections.UsageAggregatesV1, foldPoisoned)
+	return folds
 }
 
 func mustJSON(v any) []byte {

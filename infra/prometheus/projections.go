@@ -166,11 +166,11 @@ func (g *projectionGauges) readRebuilds(ctx context.Context, pool *pgxpool.Pool)
 	return err
 }
 
-// projectionsOfConsumers names what each consumer keeps rows of.
+// projectionsOfConsumers returns the projection of each consumer that has one.
 func projectionsOfConsumers() map[string]string {
-	return map[string]string{
-		events.GroupAggregator:   projections.ProjectionUsage,
-		events.GroupDeadLetter:   projections.ProjectionDeadLetters,
-		events.GroupEntitlements: projections.ProjectionEntitlements,
+	names := map[string]string{}
+	for _, p := range projections.List(projections.DefaultFolds(), nil) {
+		names[p.Consumer.Name] = p.Name
 	}
+	return names
 }

@@ -22,8 +22,7 @@ var nextRelease = sync.OnceValues(func() (string, error) {
 	return edited("next", []overlay.Edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
-		{File: "projections/usage_aggregates.go", Old: "UsageFold{UsageAggregatesV1: FoldUsage}", New: "UsageFold{UsageAggregatesV1: FoldUsage, " + v2 + ": FoldUsage}"},
-		{File: "cmd/meterplex/wiring.go", Old: "newestFold: projections.UsageAggregatesV1", New: "newestFold: " + v2},
+		{File: "projections/projection.go", Old: "{{UsageAggregatesV1, FoldUsage}}", New: "{{UsageAggregatesV1, FoldUsage}, {" + v2 + ", FoldUsage}}"},
 	})
 })
 

@@ -1,0 +1,131 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+const (
+	entitlementsV2 = projections.ProjectionEntitlements + "/v2"
+	deadLettersV2  = projections.ProjectionDeadLetters + "/v2"
+)
+
+// entitlementsDoubled is entitlement_reads/v2 of the test: usage counts twice.
+func entitlementsDoubled(s *projections.EntitlementState, e *events.Envelope) error {
+	if e.Subject != events.UsageValidated {
+		return projections.FoldEntitlements(s, e)
+	}
+	v, err := events.VerdictOf(e)
+	if err != nil {
+		return err
+	}
+	s.Used(e.TenantID, v.Feature, v.PeriodKey, 2*v.Amount)
+	return nil
+}
+
+// deadLettersWithoutRejections is dead_letter_events/v2 of the test: rejections make no row.
+func deadLettersWithoutRejections(row *projections.DeadLetterRow, id uuid.UUID, e *events.Envelope) (*projections.DeadLetterRow, error) {
+	if e.Subject == events.UsageRejected {
+		return nil, nil
+	}
+	return projections.FoldDeadLetter(row, id, e)
+}
+
+// withSecondVersions has a newer version of two folds.
+func withSecondVersions(f projections.Folds) projections.Folds {
+	f.Entitlements = f.Entitlements.With(entitlementsV2, entitlementsDoubled)
+	f.DeadLetters = f.DeadLetters.With(deadLettersV2, deadLettersWithoutRejections)
+	return f
+}
+
+// Each generation is folded by its own version, in the rebuild and afterwards beside the
+// live one.
+func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "first", "calls", 5, may))
+	y.settle()
+	y.folds = withSecondVersions(y.folds)
+	y.deploy()
+	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	if now, err := y.log.Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsV2 {
+		t.Fatalf("the rebuild is by %q: %v", now.FoldVersion, err)
+	}
+	y.append(usage(tenant, "second", "calls", 7, may))
+	y.settle()
+	used := func(generation int) (n int64) {
+		y.must(y.pool.QueryRow(t.Context(), `SELECT sum(used)::bigint FROM entitlement_usage WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
+		return n
+	}
+	if live, rebuilt := used(1), used(r.Generation); live != 12 || rebuilt != 24 {
+		t.Errorf("live %d, rebuilt %d; want 12 and 24", live, rebuilt)
+	}
+	y.must(y.promote(r))
+	y.append(usage(tenant, "third", "calls", 1, may))
+	y.settle()
+	if live, rebuilt := used(1), used(r.Generation); live != 13 || rebuilt != 26 {
+		t.Errorf("after the promotion: kept %d, live %d; want 13 and 26", live, rebuilt)
+	}
+}
+
+func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	reject := func(id string) { y.append(usage(tenant, id, "unknown", 5, may)); y.settle() }
+	reject("first")
+	y.folds = withSecondVersions(y.folds)
+	y.deploy()
+	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionDeadLetters})
+	reject("second")
+	rows := func(generation int) (n int64) {
+		y.must(y.pool.QueryRow(t.Context(), `SELECT count(*) FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
+		return n
+	}
+	if live, rebuilt := rows(1), rows(r.Generation); live != 2 || rebuilt != 0 {
+		t.Errorf("live %d, rebuilt %d; want 2 and 0", live, rebuilt)
+	}
+}
+
+// A handler never folds a generation by another version than its own.
+func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	y.append(usage(tenant, "one", "calls", 5, may))
+	y.drain(y.validating)
+	for _, p := range y.projections() {
+		t.Run(p.Name, func(t *testing.T) {
+			tx, err := y.pool.Begin(t.Context())
+			y.must(err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = p.Consumer.Handler.Apply(t.Context(), tx, projections.Generation{Number: 1, FoldVersion: p.Name + "/v9"}, []events.Envelope{{Subject: events.UsageValidated, TenantID: tenant}})
+			if err == nil || !strings.Contains(err.Error(), p.Name+"/v9") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// A projection that the list does not have is an error everywhere, never another one.
+func TestAnUnknownProjectionIsAnError(t *testing.T) {
+	if _, err := projections.Definition("usage_aggregate"); err == nil {
+		t.Error("an unknown projection has a definition")
+	}
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	y.must(second(y.pool.Exec(t.Context(), `UPDATE projection_rebuilds SET projection = 'of_tomorrow' WHERE id = $1`, r.ID)))
+	_, err := y.reads.Diff(t.Context(), projections.DiffQuery{RebuildID: r.ID, TenantID: tenant})
+	if refused := (*domain.Error)(nil); err == nil || errors.As(err, &refused) {
+		t.Errorf("the difference of an unknown projection: %v", err)
+	}
+}

@@ -1,0 +1,107 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// Projection defines a read model. The consumers, the rebuilds, the comparison of two
+// generations, the purge of dropped ones, GET /projections, the metrics and the CLI are
+// derived from its definition.
+type Projection struct {
+	Name     string   // of the projection in the API and in projection_generations
+	Consumer Consumer // folds the projection's source; Consumer.Projection is Name
+	Tables   []string // the tables that hold its rows, keyed by generation
+	ByPeriod bool     // a generation can be limited to one period
+	Diff     Difference
+}
+
+// Difference defines how a rebuilt generation is compared with the live one.
+type Difference struct {
+	Rows    string   // SQL of the rows in the order of their keys; for its parameters see usageSides
+	Totals  string   // SQL of the totals
+	Columns []string // the members of DiffRow that its rows have, in the order of the CSV
+	// Sums says that the rows are sums of verdicts: a difference has a conservation of
+	// events and can be broken down by event.
+	Sums bool
+	// Periods says that keys have a period.
+	Periods bool
+}
+
+// Newest returns the version of the fold that new generations are bound to.
+func (p *Projection) Newest() string { return p.Consumer.Versions[len(p.Consumer.Versions)-1] }
+
+// Version is one version of a projection's fold.
+type Version[F any] struct {
+	Name string // e.g. "usage_aggregates/v1"; generations are bound to it
+	Fold F
+}
+
+// Versions are the versions of a projection's fold that this binary has, the newest last.
+// A version that a generation may be bound to stays for ever; a change of a fold is a new
+// version and takes effect by a rebuild.
+type Versions[F any] []Version[F]
+
+// Of returns the fold of a version.
+func (v Versions[F]) Of(name string) (fold F, err error) {
+	i := slices.IndexFunc(v, func(one Version[F]) bool { return one.Name == name })
+	if i < 0 {
+		return fold, fmt.Errorf("unknown fold version %q: this binary has %q", name, v.names())
+	}
+	return v[i].Fold, nil
+}
+
+// With returns the versions with one more, which is the newest.
+func (v Versions[F]) With(name string, fold F) Versions[F] {
+	others := slices.DeleteFunc(slices.Clone(v), func(one Version[F]) bool { return one.Name == name })
+	return append(others, Version[F]{name, fold})
+}
+
+func (v Versions[F]) names() []string {
+	all := make([]string, len(v))
+	for i := range v {
+		all[i] = v[i].Name
+	}
+	return all
+}
+
+// Folds are the versions of every projection's fold.
+type Folds struct {
+	Usage        Versions[UsageFold]
+	Entitlements Versions[EntitlementFold]
+	DeadLetters  Versions[DeadLetterFold]
+}
+
+// DefaultFolds returns the versions of this release.
+func DefaultFolds() Folds {
+	return Folds{
+		Usage:        Versions[UsageFold]{{UsageAggregatesV1, FoldUsage}},
+		Entitlements: Versions[EntitlementFold]{{EntitlementReadsV1, FoldEntitlements}},
+		DeadLetters:  Versions[DeadLetterFold]{{DeadLetterEventsV1, FoldDeadLetter}},
+	}
+}
+
+// List returns the definition of every projection, by name. A new projection is one
+// entry here, a migration with its tables and 32 checkpoints, and its fold.
+func List(folds Folds, newID func() uuid.UUID) []Projection {
+	return []Projection{
+		deadLetterProjection(folds.DeadLetters),
+		entitlementProjection(folds.Entitlements),
+		usageProjection(folds.Usage, newID),
+	}
+}
+
+// Find returns the projection of a name. An unknown name is an error, never a default.
+func Find(all []Projection, name string) (*Projection, error) {
+	i := slices.IndexFunc(all, func(p Projection) bool { return p.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("unknown projection %q", name)
+	}
+	return &all[i], nil
+}
+
+// Definition returns this release's definition of a projection, for callers that only
+// read what it says.
+func Definition(name string) (*Projection, error) { return Find(List(DefaultFolds(), nil), name) }
