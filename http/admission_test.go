@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // stall begins an ingest request whose body does not come: it is in work until the
@@ -181,7 +182,7 @@ func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
 	var readers *world
 	w := newWorld(t, func(s *http.Server) {
 		readers = newWorld(t)
-		s.Reads.Pool = readers.pool
+		s.Reads = projections.NewReads(projections.DB{Pool: readers.pool}, nil, projections.DefaultFolds(), time.Now, 0)
 	})
 	w.catalogue()
 	a := w.party("A")

@@ -86,7 +86,7 @@ func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters(ctx, projections.Viewer{Operator: true}, ask)
+	found, err := s.Reads.DeadLetters.DeadLetters(ctx, projections.Viewer{Operator: true}, ask)
 	return &listed[projections.DeadLetter]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -110,7 +110,7 @@ func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*de
 	if err != nil || wait.MinPosition == nil {
 		return &deadLetterAnswer{found}, err
 	}
-	if err := s.Reads.Await(ctx, projections.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
+	if err := s.Reads.Events.Await(ctx, projections.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
 		return nil, err
 	}
 	found, err = s.deadLetter(ctx, in.DeadLetterID)
@@ -122,7 +122,7 @@ func (s *service) deadLetter(ctx context.Context, text string) (projections.Dead
 	if err != nil {
 		return projections.DeadLetter{}, err
 	}
-	return s.Reads.DeadLetter(ctx, projections.Viewer{Operator: true}, id)
+	return s.Reads.DeadLetters.DeadLetter(ctx, projections.Viewer{Operator: true}, id)
 }
 
 type retryRequest struct {

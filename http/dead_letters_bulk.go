@@ -28,7 +28,7 @@ func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersReque
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetterGroups(ctx, ask)
+	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, ask)
 	return &listed[projections.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -121,7 +121,7 @@ func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLe
 }
 
 func (s *service) findDeadLetters(ctx context.Context, f events.DeadLetterFilter) ([]commands.DeadLetterRef, error) {
-	found, err := s.Reads.FindDeadLetters(ctx, projections.DeadLetterQuery{
+	found, err := s.Reads.DeadLetters.FindDeadLetters(ctx, projections.DeadLetterQuery{
 		Status: f.Status, Stage: f.Stage, Reason: f.Reason, Fingerprint: f.Fingerprint, Feature: f.Feature, Consumer: f.Consumer,
 		Topic: f.Topic, TenantID: f.TenantID, IDs: f.IDs, From: f.From, To: f.To,
 	}, commands.MaxBulk+1)

@@ -44,7 +44,7 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	}
 	x := exchangeOf(r.Context())
 	tenant := x.caller.TenantID
-	found, err := s.Reads.Check(r.Context(), projections.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
+	found, err := s.Reads.Entitlements.Check(r.Context(), projections.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *service) entitlements(ctx context.Context, in *entitlementsRequest) (*e
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Entitlements(ctx, projections.Viewer{TenantID: tenant}, tenant, wait)
+	found, err := s.Reads.Entitlements.Entitlements(ctx, projections.Viewer{TenantID: tenant}, tenant, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 		}
 	}
 	tenant := exchangeOf(ctx).caller.TenantID
-	found, err := s.Reads.Checks(ctx, projections.Viewer{TenantID: tenant}, tenant, questions, wait)
+	found, err := s.Reads.Entitlements.Checks(ctx, projections.Viewer{TenantID: tenant}, tenant, questions, wait)
 	if err != nil {
 		return nil, err
 	}

@@ -130,10 +130,10 @@ func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[lo
 		}
 		after = after.Join(passed)
 	}
-	if err := s.Reads.Await(ctx, viewer, filter.TenantID, wait); err != nil {
+	if err := s.Reads.Events.Await(ctx, viewer, filter.TenantID, wait); err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events(ctx, viewer, projections.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
+	found, err := s.Reads.Events.Events(ctx, viewer, projections.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (s *service) eventOf(ctx context.Context, in *eventRequest) (v projections.
 		ref, err = projections.ParseEventRef(in.Event)
 	}
 	if err == nil {
-		err = s.Reads.Await(ctx, v, tenant, wait)
+		err = s.Reads.Events.Await(ctx, v, tenant, wait)
 	}
 	return v, ref, tenant, err
 }
@@ -183,7 +183,7 @@ func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer,
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Event(ctx, viewer, ref, tenant)
+	found, err := s.Reads.Events.Event(ctx, viewer, ref, tenant)
 	return &eventAnswer{loggedEvent{found}}, err
 }
 
@@ -194,7 +194,7 @@ func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Lineage(ctx, viewer, projections.LineageQuery{Ref: ref, TenantID: tenant})
+	found, err := s.Reads.Events.Lineage(ctx, viewer, projections.LineageQuery{Ref: ref, TenantID: tenant})
 	return &lineageAnswer{found}, err
 }
 

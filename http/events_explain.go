@@ -81,7 +81,7 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	if _, ask.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Explain(ctx, viewer, ask)
+	found, err := s.Reads.Usage.Explain(ctx, viewer, ask)
 	answer := &explainAnswer{}
 	b := &answer.Body
 	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
@@ -121,7 +121,7 @@ func isPeriod(key string) bool {
 // aggregatesAt answers with figures as they were known.
 func (s *service) aggregatesAt(ctx context.Context, viewer projections.Viewer, ask projections.AggregateQuery, at *projections.AsOf) (projections.Aggregates, error) {
 	if at == nil {
-		return s.Reads.Aggregates(ctx, viewer, ask)
+		return s.Reads.Usage.Aggregates(ctx, viewer, ask)
 	}
-	return s.Reads.AggregatesAsOf(ctx, viewer, ask, *at)
+	return s.Reads.Usage.AggregatesAsOf(ctx, viewer, ask, *at)
 }

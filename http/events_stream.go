@@ -113,7 +113,7 @@ func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error 
 	if err != nil {
 		return err
 	}
-	walk, err := s.Reads.Walk(r.Context(), viewer, filter, after)
+	walk, err := s.Reads.Events.Walk(r.Context(), viewer, filter, after)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	case start.After != nil && filter.TenantID == nil && !strings.Contains(in.After, ","):
 		return newProblem("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
 	}
-	tail, err := s.Reads.Tail(r.Context(), viewer, filter, start)
+	tail, err := s.Reads.Events.Tail(r.Context(), viewer, filter, start)
 	if err != nil {
 		return err
 	}

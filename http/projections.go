@@ -35,7 +35,7 @@ func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*l
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Projections(ctx)
+	found, err := s.Reads.Rebuilds.Projections(ctx)
 	name := func(p *projections.ProjectionStatus) string { return p.Name }
 	return &listed[projections.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
 }
@@ -96,7 +96,7 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 
 // accepted answers with a rebuild as it is now.
 func (s *service) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
-	found, err := s.Reads.Rebuild(ctx, id)
+	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 	return &rebuildAccepted{rebuildLocation(id), found}, err
 }
 
@@ -178,7 +178,7 @@ const outcomePoll = 50 * time.Millisecond
 
 func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (projections.RebuildStatus, error) {
 	for end := time.Now().Add(wait); ; {
-		found, err := s.Reads.Rebuild(ctx, id)
+		found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 		left := time.Until(end)
 		if err != nil || verified(&found) || left <= 0 {
 			return found, err

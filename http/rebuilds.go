@@ -54,7 +54,7 @@ func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*list
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Rebuilds(ctx, in.Limit, after)
+	found, err := s.Reads.Rebuilds.Rebuilds(ctx, in.Limit, after)
 	return &listed[projections.RebuildStatus]{listedFrom(l, found.Data, found.Next)}, err
 }
 
@@ -65,7 +65,7 @@ func (s *service) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*r
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Rebuild(ctx, id)
+	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 	return &rebuildAnswer{found}, err
 }
 

@@ -90,7 +90,7 @@ func (s *service) diffRebuild(w nethttp.ResponseWriter, r *nethttp.Request) erro
 		}
 		return s.diffCSV(w, r, q)
 	}
-	d, err := s.Reads.Diff(r.Context(), q)
+	d, err := s.Reads.Rebuilds.Diff(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ const csvFlush = 500
 func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projections.DiffQuery) error {
 	ctx, cancel := context.WithTimeout(exchangeOf(r.Context()).from.Context(), csvTime)
 	defer cancel()
-	found, err := s.Reads.Rebuild(ctx, q.RebuildID)
+	found, err := s.Reads.Rebuilds.Rebuild(ctx, q.RebuildID)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projec
 		return err
 	}
 	out := &diffWriter{w: w, control: nethttp.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
-	err = s.Reads.EachDiff(ctx, q, out.row)
+	err = s.Reads.Rebuilds.EachDiff(ctx, q, out.row)
 	if err == nil {
 		err = out.close()
 	}
@@ -286,7 +286,7 @@ func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffE
 	if _, q.After, err = l.open(in.Cursor); err != nil {
 		return nil, err
 	}
-	d, err := s.Reads.DiffEvents(ctx, q)
+	d, err := s.Reads.Usage.DiffEvents(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 	if err != nil {
 		return err
 	}
-	found, err := s.Reads.Rebuild(r.Context(), id)
+	found, err := s.Reads.Rebuilds.Rebuild(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 func (s *service) look(ctx context.Context, r projections.RebuildStatus) (projections.RebuildStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
 	defer cancel()
-	return s.Reads.Rebuild(ctx, r.ID)
+	return s.Reads.Rebuilds.Rebuild(ctx, r.ID)
 }
 
 func folding(r *projections.RebuildStatus) bool {

@@ -51,21 +51,21 @@ func rebuildsBy(store commands.RebuildStore, folds projections.Folds) *commands.
 // byTwice lets rebuilds of usage be by the fold with the planted difference.
 func byTwice(s *http.Server) {
 	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, twoFolds())
-	s.Reads.Folds = twoFolds()
+	s.Reads = projections.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, twoFolds(), time.Now, 0)
 }
 
 // rebuilding runs the workers until the test ends.
 func (w *world) rebuilding() (stop func()) {
 	w.Helper()
-	reads := &projections.Reads{Pool: w.pool, Now: time.Now, Folds: twoFolds()}
+	reads := projections.NewReads(projections.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
 	decide := rebuildsBy(w.log, projections.DefaultFolds())
 	b := &projections.Rebuilder{
 		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
 		Projections: projections.List(twoFolds(), newID),
 		Verify: func(ctx context.Context, r domain.Rebuild) error {
-			differs, sample, err := reads.Drift(ctx, r)
+			differs, sample, err := reads.Rebuilds.Drift(ctx, r)
 			if err == nil {
-				err = reads.SaveReport(ctx, r.ID, sample)
+				err = reads.Rebuilds.SaveReport(ctx, r.ID, sample)
 			}
 			if err != nil {
 				return err

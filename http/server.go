@@ -29,7 +29,7 @@ type Server struct {
 	Replays   *commands.Replays
 	Reader    commands.CatalogueReader
 	Keys      commands.Keyring
-	Reads     *projections.Reads
+	Reads     projections.Reads
 	Rebuilds  *commands.Rebuilds
 	Health    []HealthCheck
 	// Backlog, where it is set, tells how many events wait to be published and how

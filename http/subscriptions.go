@@ -67,7 +67,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
 	defer cancel()
-	if err := s.Reads.AwaitGrants(ctx, changed.TenantID); err != nil {
+	if err := s.Reads.Entitlements.AwaitGrants(ctx, changed.TenantID); err != nil {
 		s.log.DebugContext(ctx, "a subscription was answered before checks see it", "tenant", changed.TenantID, "error", err)
 	}
 	return &subscriptionAnswer{subscriptionBody(changed)}, nil
@@ -78,7 +78,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 func (s *service) confirm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
 	defer cancel()
-	if err := s.Reads.Confirm(ctx); err != nil {
+	if err := s.Reads.Entitlements.Confirm(ctx); err != nil {
 		s.log.DebugContext(ctx, "a change was answered before checks see it", "error", err)
 	}
 }

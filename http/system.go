@@ -36,14 +36,14 @@ func (s *service) healthOperations(t *site) {
 type identityAnswer struct{ Body projections.Identity }
 
 func (s *service) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
-	found, err := s.Reads.Identity(ctx)
+	found, err := s.Reads.Events.Identity(ctx)
 	return &identityAnswer{found}, err
 }
 
 type systemAnswer struct{ Body projections.System }
 
 func (s *service) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
-	found, err := s.Reads.System(ctx)
+	found, err := s.Reads.Events.System(ctx)
 	return &systemAnswer{found}, err
 }
 

@@ -51,7 +51,7 @@ func TestChecksFailClosed(t *testing.T) {
 	var grants *projections.GrantCache
 	var behind *pgxpool.Pool
 	w := newWorld(t, func(s *http.Server) {
-		config := s.Reads.Pool.Config()
+		config := s.Reads.Entitlements.Pool.Config()
 		config.ConnConfig.DialFunc = way.dial
 		var err error
 		behind, err = pgxpool.NewWithConfig(t.Context(), config)
@@ -60,7 +60,7 @@ func TestChecksFailClosed(t *testing.T) {
 		}
 		t.Cleanup(behind.Close)
 		grants = projections.NewGrantCache(behind, behind)
-		s.Reads = &projections.Reads{Pool: behind, Grants: grants, Now: time.Now}
+		s.Reads = projections.NewReads(projections.DB{Pool: behind}, grants, projections.DefaultFolds(), time.Now, 0)
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -123,7 +123,7 @@ func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.UsageEvents(ctx, viewer, projections.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
+	found, err := s.Reads.Events.UsageEvents(ctx, viewer, projections.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
 		From: from, To: to, Limit: in.Limit, After: after, Wait: wait})
 	return &listed[projections.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
 }
@@ -151,7 +151,7 @@ func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnsw
 	if !isEventID(in.EventID) {
 		return nil, projections.ErrNotFound
 	}
-	r, err := s.Reads.Receipt(ctx, viewer, tenant, in.EventID, wait)
+	r, err := s.Reads.Events.Receipt(ctx, viewer, tenant, in.EventID, wait)
 	return &receiptAnswer{in.applied(), r}, err
 }
 
@@ -185,7 +185,7 @@ func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*lis
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
+	found, err := s.Reads.Events.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
 	return &listed[projections.Conflict]{listedFrom(l, found.Data, found.Next)}, err
 }
 

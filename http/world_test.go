@@ -88,7 +88,7 @@ func (w *world) server() *http.Server {
 		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
-		Reads:    &projections.Reads{Pool: w.pool, Grants: w.grants, Now: time.Now},
+		Reads:    projections.NewReads(projections.DB{Pool: w.pool}, w.grants, projections.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.log, projections.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,

@@ -33,7 +33,7 @@ type AsOf struct {
 
 // AggregatesAsOf lists a tenant's figures as they were known at a moment, as
 // Aggregates does; its cursor stays with the position.
-func (r *Reads) AggregatesAsOf(ctx context.Context, v Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
+func (r *UsageReads) AggregatesAsOf(ctx context.Context, v Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
 	after, number, err := parseAsOfCursor(q.After)
 	if err != nil {
 		return Aggregates{}, err
@@ -113,7 +113,7 @@ func listedBefore(a, b *Aggregate) int {
 
 // moment gives the position that a moment is at for a tenant, once it has passed
 // the aggregates: at a time, the last that its partition had recorded.
-func (r *Reads) moment(ctx context.Context, v Viewer, tenant uuid.UUID, at AsOf, patience time.Duration) (events.Position, error) {
+func (r *UsageReads) moment(ctx context.Context, v Viewer, tenant uuid.UUID, at AsOf, patience time.Duration) (events.Position, error) {
 	position := events.Position{Partition: events.PartitionOf(tenant)}
 	if at.Position != nil {
 		position = *at.Position

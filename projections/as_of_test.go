@@ -53,7 +53,7 @@ func (d *drama) asOf(at projections.AsOf, limit int) (all []projections.Aggregat
 // current one those that are live.
 func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
 	s := newScene(t)
-	s.reads.Now = time.Now
+	s.reads.setNow(time.Now)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDrama(s)
 		d.TB = t
@@ -160,7 +160,7 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 // A moment holds what was recorded at it, and nothing that was recorded later.
 func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
 	s := newScene(t)
-	s.reads.Now = time.Now
+	s.reads.setNow(time.Now)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := s.append(usage(tenant, "e", "calls", 5, may))[0]

@@ -62,7 +62,7 @@ type liveFold struct {
 type uncountedUsage struct{ code, reason string }
 
 // counted visits every verdict of a tenant that is counted, in no order.
-func (r *Reads) counted(ctx context.Context, v Viewer, tenant uuid.UUID, visit func(*countedUsage)) error {
+func (r *UsageReads) counted(ctx context.Context, v Viewer, tenant uuid.UUID, visit func(*countedUsage)) error {
 	return r.within(ctx, v, func(tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, tenant)
 		if err != nil {
@@ -72,7 +72,7 @@ func (r *Reads) counted(ctx context.Context, v Viewer, tenant uuid.UUID, visit f
 	})
 }
 
-func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*tenantVerdicts, error) {
+func (r *UsageReads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*tenantVerdicts, error) {
 	t := &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant),
 		retried: make(map[uuid.UUID]int64), uncounted: make(map[int64]uncountedUsage)}
 	err := step(ctx, tx, query{readLiveVersions, []any{tenant}, each(func(rows pgx.Rows) error {
@@ -80,7 +80,7 @@ func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*t
 		if err := rows.Scan(&period, &version); err != nil {
 			return err
 		}
-		fold, err := r.folds().Usage.Of(version)
+		fold, err := r.Folds.Of(version)
 		t.folds = append(t.folds, liveFold{period, fold})
 		return err
 	})})

@@ -134,7 +134,7 @@ func (m *shelf) fold(*rapid.T) { m.drain(m.entitling) }
 
 // check holds each answer against what was granted at the position that it is true at.
 func (m *shelf) check(rt *rapid.T) {
-	for _, reads := range []*projections.Reads{m.reads, m.cached} {
+	for _, reads := range []*reads{m.reads, m.cached} {
 		if reads.Grants != nil {
 			m.must(reads.Grants.Confirm(context.Background()))
 		}

@@ -115,3 +115,12 @@ type Batch struct {
 	End        time.Time // when the commit was answered
 	Err        error     // set where the transaction was rolled back or its end is not known
 }
+
+// Bounds of one transaction, for Consumer.MaxPerPartition.
+const (
+	MaxWithFollowUps    = 200  // each event leads to another: the heads are held while they are appended
+	MaxWithoutFollowUps = 2000 // a longer statement gains nothing more
+)
+
+// maxRead bounds what a transaction that reads the log holds in memory, over all partitions.
+const maxRead = 8000

@@ -16,12 +16,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ProjectionDeadLetters is the projection's name; DeadLetterEventsV1 the version of
-// the fold in this file.
-const (
-	ProjectionDeadLetters = "dead_letter_events"
-	DeadLetterEventsV1    = ProjectionDeadLetters + "/v1"
-)
+// DeadLetterEventsV1 is the version of the fold in this file.
+const DeadLetterEventsV1 = ProjectionDeadLetters + "/v1"
 
 //go:embed dead_letter_events.sql
 var writeDeadLetters string
@@ -146,7 +142,7 @@ func foldConflicted(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error
 		return nil, fmt.Errorf("read a conflict: %w", err)
 	}
 	d.stage, d.code, d.reason = events.StageIngestion, "payload_conflict", "eventId was first used with another payload"
-	d.producerEventID, d.feature, d.source = c.EventID, usageIn(c.Payload).Feature, c.RawPosition
+	d.producerEventID, d.feature, d.source = c.EventID, events.UsageIn(c.Payload).Feature, c.RawPosition
 	d.details.FirstHash, d.details.ConflictHash = c.FirstHash, c.ConflictHash
 	d.topic, d.payload = events.TopicUsageRaw.Name(), text(c.Payload)
 	return d, nil
@@ -158,7 +154,7 @@ func foldFailed(d *DeadLetterRow, e *events.Envelope) (*DeadLetterRow, error) {
 		return nil, fmt.Errorf("read a failure: %w", err)
 	}
 	d.stage, d.code, d.reason = f.Stage, f.Code, f.Reason
-	if usage := usageIn(f.Payload); usage.EventID != "" { // a payload that is too large is not copied
+	if usage := events.UsageIn(f.Payload); usage.EventID != "" { // a payload that is too large is not copied
 		d.producerEventID, d.feature = usage.EventID, usage.Feature
 	}
 	d.source = f.SourcePosition
@@ -193,31 +189,6 @@ func (d *DeadLetterRow) meet(e *events.Envelope) error {
 		return fmt.Errorf("read a dead letter's fate: %w", err)
 	}
 	return nil
-}
-
-// usageIn finds the producer's event in the payload of whatever failed: recorded
-// usage or a verdict has it at the top, their retries have it inside. What is no
-// usage has none.
-func usageIn(payload json.RawMessage) (found struct{ EventID, Feature string }) {
-	type said struct {
-		EventID string `json:"eventId"`
-		Feature string `json:"feature"`
-	}
-	var in struct {
-		said
-		Usage     said `json:"usage"`
-		Validated said `json:"validated"`
-	}
-	if json.Unmarshal(payload, &in) != nil {
-		return found
-	}
-	for _, s := range []said{in.said, in.Usage, in.Validated} {
-		if s.EventID != "" {
-			found.EventID, found.Feature = s.EventID, s.Feature
-			break
-		}
-	}
-	return found
 }
 
 func text(payload json.RawMessage) *string {

@@ -77,7 +77,7 @@ ORDER BY g.n DESC, g.fingerprint DESC`
 
 // DeadLetterGroups groups what DeadLetters would list, the biggest group first,
 // for operators.
-func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLetterGroupPage, error) {
+func (r *LetterReads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLetterGroupPage, error) {
 	count, fingerprint, err := parseGroupCursor(q.After)
 	if err != nil {
 		return DeadLetterGroupPage{}, err
@@ -128,7 +128,7 @@ SELECT d.id, d.tenant_id FROM letters d ORDER BY d.id LIMIT $12`
 
 // FindDeadLetters gives what DeadLetters would list, as refs, at most limit of them,
 // for operators.
-func (r *Reads) FindDeadLetters(ctx context.Context, q DeadLetterQuery, limit int) ([]DeadLetterRef, error) {
+func (r *LetterReads) FindDeadLetters(ctx context.Context, q DeadLetterQuery, limit int) ([]DeadLetterRef, error) {
 	var refs []DeadLetterRef
 	err := r.snapshot(ctx, Viewer{Operator: true}, query{findDeadLetters, append(q.filter(), limit), each(func(rows pgx.Rows) error {
 		var ref DeadLetterRef

@@ -55,7 +55,7 @@ type Diff struct {
 
 // Diff compares a rebuild with what readers see without it. A *domain.Error with
 // code rebuild_not_ready where there is nothing to compare, or not yet.
-func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
+func (r *RebuildReads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 	d := Diff{Data: []DiffRow{}}
 	err := r.compared(ctx, q, func(tx pgx.Tx, c *comparison) error {
 		d.Rebuild, d.AsOf = c.rebuild, c.positions
@@ -85,7 +85,7 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 
 // EachDiff gives every row of a difference to a function, from one snapshot, without
 // keeping any.
-func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) error) error {
+func (r *RebuildReads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) error) error {
 	return r.compared(ctx, q, func(tx pgx.Tx, c *comparison) error { return c.rows(ctx, tx, q, 0, row) })
 }
 
@@ -93,13 +93,16 @@ func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) err
 // cheapest for the first row of a page is what a page needs.
 const inOrder = `SET LOCAL random_page_cost = 1.1; SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
 
-func (r *Reads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *comparison) error) error {
+func (r *RebuildReads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *comparison) error) error {
 	if !storable(q.Feature) || !storable(q.PeriodKey) {
 		return nil
 	}
 	return r.within(ctx, Viewer{Operator: true}, func(tx pgx.Tx) error {
-		c, err := r.compare(ctx, tx, q.RebuildID)
+		c, err := compare(ctx, tx, q.RebuildID)
 		if err != nil {
+			return err
+		}
+		if c.projection, err = Find(r.List, c.rebuild.Projection); err != nil {
 			return err
 		}
 		if q.PeriodKey != "" && !c.projection.Diff.Periods {

@@ -86,14 +86,14 @@ type telling struct {
 
 // DiffEvents folds the tenant's verdicts by both generations' folds and lists those
 // that come to something else for the key.
-func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, error) {
+func (r *UsageReads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, error) {
 	page := DiffEvents{Data: []DiffEvent{}}
 	after, err := parseAfter(q.After)
 	if err != nil || !storable(q.Feature) || !storable(q.PeriodKey) {
 		return page, err
 	}
 	err = r.within(ctx, Viewer{Operator: true}, func(tx pgx.Tx) error {
-		c, err := r.compare(ctx, tx, q.RebuildID)
+		c, err := compare(ctx, tx, q.RebuildID)
 		if err != nil {
 			return err
 		}
@@ -130,9 +130,9 @@ func parseAfter(text string) (int64, error) {
 }
 
 // telling begins a comparison, with the generation that is live for the key.
-func (r *Reads) telling(c *comparison, q DiffEventsQuery, page *DiffEvents) (*telling, int, error) {
+func (r *UsageReads) telling(c *comparison, q DiffEventsQuery, page *DiffEvents) (*telling, int, error) {
 	t := &telling{q: q, page: page, partition: events.PartitionOf(q.TenantID), limit: pageSize(q.Limit)}
-	if !c.projection.Diff.Sums {
+	if c.rebuild.Projection != ProjectionUsage {
 		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "Only figures of usage_aggregates are sums that events can be told apart in"}
 	}
 	live := c.live(q.TenantID, q.PeriodKey)
@@ -144,7 +144,7 @@ func (r *Reads) telling(c *comparison, q DiffEventsQuery, page *DiffEvents) (*te
 			page.AsOf = p
 		}
 	}
-	folds := r.folds().Usage
+	folds := r.Folds
 	page.LiveFold, page.RebuiltFold = live.foldVersion, c.rebuild.FoldVersion
 	var unknown, neither error
 	t.live, unknown = folds.Of(page.LiveFold)

@@ -58,7 +58,7 @@ ORDER BY u.partition`
 
 // compare finds the two sides of a rebuild's difference, and that they are at equal
 // positions; a *domain.Error where they are not.
-func (r *Reads) compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparison, error) {
+func compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparison, error) {
 	of, err := rebuildIn(ctx, tx, id)
 	if err != nil {
 		return nil, err
@@ -66,11 +66,7 @@ func (r *Reads) compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparis
 	if no := of.Comparable(); no != nil {
 		return nil, no
 	}
-	p, err := Find(List(r.folds(), nil), of.Projection)
-	if err != nil {
-		return nil, err
-	}
-	c := &comparison{rebuild: of, projection: p, scope: Scope{of.TenantID, of.PeriodKey}}
+	c := &comparison{rebuild: of, scope: Scope{of.TenantID, of.PeriodKey}}
 	if err := c.readBase(ctx, tx); err != nil {
 		return nil, err
 	}

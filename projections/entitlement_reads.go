@@ -18,12 +18,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ProjectionEntitlements is the projection's name; EntitlementReadsV1 the version of
-// the fold in this file.
-const (
-	ProjectionEntitlements = "entitlement_reads"
-	EntitlementReadsV1     = ProjectionEntitlements + "/v1"
-)
+// EntitlementReadsV1 is the version of the fold in this file.
+const EntitlementReadsV1 = ProjectionEntitlements + "/v1"
 
 //go:embed entitlement_reads.sql
 var replaceGrants string

@@ -72,7 +72,7 @@ type explaining struct {
 }
 
 // Explain gives the events behind a figure.
-func (r *Reads) Explain(ctx context.Context, v Viewer, q ExplainQuery) (Explanation, error) {
+func (r *UsageReads) Explain(ctx context.Context, v Viewer, q ExplainQuery) (Explanation, error) {
 	x := explaining{ExplainQuery: &q, limit: pageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
 	place, given, err := parseExplainPlace(q.After)
 	if err == nil && given != nil && *given != x.live {

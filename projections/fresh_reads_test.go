@@ -45,7 +45,7 @@ func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
 	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
 	s.settle()
-	s.reads.Replica = late.pool
+	s.reads.setReplica(late.pool)
 	figures := func(w projections.Wait) int {
 		t.Helper()
 		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Wait: w})

@@ -22,8 +22,8 @@ import (
 // Nothing is kept that is older than what is there. And nothing is answered that the
 // feed has not confirmed within confirmedFor.
 type GrantCache struct {
-	looks      Reads // of the feed
-	reads      Reads // of loads; without a cache
+	looks      DB         // of the feed
+	reads      GrantReads // of loads; without a cache
 	began      time.Time
 	partitions [events.Partitions]grantPartition
 	feed       grantFeed
@@ -55,7 +55,7 @@ const (
 // own: reads that take all connections of the other must not make answers that are
 // kept unconfirmed, nor loads keep writers waiting.
 func NewGrantCache(looks, loads *pgxpool.Pool) *GrantCache {
-	c := &GrantCache{looks: Reads{Pool: looks}, reads: Reads{Pool: loads}, began: time.Now()}
+	c := &GrantCache{looks: DB{Pool: looks}, reads: GrantReads{DB: DB{Pool: loads}}, began: time.Now()}
 	c.asked.wake = make(chan struct{}, 1)
 	for i := range c.partitions {
 		c.partitions[i].kept = make(map[uuid.UUID]*granted)
@@ -286,7 +286,7 @@ func (p *grantPartition) forget(folded int64) {
 }
 
 // cachedGrants is granted with a cache.
-func (r *Reads) cachedGrants(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, now time.Time) (*granted, events.Position, error) {
+func (r *GrantReads) cachedGrants(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, now time.Time) (*granted, events.Position, error) {
 	if w.MinPosition == nil {
 		g, err := r.Grants.of(ctx, tenant, now)
 		if err != nil {

@@ -136,7 +136,7 @@ func (m *market) confirm() {
 
 // confirmed has a cache look until it was done in time: a look that takes too long
 // confirms nothing.
-func (s *scene) confirmed(reads *projections.Reads) {
+func (s *scene) confirmed(reads *reads) {
 	s.Helper()
 	for until := time.Now().Add(time.Minute); ; {
 		err := reads.Confirm(context.Background())

@@ -58,7 +58,7 @@ type race struct {
 	*market
 	who   *trader
 	up    *holdUp
-	reads *projections.Reads // with a cache, empty at first
+	reads *reads // with a cache, empty at first
 }
 
 func newRace(t *testing.T) *race {
@@ -69,15 +69,17 @@ func newRace(t *testing.T) *race {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	r.must(err)
 	t.Cleanup(pool.Close)
-	r.reads = &projections.Reads{Pool: pool, Now: r.scene.reads.Now}
+	r.reads = newReads(projections.DB{Pool: pool}, nil, r.scene.reads.Now)
 	r.empty()
 	return r
 }
 
-func (r *race) empty() { r.reads.Grants = projections.NewGrantCache(r.reads.Pool, r.reads.Pool) }
+func (r *race) empty() {
+	r.reads.Grants = projections.NewGrantCache(r.reads.entitlementReads.Pool, r.reads.entitlementReads.Pool)
+}
 
 // asks gives what a check answers.
-func (r *race) asks(ctx context.Context, reads *projections.Reads, w projections.Wait) (string, error) {
+func (r *race) asks(ctx context.Context, reads *reads, w projections.Wait) (string, error) {
 	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
 	if err != nil {
 		return "", err
@@ -86,7 +88,7 @@ func (r *race) asks(ctx context.Context, reads *projections.Reads, w projections
 }
 
 // says is asks where there has to be an answer.
-func (r *race) says(ctx context.Context, reads *projections.Reads, w projections.Wait) string {
+func (r *race) says(ctx context.Context, reads *reads, w projections.Wait) string {
 	r.Helper()
 	said, err := r.asks(ctx, reads, w)
 	r.must(err)

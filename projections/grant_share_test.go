@@ -48,7 +48,7 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	s.must(err)
 	defer pool.Close()
 	cache := projections.NewGrantCache(s.pool, pool)
-	reads := &projections.Reads{Pool: s.pool, Now: s.reads.Now, Grants: cache}
+	reads := newReads(projections.DB{Pool: s.pool}, cache, s.reads.Now)
 	hold, err := s.pool.Begin(t.Context()) // keeps the first load from ending
 	s.must(err)
 	defer func() { _ = hold.Rollback(context.Background()) }()

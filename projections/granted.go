@@ -59,7 +59,7 @@ type grant struct {
 }
 
 // granted gives what is granted and the position that it is true at.
-func (r *Reads) granted(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, now time.Time) (*granted, events.Position, error) {
+func (r *GrantReads) granted(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait, now time.Time) (*granted, events.Position, error) {
 	if r.Grants != nil && (v.Operator || v.TenantID == tenant) {
 		return r.cachedGrants(ctx, v, tenant, w, now)
 	}
@@ -73,7 +73,7 @@ func (r *Reads) granted(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait,
 	return g, g.stands.asOf(tenant, w), nil
 }
 
-func (r *Reads) readGranted(ctx context.Context, v Viewer, tenant uuid.UUID, now time.Time) (*granted, error) {
+func (r *GrantReads) readGranted(ctx context.Context, v Viewer, tenant uuid.UUID, now time.Time) (*granted, error) {
 	month, year := domain.PeriodKey(domain.ResetMonthly, now), domain.PeriodKey(domain.ResetAnnually, now)
 	g := &granted{tenant: tenant, held: "0"}
 	g.from, g.month, _ = domain.PeriodBounds(month)
@@ -172,7 +172,7 @@ func (g *granted) check(of *grant, amount int64) Check {
 const readKnown = `SELECT lookup_key FROM features WHERE lookup_key = ANY ($1::text[])`
 
 // knownFeatures tells which features the catalogue has.
-func (r *Reads) knownFeatures(ctx context.Context, v Viewer, features []string) (map[string]bool, error) {
+func (r *GrantReads) knownFeatures(ctx context.Context, v Viewer, features []string) (map[string]bool, error) {
 	if r.Grants != nil {
 		return r.Grants.knownFeatures(ctx)
 	}

@@ -72,7 +72,7 @@ CROSS JOIN LATERAL (
 ORDER BY h.partition`
 
 // Identity computes the terms in one snapshot, for operators.
-func (r *Reads) Identity(ctx context.Context) (Identity, error) {
+func (r *AuditReads) Identity(ctx context.Context) (Identity, error) {
 	identity := Identity{Holds: true, Partitions: make([]PartitionTerms, 0, events.Partitions)}
 	err := r.snapshot(ctx, Viewer{Operator: true}, query{readIdentity, nil, each(func(rows pgx.Rows) error {
 		var p PartitionTerms

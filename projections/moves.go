@@ -37,20 +37,17 @@ func (p *Moves) of(consumer string, partition int16) *mark {
 	return &marks[partition]
 }
 
-// move notes where the lanes of a committed transaction have come.
-func (p *Moves) move(consumer string, lanes []*lane) {
+// Move records the positions that a committed transaction moved a consumer to.
+func (p *Moves) Move(consumer string, to []events.Position) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for _, l := range lanes {
-		if !l.moves() {
-			continue
-		}
-		m := p.of(consumer, l.partition)
-		m.position, m.at = l.last, now
+	for _, t := range to {
+		m := p.of(consumer, t.Partition)
+		m.position, m.at = t.Number, now
 		if m.moved != nil {
 			close(m.moved)
 			m.moved = nil
@@ -58,10 +55,10 @@ func (p *Moves) move(consumer string, lanes []*lane) {
 	}
 }
 
-// wait returns when the consumer was seen to reach a position, or after a while:
+// Wait returns when the consumer was seen to reach a position, or after a while:
 // poll, or longest where the consumer runs in this process and would be seen. Where
 // it was seen to be there already the caller's look says otherwise, and that decides.
-func (p *Moves) wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
+func (p *Moves) Wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
 	_, moved, local := p.look(consumer, partition, position)
 	if local {
 		poll = longest

@@ -11,20 +11,18 @@ import (
 
 func TestWaitingEndsWithTheMove(t *testing.T) {
 	var m Moves
-	to := func(position int64) []*lane {
-		return []*lane{{partition: 3, last: position, stand: stand{position: position - 1}}}
-	}
-	m.move(events.GroupValidator, to(7))
+	to := func(position int64) []events.Position { return []events.Position{{Partition: 3, Number: position}} }
+	m.Move(events.GroupValidator, to(7))
 	began := time.Now()
 	done := make(chan error)
-	go func() { done <- m.wait(t.Context(), events.GroupValidator, 3, 9, time.Hour, time.Hour) }()
+	go func() { done <- m.Wait(t.Context(), events.GroupValidator, 3, 9, time.Hour, time.Hour) }()
 	for position := int64(8); position <= 9; position++ {
 		select {
 		case err := <-done:
 			t.Fatalf("ended before %d: %v", position, err)
 		case <-time.After(20 * time.Millisecond):
 		}
-		m.move(events.GroupValidator, to(position))
+		m.Move(events.GroupValidator, to(position))
 	}
 	if err := <-done; err != nil || time.Since(began) > time.Minute {
 		t.Error(err, time.Since(began))
@@ -35,10 +33,10 @@ func TestWaitingEndsWithTheMove(t *testing.T) {
 // for ever where a database was restored.
 func TestWaitingNeverSpins(t *testing.T) {
 	var m, none = &Moves{}, (*Moves)(nil)
-	m.move(events.GroupValidator, []*lane{{partition: 3, last: 100}})
+	m.Move(events.GroupValidator, []events.Position{{Partition: 3, Number: 100}})
 	for name, m := range map[string]*Moves{"ahead": m, "none": none} {
 		began := time.Now()
-		if err := m.wait(t.Context(), events.GroupValidator, 3, 9, 20*time.Millisecond, time.Hour); err != nil {
+		if err := m.Wait(t.Context(), events.GroupValidator, 3, 9, 20*time.Millisecond, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took < 20*time.Millisecond || took > time.Minute {
@@ -47,7 +45,7 @@ func TestWaitingNeverSpins(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.wait(ctx, events.GroupValidator, 3, 200, time.Hour, time.Hour); !errors.Is(err, context.Canceled) {
+	if err := m.Wait(ctx, events.GroupValidator, 3, 200, time.Hour, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}
 }

@@ -107,7 +107,7 @@ const (
 
 // await returns when the wait's position has passed the projection. A read that
 // begins afterwards sees it.
-func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
+func (d *DB) await(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUI
 	deadline := time.Now().Add(w.For)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var s standing
-		if err := r.snapshot(ctx, v, standingOf(src, tenant, &s)); err != nil {
+		if err := d.snapshot(ctx, v, standingOf(src, tenant, &s)); err != nil {
 			return err
 		}
 		if a.position > s.head {
@@ -132,7 +132,7 @@ func (r *Reads) await(ctx context.Context, v Viewer, src source, tenant uuid.UUI
 			return ErrProjectionBehind
 		}
 		consumer, position := a.next(src)
-		if err := r.Moves.wait(ctx, consumer, w.MinPosition.Partition, position, min(poll, left), min(pollLast, left)); err != nil {
+		if err := d.Moves.Wait(ctx, consumer, w.MinPosition.Partition, position, min(poll, left), min(pollLast, left)); err != nil {
 			return err
 		}
 	}
@@ -177,31 +177,31 @@ WHERE h.partition = $1`
 
 // Await is what a read of the log, or of dead letters, waits for: awaitAll. Without a
 // tenant a position says nothing.
-func (r *Reads) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) error {
+func (d *DB) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
 		return nil
 	}
 	if tenant == nil {
 		return positionInvalid("minPosition needs tenantId here: positions of different tenants do not compare")
 	}
-	return r.awaitAll(ctx, v, *tenant, w)
+	return d.awaitAll(ctx, v, *tenant, w)
 }
 
 // awaitAll returns when a position has passed the aggregates and, with what the
 // validator and the aggregator refused by then, the dead letters: lists of events
 // and of what failed show both.
-func (r *Reads) awaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
+func (d *DB) awaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
 		return nil
 	}
 	deadline := time.Now().Add(w.For)
-	if err := r.await(ctx, v, aggregatesSource(), tenant, w); err != nil {
+	if err := d.await(ctx, v, aggregatesSource(), tenant, w); err != nil {
 		return err
 	}
 	target := int64(-1)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var last, folded int64
-		err := r.snapshot(ctx, v, query{readLettersStanding, []any{events.PartitionOf(tenant)}, each(func(rows pgx.Rows) error {
+		err := d.snapshot(ctx, v, query{readLettersStanding, []any{events.PartitionOf(tenant)}, each(func(rows pgx.Rows) error {
 			return rows.Scan(&last, &folded)
 		})})
 		if err != nil {

@@ -3,8 +3,13 @@ package projections
 import (
 	"fmt"
 	"slices"
+)
 
-	"github.com/google/uuid"
+// Names of the projections.
+const (
+	ProjectionUsage        = "usage_aggregates"
+	ProjectionEntitlements = "entitlement_reads"
+	ProjectionDeadLetters  = "dead_letter_events"
 )
 
 // Projection defines a read model. The consumers, the rebuilds, the comparison of two
@@ -67,32 +72,6 @@ func (v Versions[F]) names() []string {
 	return all
 }
 
-// Folds are the versions of every projection's fold.
-type Folds struct {
-	Usage        Versions[UsageFold]
-	Entitlements Versions[EntitlementFold]
-	DeadLetters  Versions[DeadLetterFold]
-}
-
-// DefaultFolds returns the versions of this release.
-func DefaultFolds() Folds {
-	return Folds{
-		Usage:        Versions[UsageFold]{{UsageAggregatesV1, FoldUsage}},
-		Entitlements: Versions[EntitlementFold]{{EntitlementReadsV1, FoldEntitlements}},
-		DeadLetters:  Versions[DeadLetterFold]{{DeadLetterEventsV1, FoldDeadLetter}},
-	}
-}
-
-// List returns the definition of every projection, by name. A new projection is one
-// entry here, a migration with its tables and 32 checkpoints, and its fold.
-func List(folds Folds, newID func() uuid.UUID) []Projection {
-	return []Projection{
-		deadLetterProjection(folds.DeadLetters),
-		entitlementProjection(folds.Entitlements),
-		usageProjection(folds.Usage, newID),
-	}
-}
-
 // Find returns the projection of a name. An unknown name is an error, never a default.
 func Find(all []Projection, name string) (*Projection, error) {
 	i := slices.IndexFunc(all, func(p Projection) bool { return p.Name == name })
@@ -101,7 +80,3 @@ func Find(all []Projection, name string) (*Projection, error) {
 	}
 	return &all[i], nil
 }
-
-// Definition returns this release's definition of a projection, for callers that only
-// read what it says.
-func Definition(name string) (*Projection, error) { return Find(List(DefaultFolds(), nil), name) }

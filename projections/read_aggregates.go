@@ -86,7 +86,7 @@ WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0
 // Aggregates lists a tenant's figures, newest period first, lifetime last, within
 // a period by feature. A cursor stays with the generations that its list began in;
 // ErrCursorInvalid once one of them is gone.
-func (r *Reads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Aggregates, error) {
+func (r *UsageReads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Aggregates, error) {
 	q.Limit = pageSize(q.Limit)
 	after, err := parseAggregateCursor(q.After)
 	if err != nil {
@@ -133,14 +133,6 @@ func scanAggregate(rows pgx.Rows) (Aggregate, error) {
 	a.Amount = json.Number(amount)
 	a.PeriodStart, a.PeriodEnd, a.LastEventAt = utc(a.PeriodStart), utc(a.PeriodEnd), a.LastEventAt.UTC()
 	return a, err
-}
-
-func utc(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	u := t.UTC()
-	return &u
 }
 
 // aggregatePlace is the last row of a page: what its cursor says.

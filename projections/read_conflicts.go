@@ -41,7 +41,7 @@ LIMIT $4`
 
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
 // hash. They are there as soon as they were answered.
-func (r *Reads) Conflicts(ctx context.Context, v Viewer, tenant uuid.UUID, limit int, after string, w Wait) (ConflictPage, error) {
+func (r *AuditReads) Conflicts(ctx context.Context, v Viewer, tenant uuid.UUID, limit int, after string, w Wait) (ConflictPage, error) {
 	if !storable(after) {
 		return ConflictPage{}, ErrCursorInvalid
 	}

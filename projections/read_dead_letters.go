@@ -132,7 +132,7 @@ ORDER BY p.tenant_id DESC
 LIMIT 1`
 
 // DeadLetters lists dead letters, newest first.
-func (r *Reads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
+func (r *LetterReads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
 	after, err := parseDeadLetterCursor(q.After)
 	if err != nil {
 		return DeadLetterPage{}, err
@@ -175,7 +175,7 @@ func parseDeadLetterCursor(s string) (*uuid.UUID, error) {
 }
 
 // DeadLetter gives one; ErrNotFound where the viewer sees none with this id.
-func (r *Reads) DeadLetter(ctx context.Context, v Viewer, id uuid.UUID) (DeadLetter, error) {
+func (r *LetterReads) DeadLetter(ctx context.Context, v Viewer, id uuid.UUID) (DeadLetter, error) {
 	var found []DeadLetter
 	err := r.snapshot(ctx, v, query{readDeadLetter, []any{id}, each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)

@@ -56,7 +56,7 @@ type Entitlements struct {
 
 // Check answers one question. Not entitled, no such feature and no subscription
 // are answers, no errors.
-func (r *Reads) Check(ctx context.Context, v Viewer, tenant uuid.UUID, feature string, amount int64, w Wait) (Check, error) {
+func (r *GrantReads) Check(ctx context.Context, v Viewer, tenant uuid.UUID, feature string, amount int64, w Wait) (Check, error) {
 	checks, err := r.Checks(ctx, v, tenant, []Question{{feature, amount}}, w)
 	if err != nil {
 		return Check{}, err
@@ -65,7 +65,7 @@ func (r *Reads) Check(ctx context.Context, v Viewer, tenant uuid.UUID, feature s
 }
 
 // Checks answers several questions from one snapshot, in their order.
-func (r *Reads) Checks(ctx context.Context, v Viewer, tenant uuid.UUID, questions []Question, w Wait) ([]Check, error) {
+func (r *GrantReads) Checks(ctx context.Context, v Viewer, tenant uuid.UUID, questions []Question, w Wait) ([]Check, error) {
 	now := r.Now().UTC()
 	g, asOf, err := r.granted(ctx, v, tenant, w, now)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Reads) Checks(ctx context.Context, v Viewer, tenant uuid.UUID, question
 }
 
 // giveReasons tells what is not granted from what no catalogue has.
-func (r *Reads) giveReasons(ctx context.Context, v Viewer, checks []Check, refused []string) error {
+func (r *GrantReads) giveReasons(ctx context.Context, v Viewer, checks []Check, refused []string) error {
 	known, err := r.knownFeatures(ctx, v, refused)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *Reads) giveReasons(ctx context.Context, v Viewer, checks []Check, refus
 }
 
 // Entitlements lists what a tenant is granted.
-func (r *Reads) Entitlements(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) (Entitlements, error) {
+func (r *GrantReads) Entitlements(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) (Entitlements, error) {
 	g, asOf, err := r.granted(ctx, v, tenant, w, r.Now().UTC())
 	if err != nil {
 		return Entitlements{}, err
@@ -120,7 +120,7 @@ func (r *Reads) Entitlements(ctx context.Context, v Viewer, tenant uuid.UUID, w 
 }
 
 // Confirm returns when checks are answered from what is folded by now.
-func (r *Reads) Confirm(ctx context.Context) error {
+func (r *GrantReads) Confirm(ctx context.Context) error {
 	if r.Grants == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (r *Reads) Confirm(ctx context.Context) error {
 
 // AwaitGrants returns when checks see every subscription that the log holds now,
 // or when the context ends.
-func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
+func (r *GrantReads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
 	target := int64(-1)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var s standing

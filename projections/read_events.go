@@ -48,7 +48,7 @@ type LogPage struct {
 
 // Events lists from the log, by partition and position. What is recorded meanwhile
 // comes after everything of its partition, so that no page shifts.
-func (r *Reads) Events(ctx context.Context, v Viewer, q LogQuery) (LogPage, error) {
+func (r *AuditReads) Events(ctx context.Context, v Viewer, q LogQuery) (LogPage, error) {
 	page := LogPage{Data: []events.Envelope{}}
 	err := r.within(ctx, v, func(tx pgx.Tx) error {
 		w, err := openWalk(ctx, tx, &q.EventFilter, q.After)

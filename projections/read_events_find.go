@@ -37,7 +37,7 @@ func ParseEventRef(s string) (EventRef, error) {
 // made right before they were recorded. idWindows bounds what that means. Where a
 // clock was far off they were not: a log that is short is looked through whole, of a
 // long one the refusal says what an id alone finds.
-func (r *Reads) Event(ctx context.Context, v Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
+func (r *AuditReads) Event(ctx context.Context, v Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
 	var found events.Envelope
 	err := r.within(ctx, v, func(tx pgx.Tx) (err error) {
 		found, err = readEvent(ctx, tx, ref, tenant)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,13 +17,13 @@ const walkPage = 500
 // and position. Each step is a snapshot of its own: a walk that is slow, or left,
 // holds nothing in the database.
 type EventWalk struct {
-	reads  *Reads
+	reads  *AuditReads
 	viewer Viewer
 	walk   *walk
 }
 
 // Walk begins a walk after a place.
-func (r *Reads) Walk(ctx context.Context, v Viewer, f EventFilter, after Frontier) (*EventWalk, error) {
+func (r *AuditReads) Walk(ctx context.Context, v Viewer, f EventFilter, after Frontier) (*EventWalk, error) {
 	w := &EventWalk{reads: r, viewer: v}
 	err := r.within(ctx, v, func(tx pgx.Tx) (err error) {
 		w.walk, err = openWalk(ctx, tx, &f, after)
@@ -41,7 +40,7 @@ func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
 	return w.reads.goOn(ctx, w.viewer, w.walk)
 }
 
-func (r *Reads) goOn(ctx context.Context, v Viewer, w *walk) ([]events.Envelope, error) {
+func (r *AuditReads) goOn(ctx context.Context, v Viewer, w *walk) ([]events.Envelope, error) {
 	var list []events.Envelope
 	err := r.within(ctx, v, func(tx pgx.Tx) (err error) {
 		list, err = w.next(ctx, tx, walkPage)
@@ -60,7 +59,7 @@ type TailStart struct {
 
 // EventTail follows the log: what is recorded while it does is given, too, once each.
 type EventTail struct {
-	reads  *Reads
+	reads  *AuditReads
 	viewer Viewer
 	filter EventFilter
 	walk   *walk
@@ -69,7 +68,7 @@ type EventTail struct {
 }
 
 // Tail begins to follow the log.
-func (r *Reads) Tail(ctx context.Context, v Viewer, f EventFilter, start TailStart) (*EventTail, error) {
+func (r *AuditReads) Tail(ctx context.Context, v Viewer, f EventFilter, start TailStart) (*EventTail, error) {
 	t := &EventTail{reads: r, viewer: v, filter: f}
 	err := r.within(ctx, v, func(tx pgx.Tx) (err error) {
 		var after Frontier
@@ -145,17 +144,6 @@ func (t *EventTail) Place() string {
 	}
 	partition := events.PartitionOf(*t.filter.TenantID)
 	return events.Position{Partition: partition, Number: t.given[partition]}.String()
-}
-
-const readTimes = `
-SELECT place.partition, place.number, l.recorded_at
-FROM unnest($1::smallint[], $2::bigint[]) AS place (partition, number)
-CROSS JOIN LATERAL (SELECT e.recorded_at FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l`
-
-// timed is a place with its time of recording.
-type timed struct {
-	events.Position
-	at time.Time
 }
 
 // toLast moves a walk to where at most n events are left, the newest, as far as a

@@ -60,7 +60,7 @@ type LineageEdge struct {
 }
 
 // Lineage gives causes and effects of an event; ErrNotFound as Event.
-func (r *Reads) Lineage(ctx context.Context, v Viewer, q LineageQuery) (Lineage, error) {
+func (r *AuditReads) Lineage(ctx context.Context, v Viewer, q LineageQuery) (Lineage, error) {
 	var found Lineage
 	err := r.within(ctx, v, func(tx pgx.Tx) error {
 		root, err := readEvent(ctx, tx, q.Ref, q.TenantID)

@@ -114,7 +114,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	for _, e := range causes {
 		more := effectsOf(e)
 		h.keys, h.prefixes = append(h.keys, more.keys...), append(h.prefixes, more.prefixes...)
-		if name := usageIn(e.Payload).EventID; name != "" {
+		if name := events.UsageIn(e.Payload).EventID; name != "" {
 			names = append(names, name)
 		}
 	}

@@ -105,9 +105,9 @@ WHERE r.projection = ANY ($1::text[])
 ORDER BY r.projection, r.id DESC`
 
 // known lists the projections, with the source and the folds of each.
-func (r *Reads) known() []ProjectionStatus {
+func (r *RebuildReads) known() []ProjectionStatus {
 	var all []ProjectionStatus
-	for _, p := range List(r.folds(), nil) {
+	for _, p := range r.List {
 		all = append(all, ProjectionStatus{
 			Name: p.Name, Consumer: p.Consumer.Name, topicOf: p.Consumer.Topic, Versions: slices.Sorted(slices.Values(p.Consumer.Versions)),
 			Scoped: []ScopedGeneration{}, Generations: []GenerationStatus{},
@@ -117,7 +117,7 @@ func (r *Reads) known() []ProjectionStatus {
 }
 
 // Projections lists the projections by name, from one snapshot.
-func (r *Reads) Projections(ctx context.Context) ([]ProjectionStatus, error) {
+func (r *RebuildReads) Projections(ctx context.Context) ([]ProjectionStatus, error) {
 	all := r.known()
 	byName := make(map[string]*ProjectionStatus)
 	var names, consumers []string

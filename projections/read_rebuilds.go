@@ -75,7 +75,7 @@ type stored struct {
 	elapsed float64 // seconds that its folding took, or has taken
 }
 
-func (r *Reads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
+func (r *RebuildReads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
 
 func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int, keep time.Duration) (found []stored, err error) {
 	err = step(ctx, tx, query{readRebuilds, []any{id, before, limit, keep}, each(func(rows pgx.Rows) error {
@@ -106,7 +106,7 @@ func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, er
 }
 
 // Rebuild reads one rebuild, with every unit of its work and what a verify found.
-func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error) {
+func (r *RebuildReads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error) {
 	page, err := r.rebuilds(ctx, &id, nil, 1)
 	switch {
 	case err != nil:
@@ -118,7 +118,7 @@ func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error
 }
 
 // Rebuilds lists rebuilds, the newest first, without their units.
-func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (RebuildPage, error) {
+func (r *RebuildReads) Rebuilds(ctx context.Context, limit int, after string) (RebuildPage, error) {
 	var before *uuid.UUID
 	if after != "" {
 		id, err := uuid.Parse(after)
@@ -143,7 +143,7 @@ func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (RebuildP
 	return page, err
 }
 
-func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) ([]RebuildStatus, error) {
+func (r *RebuildReads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) ([]RebuildStatus, error) {
 	var all []RebuildStatus
 	err := r.within(ctx, Viewer{Operator: true}, func(tx pgx.Tx) error {
 		found, err := readStored(ctx, tx, id, before, limit, r.keep())

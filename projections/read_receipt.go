@@ -173,7 +173,7 @@ type receipt struct {
 
 // Receipt gives the receipt of a producer's event; ErrNotFound where the tenant
 // has none with this id.
-func (r *Reads) Receipt(ctx context.Context, v Viewer, tenant uuid.UUID, eventID string, w Wait) (Receipt, error) {
+func (r *AuditReads) Receipt(ctx context.Context, v Viewer, tenant uuid.UUID, eventID string, w Wait) (Receipt, error) {
 	if !storable(eventID) {
 		return Receipt{}, ErrNotFound
 	}

@@ -15,10 +15,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// scannedRows bounds how much of the log one page of usage events looks at, so
-// that a rare status cannot make a request read it all.
-const scannedRows = 20_000
-
 // EventQuery asks for a tenant's usage events by feature, status and time of
 // usage in [From, To); "" and nil are all.
 type EventQuery struct {
@@ -79,7 +75,7 @@ LEFT JOIN LATERAL (
 ORDER BY p.position DESC`
 
 // UsageEvents lists from the log, newest first.
-func (r *Reads) UsageEvents(ctx context.Context, v Viewer, q EventQuery) (UsageEventPage, error) {
+func (r *AuditReads) UsageEvents(ctx context.Context, v Viewer, q EventQuery) (UsageEventPage, error) {
 	q.Limit = pageSize(q.Limit)
 	before := int64(math.MaxInt64)
 	if q.After != "" {
@@ -188,12 +184,4 @@ func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
 		u.Code, u.Reason = rejected.Code, rejected.Reason
 	}
 	return u, nil
-}
-
-// unmarshalAny decodes what may be absent.
-func unmarshalAny(b []byte, into any) error {
-	if b == nil {
-		return nil
-	}
-	return json.Unmarshal(b, into)
 }

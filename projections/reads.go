@@ -8,60 +8,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
-
-// Reads answers what may be asked of the log and of what is folded from it. Each
-// answer comes from one snapshot, read only. It keeps nothing between answers but
-// what Grants keeps.
-type Reads struct {
-	Pool *pgxpool.Pool // its sessions run as meterplex_worker
-	Now  func() time.Time
-	// Grants keeps what checks are answered from; nil: each check reads the database.
-	Grants *GrantCache
-	// Replica answers lists and figures where nobody asked for a position; nil:
-	// Pool does. What it says is true at the position it tells, which may be older.
-	// Entitlements, receipts and the identity always come from Pool.
-	Replica *pgxpool.Pool
-	// Moves, where they are set, tell who waits for a position when to look; without
-	// them, or where the consumers run elsewhere, they poll.
-	Moves *Moves
-	// Folds are the versions of the folds, for comparisons and for figures as of a
-	// position; the zero value is DefaultFolds.
-	Folds Folds
-	// Keep is how long a generation that readers left is kept; 0 is DefaultKeep.
-	Keep time.Duration
-}
-
-func (r *Reads) folds() Folds {
-	if r.Folds.Usage == nil {
-		return DefaultFolds()
-	}
-	return r.Folds
-}
-
-// at gives the reads to answer from: a caller who names a position, or who goes on
-// with a wait, gets it from where events are recorded.
-func (r *Reads) at(w Wait) *Reads {
-	if r.Replica == nil || w.MinPosition != nil {
-		return r
-	}
-	away := *r
-	away.Pool = r.Replica
-	return &away
-}
-
-// Viewer is whose eyes a read has: a tenant's, to whom row level security shows
-// only what is its own, or an operator's.
-type Viewer struct {
-	TenantID uuid.UUID
-	Operator bool
-}
 
 // Refusals of reads; compare with errors.Is. Each is a *domain.Error too.
 var (
@@ -112,10 +64,10 @@ type query struct {
 const patience = time.Second
 
 // connection takes one from the pool, or refuses.
-func (r *Reads) connection(ctx context.Context) (*pgxpool.Conn, error) {
+func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	conn, err := r.Pool.Acquire(soon)
+	conn, err := d.Pool.Acquire(soon)
 	if err == nil {
 		return conn, nil
 	}
@@ -127,8 +79,8 @@ func (r *Reads) connection(ctx context.Context) (*pgxpool.Conn, error) {
 
 // snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
-func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error {
-	conn, err := r.connection(ctx)
+func (d *DB) snapshot(ctx context.Context, v Viewer, queries ...query) error {
+	conn, err := d.connection(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,8 +96,8 @@ func (r *Reads) snapshot(ctx context.Context, v Viewer, queries ...query) error 
 }
 
 // within runs several steps in one read-only transaction, under the viewer's role.
-func (r *Reads) within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
-	conn, err := r.connection(ctx)
+func (d *DB) within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
+	conn, err := d.connection(ctx)
 	if err != nil {
 		return err
 	}

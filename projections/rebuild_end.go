@@ -84,7 +84,7 @@ func (b *Rebuilder) end(ctx context.Context, r *domain.Rebuild, why string) erro
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, breakGeneration, r.Projection, r.Generation, why); err != nil {
+		if err := breakGeneration(ctx, tx, r.Projection, r.Generation, why); err != nil {
 			return err
 		}
 		_, err = b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildFailed, why)})

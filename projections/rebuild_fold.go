@@ -111,10 +111,6 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 	return now.positions, nil
 }
 
-func failedAt(failed []Failure) func(events.Position) bool {
-	return func(p events.Position) bool { return hasFailed(failed, p) }
-}
-
 const readWithheld = `
 SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3 AND NOT late`
 
@@ -155,39 +151,4 @@ func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo in
 		folded += int64(len(batch))
 	}
 	return folded, nil
-}
-
-// applyAside folds a batch into a generation that nobody reads. What the live
-// consumer could not fold either is no failure.
-func applyAside(ctx context.Context, tx pgx.Tx, c *Consumer, g Generation, batch []events.Envelope, failed func(events.Position) bool) (*Failure, error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
-	point, err := tx.Begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("set a savepoint: %w", err)
-	}
-	result, err := applyTo(ctx, point, c.Handler, g, batch)
-	if err != nil {
-		if !ofData(err) {
-			return nil, fmt.Errorf("apply: %w", err)
-		}
-		if err := point.Rollback(ctx); err != nil {
-			return nil, fmt.Errorf("go back to a savepoint: %w", err)
-		}
-		without := slices.DeleteFunc(slices.Clone(batch), func(e events.Envelope) bool { return failed(e.Position) })
-		if len(without) == len(batch) {
-			return &Failure{Event: batch[0], Code: codeOf(err), Reason: fmt.Sprintf("in the %d events from here on: %v", len(batch), err)}, nil
-		}
-		return applyAside(ctx, tx, c, g, without, failed)
-	}
-	for i := range result.Failed {
-		if f := &result.Failed[i]; !failed(f.Event.Position) {
-			return f, point.Rollback(ctx)
-		}
-	}
-	if err := point.Commit(ctx); err != nil {
-		return nil, fmt.Errorf("release a savepoint: %w", err)
-	}
-	return nil, nil
 }

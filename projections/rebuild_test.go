@@ -47,7 +47,7 @@ func (y *yard) deploy() {
 			}
 		}
 	}
-	y.reads.Folds = y.folds
+	y.reads.Folds, y.reads.List = y.folds.Usage, y.projections()
 }
 
 func (y *yard) projections() []projections.Projection { return projections.List(y.folds, newID) }

@@ -234,7 +234,13 @@ func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (Batch, 
 // committed tells of what is durable now.
 func (r *Runner) committed(lanes []*lane, done Batch) {
 	r.report(done.Failed)
-	r.Moves.move(r.Consumer.Name, lanes)
+	var moved []events.Position
+	for _, l := range lanes {
+		if l.moves() {
+			moved = append(moved, events.Position{Partition: l.partition, Number: l.last})
+		}
+	}
+	r.Moves.Move(r.Consumer.Name, moved)
 	if done.FollowUps == 0 || r.Appended == nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -19,10 +20,50 @@ import (
 // scene is a world with every consumer and the reads.
 type scene struct {
 	*world
-	reads                                         *projections.Reads
-	cached                                        *projections.Reads // with a cache of what is granted
+	reads                                         *reads
+	cached                                        *reads // with a cache of what is granted
 	validating, aggregating, lettering, entitling *projections.Runner
 	now                                           time.Time
+}
+
+type (
+	usageReads       = projections.UsageReads
+	entitlementReads = projections.GrantReads
+	deadLetterReads  = projections.LetterReads
+	rebuildReads     = projections.RebuildReads
+	eventReads       = projections.AuditReads
+)
+
+// reads are all reads in one, for tests.
+type reads struct {
+	*usageReads
+	*entitlementReads
+	*deadLetterReads
+	*rebuildReads
+	*eventReads
+	Now func() time.Time
+}
+
+func newReads(db projections.DB, grants *projections.GrantCache, now func() time.Time) *reads {
+	r := projections.NewReads(db, grants, projections.DefaultFolds(), now, 0)
+	return &reads{r.Usage, r.Entitlements, r.DeadLetters, r.Rebuilds, r.Events, now}
+}
+
+// setNow replaces the clock.
+func (r *reads) setNow(now func() time.Time) {
+	r.usageReads.Now, r.entitlementReads.Now, r.Now = now, now, now
+}
+
+// setReplica lets lists be answered by another database.
+func (r *reads) setReplica(pool *pgxpool.Pool) {
+	for _, db := range []*projections.DB{&r.usageReads.DB, &r.entitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.eventReads.DB} {
+		db.Replica = pool
+	}
+}
+
+// Await waits as the reads of events do.
+func (r *reads) Await(ctx context.Context, v projections.Viewer, tenant *uuid.UUID, w projections.Wait) error {
+	return r.eventReads.Await(ctx, v, tenant, w)
 }
 
 var operator = projections.Viewer{Operator: true}
@@ -32,8 +73,9 @@ func tenantEyes(tenant uuid.UUID) projections.Viewer { return projections.Viewer
 func newScene(t testing.TB) *scene {
 	w := newWorld(t)
 	s := &scene{world: w, now: may.Add(10 * 24 * time.Hour)}
-	s.reads = &projections.Reads{Pool: w.pool, Now: func() time.Time { return s.now }}
-	s.cached = &projections.Reads{Pool: w.pool, Now: s.reads.Now, Grants: projections.NewGrantCache(w.pool, w.pool)}
+	now := func() time.Time { return s.now }
+	s.reads = newReads(projections.DB{Pool: w.pool}, nil, now)
+	s.cached = newReads(projections.DB{Pool: w.pool}, projections.NewGrantCache(w.pool, w.pool), now)
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
 	s.lettering, _ = w.runner(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))

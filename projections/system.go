@@ -51,7 +51,7 @@ ORDER BY h.partition`
 )
 
 // System reads all of it in one snapshot, for operators.
-func (r *Reads) System(ctx context.Context) (System, error) {
+func (r *AuditReads) System(ctx context.Context) (System, error) {
 	s := System{Lives: []ServerLife{}, Partitions: make([]PartitionSystem, 0, events.Partitions)}
 	err := r.snapshot(ctx, Viewer{Operator: true},
 		query{readLogID, nil, each(func(rows pgx.Rows) error { return rows.Scan(&s.LogID) })},

@@ -19,12 +19,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ProjectionUsage is the projection's name; UsageAggregatesV1 the version of the
-// fold in this file.
-const (
-	ProjectionUsage   = "usage_aggregates"
-	UsageAggregatesV1 = ProjectionUsage + "/v1"
-)
+// UsageAggregatesV1 is the version of the fold in this file.
+const UsageAggregatesV1 = ProjectionUsage + "/v1"
 
 // UsageFold says what a verdict adds, and to what. It is pure, and commutative: sums.
 type UsageFold func(e *events.Envelope) (UsageKey, UsageDelta, error)

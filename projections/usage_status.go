@@ -7,15 +7,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// States of a usage event in receipts and lists.
-const (
-	UsagePending      = "PENDING"       // recorded, without a verdict
-	UsageValidated    = "VALIDATED"     // accepted by the validator, not in the aggregates yet
-	UsageAggregated   = "AGGREGATED"    // counted
-	UsageRejected     = "REJECTED"      // refused by the validator, or discarded
-	UsageDeadLettered = "DEAD_LETTERED" // parked: could not be published or folded
-)
-
 // usageFacts are what the status of a usage event follows from. Status is derived
 // at each read and kept nowhere.
 type usageFacts struct {
@@ -118,3 +109,7 @@ func usageStandingOf(tenant uuid.UUID, s *usageStanding) query {
 		}),
 	}
 }
+
+// scannedRows bounds how much of the log one page of usage events looks at, so
+// that a rare status cannot make a request read it all.
+const scannedRows = 20_000

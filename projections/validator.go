@@ -199,3 +199,15 @@ func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
 	c.known[*text] = s
 	return s, nil
 }
+
+// ValidatorConsumer turns recorded usage into verdicts.
+func ValidatorConsumer(newID func() uuid.UUID) Consumer {
+	return Consumer{
+		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
+		MaxPerPartition: MaxWithFollowUps, MaxRecords: maxVerdicts,
+	}
+}
+
+// maxVerdicts bounds the verdicts of one transaction over all partitions: the heads
+// are held while they are appended, and ingest waits for them.
+const maxVerdicts = 1000

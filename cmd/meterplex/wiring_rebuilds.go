@@ -29,7 +29,7 @@ func (n *node) rebuilder() *projections.Rebuilder {
 
 // compare ends a verify with what it found.
 func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
-	reads := n.reads()
+	reads := n.reads().Rebuilds
 	differs, sample, err := reads.Drift(ctx, r)
 	if err != nil {
 		return err
@@ -43,6 +43,6 @@ func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
 	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
 }
 
-func (n *node) reads() *projections.Reads {
-	return &projections.Reads{Pool: n.readers, Grants: n.grants, Replica: n.replica, Moves: n.moves, Now: time.Now, Folds: n.folds, Keep: n.cfg.RollbackKeep}
+func (n *node) reads() projections.Reads {
+	return projections.NewReads(projections.DB{Pool: n.readers, Replica: n.replica, Moves: n.moves}, n.grants, n.folds, time.Now, n.cfg.RollbackKeep)
 }

@@ -103,7 +103,7 @@ func clientTimeBugs() []bug {
 			name: "export-in-a-transaction", what: "an export is one transaction, for as long as its client takes",
 			promise: "a client that is slow holds nothing but its connection",
 			edits: []overlay.Edit{edit("http/events_stream.go", `	for !walk.Done() {
-		if !l.alive()`, `	whole, err := s.Reads.Pool.Begin(l.ctx)
+		if !l.alive()`, `	whole, err := s.Reads.Events.Pool.Begin(l.ctx)
 	if err != nil {
 		return err
 	}

@@ -102,24 +102,3 @@ func unreadIn(lanes []*lane) map[events.Position]*item {
 	}
 	return unread
 }
-
-// foldAll folds a batch, and says of the records of it that could not be read that
-// the log had their events.
-func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
-	unread := len(unreadIn(lanes)) > 0
-	if unread { // appended in parts, so that the heads are taken first, in order
-		if err := holdHeads(ctx, tx, lanes); err != nil {
-			return folded{}, err
-		}
-	}
-	all, err := r.fold(ctx, tx, batch, lanes, careful)
-	if err != nil || !unread {
-		return all, err
-	}
-	mended := r.mended(lanes, batch, all.failed)
-	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
-		return folded{}, fmt.Errorf("append what could not be read: %w", err)
-	}
-	all.followUps += len(mended)
-	return all, nil
-}

@@ -1,0 +1,4 @@
+package projections
+
+// AuditReads answers queries for events: the log, its lineage, receipts, the identity.
+type AuditReads struct{ DB }

@@ -1,0 +1,46 @@
+package projections
+
+import (
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// followUp makes an event that an event leads to. Its key is its own id, which is
+// enough where it is appended with the step of a checkpoint: that happens once.
+func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
+	var body []byte
+	if verdict, ok := payload.(*events.Validated); ok {
+		body = events.VerdictJSON(verdict)
+	} else {
+		body, _ = json.Marshal(payload) // our own structs, with payloads that were checked, never fail
+	}
+	return events.Pending{
+		EventID: id, Subject: subject, TenantID: cause.TenantID, DedupeKey: events.KeyEvent(id),
+		CorrelationID: cause.CorrelationID, CausationID: cause.EventID, Actor: events.Actor{Type: "service", ID: by},
+		OccurredAt: cause.OccurredAt, Payload: body, Residency: cause.Residency,
+	}
+}
+
+// closing says that nothing is left to do about a dead letter, once ever.
+func closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
+	p := followUp(cause, id, events.DeadLetterClosed, end, by)
+	p.DedupeKey = events.KeyClosed(end.DeadLetterID)
+	return p
+}
+
+// retryOf gives the dead letter that an event retries, and which attempt it is;
+// Nil for an event that is no retry.
+func retryOf(e *events.Envelope) (uuid.UUID, int) {
+	var retry struct {
+		DeadLetterID uuid.UUID `json:"deadLetterId"`
+		Attempt      int       `json:"attempt"`
+	}
+	isRetry := e.Subject == events.UsageRetried || e.Subject == events.Reaggregated
+	if !isRetry || json.Unmarshal(e.Payload, &retry) != nil {
+		return uuid.Nil, 0
+	}
+	return retry.DeadLetterID, retry.Attempt
+}
