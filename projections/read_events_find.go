@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -82,8 +81,8 @@ func idWindows() []idWindow {
 const idSpan = 200_000
 
 func eventNotFound() error {
-	return &refused{&domain.Error{Code: "not_found", Message: "There is no such event, or it is another's. In a long log an eventId alone finds only " +
-		"what was recorded within 15 minutes of its making, which a clock that was wrong may have prevented: name the position instead"}, ErrNotFound}
+	return refusedAs("not_found", "There is no such event, or it is another's. In a long log an eventId alone finds only "+
+		"what was recorded within 15 minutes of its making, which a clock that was wrong may have prevented: name the position instead", ErrNotFound)
 }
 
 const (

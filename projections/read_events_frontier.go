@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -47,7 +46,7 @@ func ParseFrontier(s string) (f Frontier, err error) {
 }
 
 func frontierInvalid(why string) error {
-	return &refused{&domain.Error{Code: "position_invalid", Message: "after " + why}, ErrPositionInvalid}
+	return refusedAs("position_invalid", "after "+why, ErrPositionInvalid)
 }
 
 // String writes what ParseFrontier reads: every partition, so that a place is never

@@ -33,8 +33,13 @@ type refused struct {
 func (r *refused) Error() string   { return r.detail.Error() }
 func (r *refused) Unwrap() []error { return []error{r.detail, r.kind} }
 
+// refusedAs returns a refusal of a kind, such as ErrNotFound, with a message of its own.
+func refusedAs(code, message string, kind error) error {
+	return &refused{&domain.Error{Code: code, Message: message}, kind}
+}
+
 func positionInvalid(message string) error {
-	return &refused{&domain.Error{Code: "position_invalid", Message: message}, ErrPositionInvalid}
+	return refusedAs("position_invalid", message, ErrPositionInvalid)
 }
 
 // Wait asks for an answer that holds every event recorded up to MinPosition,
