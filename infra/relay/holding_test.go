@@ -12,7 +12,7 @@ import (
 func holdAll(backlog int64, renewed time.Time) *holdings {
 	h := &holdings{fresh: time.Second}
 	for p := range int16(events.Partitions) {
-		h.add([]*holding{{partition: p, fence: 1, head: backlog, living: true, renewed: renewed}})
+		h.add([]*holding{{partition: p, fence: 1, head: backlog, sameLife: true, renewed: renewed}})
 	}
 	return h
 }
@@ -71,8 +71,8 @@ func TestRefusedEventIsTriedAlone(t *testing.T) {
 	}
 }
 
-// After a failover that lost a tail, the database has cursors, heads and epochs that this instance
-// remembers otherwise.
+// After a failover that lost a tail, cursors, heads and epochs in the database differ from those in
+// memory.
 func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
 	now := time.Now()
 	const p = 3
@@ -135,7 +135,7 @@ func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 			Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}
 	}
 	left := 1 << 20
-	p := part{}
+	p := segment{}
 	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left)
 	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
 		t.Errorf("%d records up to %d, %v", len(records), p.to, err)
