@@ -7,10 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// assignment knows which partitions are ours. Each assignment of a partition has
-// a number of its own, so that a batch read before a partition was taken away is
-// told from one read after it came back. Its lock is held while offsets are
-// marked: once revoked has it, nothing of that partition is marked any more.
+// assignment holds the partitions assigned to this member. Each assignment has its own generation, so
+// that a batch read before a partition was revoked differs from one read after it was assigned again.
+// Offsets are marked under its lock: after revoked has run, no offset of a revoked partition is marked.
 type assignment struct {
 	topic string
 
@@ -32,12 +31,12 @@ func (a *assignment) assigned(_ context.Context, _ *kgo.Client, partitions map[s
 	}
 }
 
-// revoked commits what was acknowledged before the partitions go elsewhere.
+// revoked commits the acknowledged offsets before the partitions are reassigned.
 func (a *assignment) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
 	a.lost(ctx, client, partitions)
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	// What cannot be committed is delivered again, to the next owner.
+	// Records whose offsets are not committed are delivered again to the next owner.
 	_ = client.CommitMarkedOffsets(ctx)
 }
 
@@ -49,7 +48,7 @@ func (a *assignment) lost(_ context.Context, _ *kgo.Client, partitions map[strin
 	}
 }
 
-// generation is 0 for a partition that is not ours.
+// generation returns 0 for a partition that is not assigned.
 func (a *assignment) generation(partition int32) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,8 +65,9 @@ func (a *assignment) generations() map[int32]uint64 {
 	return copied
 }
 
-// still keeps what is ours as it was when it was read.
-func (a *assignment) still(batch []taken) []taken {
+// stillOwned returns the shares whose partition is assigned in the same generation as when they were
+// read.
+func (a *assignment) stillOwned(batch []share) []share {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	kept := batch[:0]
@@ -79,8 +79,8 @@ func (a *assignment) still(batch []taken) []taken {
 	return kept
 }
 
-// mark lets the offsets behind the batch be committed, where it is still ours.
-func (a *assignment) mark(client *kgo.Client, batch []taken) {
+// mark marks the offsets behind the batch for commit, for partitions that are still assigned.
+func (a *assignment) mark(client *kgo.Client, batch []share) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	offsets := make(map[int32]kgo.EpochOffset, len(batch))

@@ -13,14 +13,13 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// clockMargin is how far the clocks of those who record and those who publish may
-// be apart. Who goes back too far reads a little more that he knows.
+// clockMargin bounds the difference between the clocks of recording and publishing instances. A rewind
+// that goes back too far only reads more known records.
 const clockMargin = time.Minute
 
-// Rewind is a watermill.Mover: it commits, for a group without members, the offsets
-// of what was published at or after a time, where that is before what the group has
-// committed. A partition of which the group has committed nothing is read from its
-// start anyway.
+// Rewind is a watermill.Mover. For a group without members it commits the offsets of the first record
+// published at or after a time, if they are before the committed ones. A partition without a committed
+// offset is skipped: it is read from its start anyway.
 func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 	group, topic = a.cfg.TopicPrefix+group, a.cfg.TopicPrefix+topic
 	committed, err := a.admin.FetchOffsets(ctx, group)
@@ -43,8 +42,8 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 			if !known || !there || was.At < 0 {
 				continue
 			}
-			// Those that stay are committed, too: the broker refuses it while the group
-			// has members, who would go on from where they are.
+			// Unchanged offsets are committed too: the broker refuses the commit while the group has
+			// members, which would continue at their current offsets.
 			back.AddOffset(topic, int32(p), min(was.At, to.Offset), -1)
 			if to.Offset < was.At {
 				steps = append(steps, events.ReplayStep{Partition: p, From: was.At, To: to.Offset})

@@ -56,7 +56,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 		}
 		return msg, records
 	case <-time.After(patience):
-		t.Fatal("no batch came")
+		t.Fatal("no batch received")
 		return nil, nil
 	}
 }
@@ -250,7 +250,7 @@ func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 			var n int
 			fmt.Sscan(string(r.Value), &n)
 			if !seen[string(r.Value)] && n != order+1 {
-				t.Fatalf("record %d came first after %d", n, order)
+				t.Fatalf("record %d received first after %d", n, order)
 			}
 			if !seen[string(r.Value)] {
 				order = n

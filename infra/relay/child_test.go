@@ -158,7 +158,7 @@ func TestP2_StoppedRelayComesBackAsAZombie(t *testing.T) {
 	fences := w.int(`SELECT sum(fence) FROM relay_cursors`)
 	w.appendUsage(5, tenantsOfAllPartitions()...)
 	_ = cmd.Process.Signal(syscall.SIGCONT)
-	w.within(30*time.Second, "the zombie's move is refused", func() bool { return out.contain("cursors not moved") })
+	w.within(30*time.Second, "the zombie's step is refused", func() bool { return out.contain("cursors not moved") })
 	w.drained()
 	if fences < 2 {
 		t.Errorf("no partition changed hands")

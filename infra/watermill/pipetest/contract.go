@@ -77,7 +77,7 @@ func publish(t *testing.T, pub Publisher, records []events.Record) {
 // receive waits for a batch.
 func receive(t *testing.T, messages <-chan *message.Message) (*message.Message, []events.Record) {
 	t.Helper()
-	return receiveOr(t, messages, "no batch came")
+	return receiveOr(t, messages, "no batch received")
 }
 
 func receiveOr(t *testing.T, messages <-chan *message.Message, otherwise string) (*message.Message, []events.Record) {
