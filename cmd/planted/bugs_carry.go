@@ -46,7 +46,7 @@ func carryBugs() []bug {
 			promise: "P3: nothing is passed that was not published",
 			edits: []overlay.Edit{edit(batch, `	if b.results != nil && b.results[i].err != nil {
 		r := &b.results[i]
-		return p.positions`, `	if b.results != nil && b.results[i].err != nil && b.result[i].stored == 0 {
+		return p.positions`, `	if b.results != nil && b.results[i].err != nil && b.results[i].stored == 0 {
 		r := &b.results[i]
 		return p.positions`)},
 			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",

@@ -106,7 +106,7 @@ const databaseExistsSQL = `SELECT EXISTS (SELECT FROM pg_database WHERE datname 
 
 const createDatabaseSQL = `CREATE DATABASE meterplex OWNER meterplex`
 
-// lz4 is available only if the server was built with it.
+// bestCompressionSQL checks for lz4, which is available only if the server was built with it.
 const bestCompressionSQL = `SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'on' END
 	FROM pg_settings WHERE name = 'wal_compression'`
 

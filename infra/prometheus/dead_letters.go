@@ -55,7 +55,7 @@ func newOpenLetters() *prom.GaugeVec {
 		Help: "Dead letters that are FAILED or RETRYING; counted up to 100,000 of each."}, []string{"status", "stage"})
 }
 
-// Open dead letters have their own index, ordered by status and stage.
+// openLettersSQL uses the index of open dead letters, which is ordered by status and stage.
 const openLettersSQL = `SELECT status, stage, (SELECT count(*) FROM (
   SELECT FROM dead_letter_events d
   WHERE d.generation = (SELECT p.generation FROM projection_pointers p

@@ -181,8 +181,8 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 // FrozenEnded counts a session that was ended because it blocked others.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
-// Every instance reports the backlog from the database: an instance that relays no partition would report
-// 0 otherwise.
+// headsSQL reads the backlog from the database, so that every instance reports it: an instance that
+// relays no partition would report 0 otherwise.
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
  sum(h.position - c.position)::bigint, greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
  FROM log_heads h JOIN relay_cursors c USING (partition)

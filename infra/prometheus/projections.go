@@ -56,8 +56,8 @@ func (g *projectionGauges) Collect(c chan<- prom.Metric) {
 	}
 }
 
-// All joined generations are at the same position; those being rebuilt are not counted. $1 maps consumers
-// to topics, $2 to projections.
+// lagSQL counts no generations that are being rebuilt. All joined generations are at the same position.
+// $1 maps consumers to topics, $2 to projections.
 const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(t.topic, 0)::smallint, c.partition,
   greatest(s.source - c.position, 0)::float8, coalesce(greatest(extract(epoch FROM now() - n.recorded_at), 0), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
@@ -69,7 +69,7 @@ const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(
   WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic)
   ORDER BY l.position LIMIT 1) n ON true`
 
-// A projection that was never verified has no drift.
+// driftSQL returns NULL as the drift of a projection that was never verified.
 const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,
   (SELECT r.differs::float8 FROM projection_rebuilds r WHERE r.projection = g.projection AND r.differs IS NOT NULL ORDER BY r.ended_at DESC, r.id DESC LIMIT 1)
  FROM projection_generations g GROUP BY g.projection`

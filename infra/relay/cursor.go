@@ -15,10 +15,11 @@ type cursorMove struct {
 	target int64
 }
 
-// One statement is one transaction and one round trip. It locks the cursors in ascending order first, and
-// compares again on the locked rows. A publication after the cursor moved back overwrites the earlier
-// place of the record. A restored cursor may have the fence and position of a batch that was read before
-// the database lost a tail. Therefore no cursor moves in another life of the server, or beyond the head.
+// moveSQL moves cursors in one transaction and one round trip. It locks the cursors in ascending order
+// first, and compares again on the locked rows. A publication after the cursor moved back overwrites the
+// earlier place of the record. A restored cursor may have the fence and position of a batch that was read
+// before the database lost a tail. Therefore no cursor moves in another life of the server, or beyond the
+// head.
 const moveSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, s.fence, s.was, s.becomes
  FROM relay_cursors c JOIN log_heads h USING (partition) JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition, fence, was, becomes) USING (partition)
@@ -33,7 +34,7 @@ const moveSQL = `WITH mine AS MATERIALIZED (
  DO UPDATE SET to_position = excluded.to_position, base_offset = excluded.base_offset, published_at = now()
 ) SELECT partition FROM stepped`
 
-// A move without an answer may have been committed. In that case the cursor is at its target under our
+// movedSQL finds moves that were committed without an answer: the cursor is at its target under our
 // fence, and no other instance can have put it there.
 const movedSQL = `SELECT c.partition FROM relay_cursors c
  JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[]) s (partition, fence, becomes) USING (partition, fence)

@@ -79,7 +79,7 @@ func (l *leases) round(ctx context.Context) error {
 	return nil
 }
 
-// Instances without a heartbeat for an hour are deleted.
+// heartbeatSQL also deletes instances without a heartbeat for an hour.
 const heartbeatSQL = `WITH gone AS (
  DELETE FROM relay_instances WHERE seen_at < now() - interval '1 hour' AND instance <> $1
 ), me AS (
@@ -93,8 +93,8 @@ func (l *leases) heartbeat(ctx context.Context) (live int, err error) {
 	return live, nil
 }
 
-// Each statement on several cursors locks them in ascending order first, so that renewals and moves
-// cannot deadlock.
+// renewSQL, like each statement on several cursors, locks them in ascending order first, so that renewals
+// and moves cannot deadlock.
 const renewSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
  WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c

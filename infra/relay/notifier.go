@@ -47,8 +47,8 @@ func (n *Notifier) Wake() <-chan struct{} { return n.wake }
 // notifyEvery coalesces notifications. Polling finds the events soon after anyway.
 const notifyEvery = 20 * time.Millisecond
 
-// A notification has its own transaction: inside the append it would make commits wait for each other. It
-// is a hint and need not be durable.
+// notifySQL notifies in its own transaction: inside the append a notification would make commits wait for
+// each other. It is a hint and need not be durable.
 const notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('meterplex_appended', '')`
 
 // Run sends and receives notifications until ctx ends.

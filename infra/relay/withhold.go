@@ -76,9 +76,9 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 	return list[0], nil
 }
 
-// The cursor is locked after the consumer's checkpoint, because the checkpoint may be waited for, and the
-// renewal of all leases of this relay would wait for the cursor. It is locked before any head. It is
-// directly before the event, since all earlier events are published.
+// holdCursorSQL locks the cursor after the consumer's checkpoint, because the checkpoint may be waited
+// for, and the renewal of all leases of this relay would wait for the cursor. It locks it before any
+// head. The cursor is directly before the event, since all earlier events are published.
 const holdCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
  WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
 
