@@ -52,7 +52,7 @@ func checkRefused(t rapid.TB, pub *kafka.Publisher, records []events.Record, bad
 			}
 		case i == cut:
 			if !f.Permanent {
-				t.Fatalf("record %d is refused by itself, reported was %v", i, f.Err)
+				t.Fatalf("record %d is permanently refused, reported was %v", i, f.Err)
 			}
 		case !isReported || f.Permanent || !errors.Is(f.Err, watermill.ErrBehind):
 			t.Fatalf("record %d stands behind a refused one, told was %+v", i, f)

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 )
 
-// A broker that accepts connections but never answers does not block a stop. Its client by itself would
+// A broker that accepts connections but never answers does not block a stop. Its client alone would
 // wait for two minutes.
 func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -207,7 +207,7 @@ func byPartition(batch []*kgo.Record, errs map[*kgo.Record]error) map[topicParti
 	return groups
 }
 
-// blame finds the records of a partition that are refused by themselves. The broker refuses a whole batch, so
+// blame finds the permanently refused records of a partition. The broker refuses a whole batch, so
 // blame sends the records again in halves, in order. It reports whether all of them were stored in the
 // end.
 func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {

@@ -39,7 +39,7 @@ const (
 	commitEvery = 250 * time.Millisecond
 	// commitTimeout bounds the commit during revoke and close.
 	commitTimeout = 3 * time.Second
-	// Fetch limits of one consumer: about ten compressed batches. A larger record is fetched by itself.
+	// Fetch limits of one consumer: about ten compressed batches. A larger record is fetched alone.
 	fetchBytes          = 2 << 20
 	fetchPartitionBytes = 256 << 10
 	// fetchWait bounds how long a newly assigned partition waits for a fetch that was sent without it. A

@@ -49,7 +49,7 @@ type frame struct {
 
 // PublishRecords inserts the records in one transaction: one row per topic, or several if the topic has
 // many records. It returns the records with Offset -1, since a row holds several. A
-// *watermill.PublishError names the records that by themselves can never be stored; then no record of the
+// *watermill.PublishError names the records that can never be stored; then no record of the
 // call is stored.
 func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
 	if err := refuse(records); err != nil {

@@ -65,8 +65,8 @@ func New(registry *prom.Registry) *Metrics {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
 		published:   counter("events_published_total", "Records acknowledged by the broker, including repeats.", "topic"),
-		withheld:    counter("events_withheld_total", "Events whose record was refused by itself and replaced.", "topic"),
-		refused:     counter("publish_refused_total", "Refusals of a record by itself; registry: its subject is not registered.", "topic", "by"),
+		withheld:    counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
+		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
 		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
 		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
 		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event that the relay's cursors have not passed."),

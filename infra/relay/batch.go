@@ -35,7 +35,7 @@ type segmentResult struct {
 	stored  int // records stored by the broker, counted from the segment's first
 	runs    []run
 	err     error // of the first record that is not stored
-	refused bool  // that record by itself can never be published
+	refused bool  // the refusal is permanent
 }
 
 // run is a range of records of one topic with consecutive offsets.
@@ -137,7 +137,7 @@ func (b *batch) runs() []run {
 	return runs
 }
 
-// stuck reports that no record was stored and no record was refused by itself.
+// stuck reports that no record was stored, and none was permanently refused.
 func (b *batch) stuck() bool {
 	for i := range b.results {
 		if r := &b.results[i]; r.stored > 0 || r.err == nil || r.refused {

@@ -11,7 +11,7 @@ import (
 type Observe struct {
 	Published func(topic events.Topic, records int)            // acknowledged by the broker, including repeats
 	Failed    func(err error)                                  // a batch that will be retried
-	Refused   func(topic events.Topic, registry bool)          // a record was refused by itself; registry: its subject is not registered
+	Refused   func(topic events.Topic, registry bool)          // a record was permanently refused; registry: its subject is not registered
 	Withheld  func(topic events.Topic)                         // a record was replaced
 	Handled   func(handler string, d time.Duration, err error) // see infra/watermill
 	Leases    func(partitions int)                             // leases held, reported each second

@@ -10,6 +10,6 @@ import (
 type Publisher interface {
 	// PublishRecords stores the records in order per topic and partition, and returns them with their
 	// offsets (-1 if the pipe has none). A *watermill.PublishError names the records that are not stored,
-	// and those that by themselves can never be. After any other error no record is known to be stored.
+	// and those that are permanently refused. After any other error no record is known to be stored.
 	PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error)
 }

@@ -3,8 +3,8 @@
 // moves the cursors.
 //
 // The relay publishes at least once and in log order. It never interprets, changes or drops an event: a
-// record that is refused by itself is replaced by an empty withheld record at the same place, and a dead
-// letter is appended.
+// permanently refused record is replaced by an empty withheld record at the same place, and a dead letter
+// is appended.
 package relay
 
 import (

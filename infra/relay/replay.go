@@ -147,7 +147,7 @@ func (r *Replayer) publish(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// refusedIn returns why a record by itself can never be published, or nil.
+// refusedIn returns the cause of a permanent refusal, or nil.
 func refusedIn(err error) error {
 	var partial *watermill.PublishError
 	if errors.As(err, &partial) {

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// maxTries is the number of tries before a record that is refused by itself is withheld.
+// maxTries is the number of tries before a permanently refused record is withheld.
 const maxTries = 5
 
 const (

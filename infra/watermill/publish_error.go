@@ -22,7 +22,7 @@ var ErrClosed = errors.New("closed")
 // FailedRecord is a record of a publish call that is not known to be stored.
 type FailedRecord struct {
 	Index int // within the call's records
-	// Permanent: this record by itself can never be published. All other failed records must be sent
+	// Permanent: this record can never be published. All other failed records must be sent
 	// again; some of them may be stored already.
 	Permanent bool
 	Err       error

@@ -44,7 +44,7 @@ type single struct {
 }
 
 // Unbatch splits each batch into single messages. A batch is acknowledged once all of its messages are. A
-// message that is not acknowledged is sent again by itself.
+// message that is not acknowledged is sent again alone.
 func Unbatch(sub message.Subscriber, create func(topic string) error) message.Subscriber {
 	return &single{Subscriber: sub, create: create, closing: make(chan struct{})}
 }
