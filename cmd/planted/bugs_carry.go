@@ -129,7 +129,7 @@ func pipeBugs() []bug {
 			promise: "P10: a tenant's events are published in log order",
 			edits: []overlay.Edit{edit(produce, `		f.addAll(group[half:], watermill.ErrBehind)
 		return false
-`, `		p.again(ctx, group[half:], f)
+`, `		p.resend(ctx, group[half:], f)
 		return false
 `)},
 			pkg: "./infra/kafka", run: "TestP10_NothingIsWrittenBehindARefusedRecord",

@@ -61,17 +61,17 @@ func NewAdmin(cfg Config) (*Admin, error) {
 // Close closes the connections.
 func (a *Admin) Close() { a.client.Close() }
 
-// askTime bounds both a Ping and the request that concurrent Pings share.
-const askTime = 5 * time.Second
+// pingTimeout bounds both a Ping and the request that concurrent Pings share.
+const pingTimeout = 5 * time.Second
 
-// Ping reports whether a broker answers, within askTime and before the end of ctx. If a broker accepts
+// Ping reports whether a broker answers, within pingTimeout and before the end of ctx. If a broker accepts
 // connections but does not answer, the client waits for several seconds; concurrent calls share that
 // request and its result.
 func (a *Admin) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	answered := a.asked.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
 		defer cancel()
 		return nil, a.client.Ping(ctx)
 	})

@@ -354,7 +354,7 @@ func TestCopiesThatTheBrokersCannotGiveAreSaid(t *testing.T) {
 	cfg := config(t)
 	cfg.Replication = 3
 	var err error
-	for limit := time.Second; !errors.Is(err, kafka.ErrTooFewBrokers) && limit < patience; limit *= 4 { // a busy broker may need longer
+	for limit := time.Second; !errors.Is(err, kafka.ErrTooFewBrokers) && limit < testTimeout; limit *= 4 { // a busy broker may need longer
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		err = newAdmin(t, cfg).Ensure(ctx)
 		cancel()

@@ -30,7 +30,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no batch received")
 		return nil, nil
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
-// patience bounds waits in tests. It is long because the machine may be busy.
-const patience = 2 * time.Minute
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 2 * time.Minute
 
 // ledger collects the records that a consumer received.
 type ledger struct {
@@ -58,7 +58,7 @@ func (l *ledger) count() int {
 // await waits for n distinct records.
 func (l *ledger) await(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); l.count() < n; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); l.count() < n; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d records received", l.count(), n)
 		}
@@ -85,7 +85,7 @@ func (l *ledger) inOrder(t testing.TB) {
 // number of failed calls.
 func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, published func(int)) (failures int) {
 	t.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for ; from < to; from += batch {
 		records := pipetest.Make(events.TopicUsageRaw, from, batch)
 		for {
@@ -176,7 +176,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	stopped(t, process.Pid)
+	awaitStopped(t, process.Pid)
 	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
 	_, err = pub.PublishRecords(t.Context(), records)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,10 +195,10 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	publishAll(t, pub, 10, 20, 10, func(int) {})
 }
 
-// stopped waits until all threads of a process have stopped: a signal takes effect with a delay.
-func stopped(t testing.TB, pid int) {
+// awaitStopped waits until all threads of a process have stopped: a signal takes effect with a delay.
+func awaitStopped(t testing.TB, pid int) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(threads) == 0 { // no /proc on this system
 			time.Sleep(300 * time.Millisecond)
@@ -220,9 +220,9 @@ func stopped(t testing.TB, pid int) {
 	}
 }
 
-// flowing publishes and consumes 100 records, calls happen, and expects the next 100 records to pass as
+// continuesAfter publishes and consumes 100 records, calls happen, and expects the next 100 records to pass as
 // well.
-func flowing(t *testing.T, happen func(admin *kafka.Admin)) {
+func continuesAfter(t *testing.T, happen func(admin *kafka.Admin)) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
 	admin := ensure(t, cfg)
@@ -248,7 +248,7 @@ func flowing(t *testing.T, happen func(admin *kafka.Admin)) {
 
 // TestWipedBrokerIsUsedAgain deletes all data of the broker, so that every topic gets a new id.
 func TestWipedBrokerIsUsedAgain(t *testing.T) {
-	flowing(t, func(admin *kafka.Admin) {
+	continuesAfter(t, func(admin *kafka.Admin) {
 		broker := localtest.Kafka(t)
 		if err := broker.Kill(); err != nil {
 			t.Fatal(err)
@@ -267,11 +267,11 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 
 // TestRecreatedTopicIsUsedAgain deletes and creates the topics while both clients are running.
 func TestRecreatedTopicIsUsedAgain(t *testing.T) {
-	flowing(t, func(admin *kafka.Admin) {
+	continuesAfter(t, func(admin *kafka.Admin) {
 		if err := admin.DeleteTopics(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 			err := admin.Ensure(t.Context())
 			if err == nil {
 				break
@@ -295,7 +295,7 @@ func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
 	admin := client(t)
 	for _, of := range []string{name, cfg.TopicPrefix + "usage.validated"} {
 		// The broker changes an existing topic with a delay.
-		for end, by := time.Now().Add(patience), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
+		for end, by := time.Now().Add(testTimeout), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s is stamped by %s", of, by)
 			}

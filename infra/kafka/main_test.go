@@ -123,7 +123,7 @@ func create(t testing.TB, admin *kadm.Client, partitions int32, settings map[str
 // tryCreate creates a topic. A broker with late heartbeats is fenced for a moment; meanwhile the creation
 // fails.
 func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string, name string) error {
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		_, err := admin.CreateTopic(context.Background(), partitions, 1, settings, name)
 		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(end) {
 			return err

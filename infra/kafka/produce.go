@@ -56,7 +56,7 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 	defer p.calls.Done()
 	ctx, cancel := context.WithTimeout(ctx, p.deliveryTimeout())
 	defer cancel()
-	defer p.note(ctx)
+	defer p.countTimeout(ctx)
 	var f *failures
 	if !sendable(batch) {
 		f = newFailures(batch)
@@ -70,22 +70,22 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 		f = newFailures(batch)
 	}
 	for _, group := range byPartition(batch, errs) {
-		p.blame(ctx, group, errs, f)
+		p.isolate(ctx, group, errs, f)
 	}
 	return f.list()
 }
 
-// maxPatience bounds the duration of a call, in delivery timeouts.
-const maxPatience = 6
+// maxTimeoutFactor bounds the duration of a call, in delivery timeouts.
+const maxTimeoutFactor = 6
 
 // deliveryTimeout doubles after each consecutive call that timed out. With a fixed timeout, a slow broker
 // would get the same records again and again, and no call would succeed. A broker that recovers during a
 // call is used by that call.
 func (p *Publisher) deliveryTimeout() time.Duration {
-	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxPatience))
+	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxTimeoutFactor))
 }
 
-func (p *Publisher) note(ctx context.Context) {
+func (p *Publisher) countTimeout(ctx context.Context) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.timeouts.Add(1)
 	} else if ctx.Err() == nil {
@@ -207,10 +207,10 @@ func byPartition(batch []*kgo.Record, errs map[*kgo.Record]error) map[topicParti
 	return groups
 }
 
-// blame finds the permanently refused records of a partition. The broker refuses a whole batch, so
+// isolate finds the permanently refused records of a partition. The broker refuses a whole batch, so
 // blame sends the records again in halves, in order. It reports whether all of them were stored in the
 // end.
-func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
+func (p *Publisher) isolate(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
 	err := errs[group[0]]
 	if !permanent(err) || ctx.Err() != nil {
 		f.addAll(group, err)
@@ -221,14 +221,14 @@ func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kg
 		return false
 	}
 	half := len(group) / 2
-	if !p.again(ctx, group[:half], f) {
+	if !p.resend(ctx, group[:half], f) {
 		f.addAll(group[half:], watermill.ErrBehind)
 		return false
 	}
-	return p.again(ctx, group[half:], f)
+	return p.resend(ctx, group[half:], f)
 }
 
-func (p *Publisher) again(ctx context.Context, group []*kgo.Record, f *failures) bool {
+func (p *Publisher) resend(ctx context.Context, group []*kgo.Record, f *failures) bool {
 	errs := p.send(ctx, group)
 	if errs == nil {
 		return true
@@ -239,7 +239,7 @@ func (p *Publisher) again(ctx context.Context, group []*kgo.Record, f *failures)
 			failing = append(failing, r)
 		}
 	}
-	return p.blame(ctx, failing, errs, f)
+	return p.isolate(ctx, failing, errs, f)
 }
 
 // permanent reports whether an error is about the records, not about the state of the broker. A refused

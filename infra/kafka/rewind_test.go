@@ -64,7 +64,7 @@ func next(t testing.TB, values <-chan string, n int) (got []string) {
 		select {
 		case v := <-values:
 			got = append(got, v)
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%d of %d records received: %v", len(got), n, got)
 		}
 	}
@@ -190,7 +190,7 @@ func TestBusyGroupIsNotMoved(t *testing.T) {
 	values, stop := reading(t, newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}))
 	next(t, values, 2)
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if _, err = admin.Rewind(t.Context(), "g", "usage.raw", all(-1)); err != nil {
 			break // before the member's first commit there is no offset to move
 		}

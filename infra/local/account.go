@@ -68,8 +68,8 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
 }
 
-// give makes the account the owner of path.
-func (a account) give(path string) error {
+// chown makes the account the owner of path.
+func (a account) chown(path string) error {
 	if !a.drop {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (a account) reaches(dir string) bool {
 		return false
 	}
 	for {
-		if !a.mayPass(dir) {
+		if !a.mayEnter(dir) {
 			return false
 		}
 		up := filepath.Dir(dir)
@@ -100,7 +100,7 @@ func (a account) reaches(dir string) bool {
 	}
 }
 
-func (a account) mayPass(dir string) bool {
+func (a account) mayEnter(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return false

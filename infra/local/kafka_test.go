@@ -64,7 +64,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 		produce(t, k, "kept", fmt.Sprint(i))
 		killed := k.PID()
 		check(t, k.Kill())
-		gone(t, killed)
+		awaitExit(t, killed)
 		check(t, k.Restart(t.Context()))
 		if k.Brokers()[0] != brokers || k.PID() == killed {
 			t.Fatalf("%v, process %d; before %s, %d", k.Brokers(), k.PID(), brokers, killed)
@@ -83,7 +83,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	if !errors.Is(err, ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
-	mention(t, err, pidText(os.Getpid()))
+	errorContains(t, err, pidText(os.Getpid()))
 }
 
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
@@ -105,7 +105,7 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	}
 	check(t, k.Kill())
 	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
-	mention(t, k.Restart(t.Context()), "meta.properties")
+	errorContains(t, k.Restart(t.Context()), "meta.properties")
 }
 
 // A damaged class archive crashes Java (SIGBUS, if it is shorter than its header says). Here a wrapper of
@@ -190,7 +190,7 @@ func TestKafkaNamesTheMissingProgram(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
-			mention(t, err, words...)
+			errorContains(t, err, words...)
 		}
 	}
 	missing(ErrNoJava, "install")

@@ -28,7 +28,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if servers := os.Getenv(asProcess); servers != "" {
-		os.Exit(beProcess(servers, os.Getenv(dataEnv)))
+		os.Exit(runAsProcess(servers, os.Getenv(dataEnv)))
 	}
 	code := m.Run()
 	// Wait for goroutines that end late on a busy machine.
@@ -54,7 +54,7 @@ type report struct {
 	Err      string
 }
 
-func beProcess(servers, dir string) int {
+func runAsProcess(servers, dir string) int {
 	ctx := context.Background()
 	r := report{UID: os.Geteuid(), CacheDir: CacheDir()}
 	p, err := StartPostgres(ctx, PostgresConfig{DataDir: dir})
@@ -79,9 +79,9 @@ func beProcess(servers, dir string) int {
 	return 0
 }
 
-// other runs this test binary as another process and returns its report. stop ends it and waits;
+// startOther runs this test binary as another process and returns its report. stop ends it and waits;
 // alternatively kill cmd.
-func other(t *testing.T, servers, dir string, user account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
+func startOther(t *testing.T, servers, dir string, user account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
 	t.Helper()
 	cmd = exec.Command(reachableSelf(t))
 	cmd.Dir = "/"
@@ -155,8 +155,8 @@ func query1[T any](t *testing.T, url, sql string) (v T) {
 	return v
 }
 
-// gone waits until a process has ended. The deadline only stops a broken product from hanging.
-func gone(t *testing.T, pid int) {
+// awaitExit waits until a process has ended. The deadline only stops a broken product from hanging.
+func awaitExit(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if commandLine(pid) == "" {
@@ -166,7 +166,7 @@ func gone(t *testing.T, pid int) {
 	t.Fatalf("process %d still runs: %s", pid, commandLine(pid))
 }
 
-func mention(t *testing.T, err error, words ...string) {
+func errorContains(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")

@@ -38,7 +38,7 @@ func (p *Postgres) ensureCluster(ctx context.Context) error {
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return fmt.Errorf("create the cluster's directory: %w", err)
 	}
-	if err := p.user.give(tmp); err != nil {
+	if err := p.user.chown(tmp); err != nil {
 		return err
 	}
 	if err := p.initdb(ctx, tmp); err != nil {
@@ -56,7 +56,7 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.Remove(file)
-	if err := p.user.give(file); err != nil {
+	if err := p.user.chown(file); err != nil {
 		return err
 	}
 	_, err := runTool(ctx, p.user, dir, serverEnv(dir), p.bin.path("initdb"),

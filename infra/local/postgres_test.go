@@ -20,7 +20,7 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	exec1(t, before, `CREATE TABLE kept AS SELECT 42 AS n`)
 	check(t, p.Stop(t.Context()))
 	check(t, p.Stop(t.Context()))
-	gone(t, p.PID())
+	awaitExit(t, p.PID())
 	p = startPostgres(t, PostgresConfig{DataDir: dir})
 	if p.URL() != before {
 		t.Errorf("address %s, before %s", p.URL(), before)
@@ -85,13 +85,13 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 	}
 	check(t, p.Restart(t.Context()))
 	p.Halt(t.Context())
-	gone(t, p.PID())
+	awaitExit(t, p.PID())
 	check(t, p.Restart(t.Context()))
 	if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != 3 {
 		t.Errorf("%d rows after Halt and Restart, want 3", n)
 	}
 	check(t, p.Stop(t.Context()))
-	mention(t, p.Restart(t.Context()), "stopped permanently")
+	errorContains(t, p.Restart(t.Context()), "stopped permanently")
 }
 
 func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
@@ -99,18 +99,18 @@ func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
 		"fsync": "off", "FSYNC": "false", "full_page_writes": "off", "synchronous_commit": "local", "port": "1",
 	} {
 		_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: t.TempDir(), Settings: map[string]string{name: value}})
-		mention(t, err, name)
+		errorContains(t, err, name)
 	}
 }
 
 func TestPostgresErrorHasItsLog(t *testing.T) {
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"no_such_setting": "1"}})
-	mention(t, err, "start the embedded PostgreSQL", "no_such_setting")
+	errorContains(t, err, "start the embedded PostgreSQL", "no_such_setting")
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := openDir(t)
-	r, cmd, stop := other(t, "postgres", dir, self())
+	r, cmd, stop := startOther(t, "postgres", dir, self())
 	if r.Err != "" {
 		t.Fatal(r.Err)
 	}
@@ -118,14 +118,14 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if !errors.Is(err, ErrInUse) {
 		t.Fatalf("%v, want ErrInUse", err)
 	}
-	mention(t, err, pidText(cmd.Process.Pid))
+	errorContains(t, err, pidText(cmd.Process.Pid))
 	stop()
 	startPostgres(t, PostgresConfig{DataDir: dir})
 }
 
 func TestServersEndWithTheirParent(t *testing.T) {
 	dir := openDir(t)
-	r, cmd, stop := other(t, "both", dir, self())
+	r, cmd, stop := startOther(t, "both", dir, self())
 	if r.Err != "" || len(r.PIDs) != 2 {
 		t.Fatalf("%+v", r)
 	}
@@ -139,7 +139,7 @@ func TestServersEndWithTheirParent(t *testing.T) {
 		t.Errorf("%d, want 42", n)
 	}
 	for _, pid := range r.PIDs {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 	check(t, k.Stop(t.Context()))
 }
@@ -180,8 +180,8 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 	user := account{uid: nobody, gid: nobody, drop: true}
 	dir := filepath.Join(openDir(t), "data")
 	check(t, os.Mkdir(dir, 0o700))
-	check(t, user.give(dir))
-	r, _, stop := other(t, "postgres", dir, user, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
+	check(t, user.chown(dir))
+	r, _, stop := startOther(t, "postgres", dir, user, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
 	if r.Err != "" || r.UID != nobody {
 		t.Fatalf("%+v", r)
 	}
@@ -197,7 +197,7 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 		t.Errorf("%d, want 42; as user %d", n, p.user.uid)
 	}
 	check(t, p.Stop(t.Context()))
-	r, _, _ = other(t, "postgres", dir, user, "HOME=/root")
+	r, _, _ = startOther(t, "postgres", dir, user, "HOME=/root")
 	if r.Err != "" {
 		t.Error(r.Err)
 	}
@@ -234,7 +234,7 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.RemoveAll(home))
 	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
-	mention(t, err, home, "is gone", pointerFile)
+	errorContains(t, err, home, "is gone", pointerFile)
 }
 
 func TestPostgresNeedsItsPasswords(t *testing.T) {
@@ -243,7 +243,7 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.Remove(p.passwordFile()))
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
-	mention(t, err, "passwords.json is gone")
+	errorContains(t, err, "passwords.json is gone")
 }
 
 // Each downloadable major version has the pinned version, and works like an installed one.
@@ -292,7 +292,7 @@ func TestReleasesAreOfTheirMajorVersion(t *testing.T) {
 		if !errors.Is(err, ErrNotPublished) {
 			t.Errorf("%d: %v", major, err)
 		}
-		mention(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
+		errorContains(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
 	}
 	if _, err := releaseOf(18, "plan9-386"); !errors.Is(err, ErrNotPublished) {
 		t.Errorf("another platform: %v", err)

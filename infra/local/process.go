@@ -26,16 +26,16 @@ func startProcess(cmd *exec.Cmd, user account, onParentDeath syscall.Signal) (*p
 	cmd.SysProcAttr = childAttributes(user, onParentDeath)
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.own(started)
+	go p.run(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	return p, nil
 }
 
-// own keeps one operating system thread for the child's lifetime: the kernel's parent death signal
+// run keeps one operating system thread for the child's lifetime: the kernel's parent death signal
 // follows the thread that forked, not the process, and the Go runtime may end threads.
-func (p *process) own(started chan<- error) {
+func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)

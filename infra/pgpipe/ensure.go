@@ -36,7 +36,7 @@ func Ensure(ctx context.Context, cfg Config, further ...string) error {
 		return fmt.Errorf("create the pipe's tables: %w", err)
 	}
 	for _, topic := range append(registered(), further...) {
-		for _, statement := range cfg.creating(topic) {
+		for _, statement := range cfg.createStatements(topic) {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("create the pipe's tables for %s: %w", topic, err)
 			}
@@ -64,8 +64,8 @@ func registered() []string {
 	return names
 }
 
-// creating returns watermill-sql's own statements.
-func (c *Config) creating(topic string) []string {
+// createStatements returns watermill-sql's own statements.
+func (c *Config) createStatements(topic string) []string {
 	var statements []string
 	for _, q := range c.schema().SchemaInitializingQueries(topic) {
 		statements = append(statements, q.Query)

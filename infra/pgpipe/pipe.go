@@ -60,11 +60,11 @@ func (c *Config) known(topic string) (events.Topic, error) {
 
 // messagesTable and offsetsTable return the quoted names of a topic's tables.
 func (c *Config) messagesTable(topic string) string {
-	return `"` + named("pipe_", c.TopicPrefix+topic) + `"`
+	return `"` + tableName("pipe_", c.TopicPrefix+topic) + `"`
 }
 
 func (c *Config) offsetsTable(topic string) string {
-	return `"` + named("pipe_offsets_", c.TopicPrefix+topic) + `"`
+	return `"` + tableName("pipe_offsets_", c.TopicPrefix+topic) + `"`
 }
 
 // Tables returns the names of the tables of the registry's topics, as in pg_class.
@@ -78,9 +78,9 @@ func (c *Config) Tables() (names []string) {
 // maxName is the length at which PostgreSQL truncates names.
 const maxName = 63
 
-// named returns a table name. A name that is too long ends with a hash, so that it stays unique.
-func named(kind, topic string) string {
-	name := kind + plain(topic)
+// tableName returns a table name. A name that is too long ends with a hash, so that it stays unique.
+func tableName(kind, topic string) string {
+	name := kind + identifier(topic)
 	if len(name) <= maxName {
 		return name
 	}
@@ -88,7 +88,7 @@ func named(kind, topic string) string {
 	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
 }
 
-func plain(name string) string {
+func identifier(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -149,8 +149,8 @@ func (s schema) SelectQuery(topic, group string, adapter wmsql.OffsetsAdapter) w
 	}
 }
 
-// unjoin decodes the result of nextRows.
-func unjoin(joined []byte) (records []events.Record, err error) {
+// splitRows decodes the result of nextRows.
+func splitRows(joined []byte) (records []events.Record, err error) {
 	for len(joined) > 0 {
 		if len(joined) < 4 || uint64(len(joined)-4) < uint64(binary.BigEndian.Uint32(joined)) {
 			return records, errJoined

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
-// patience bounds waits in tests. It is long because the machine may be busy.
-const patience = 2 * time.Minute
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 2 * time.Minute
 
 func newPublisher(t testing.TB, cfg pgpipe.Config) *pgpipe.Publisher {
 	t.Helper()
@@ -55,7 +55,7 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no batch received")
 		return nil, nil
 	}

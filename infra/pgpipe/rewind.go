@@ -37,7 +37,7 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 	defer tx.Rollback()
 	var was, to int64
 	var wasIn string
-	err = tx.QueryRowContext(ctx, cfg.of(topic, readPlace), group).Scan(&was, &wasIn)
+	err = tx.QueryRowContext(ctx, cfg.format(topic, readPlace), group).Scan(&was, &wasIn)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil // the group has not read and will start at the oldest row
 	}
@@ -46,12 +46,12 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 	}
 	toIn := beforeFirst
 	if at := earliest(from); at >= 0 {
-		err = tx.QueryRowContext(ctx, cfg.of(topic, lastBefore), time.UnixMilli(at).Add(-clockMargin)).Scan(&to, &toIn)
+		err = tx.QueryRowContext(ctx, cfg.format(topic, lastBefore), time.UnixMilli(at).Add(-clockMargin)).Scan(&to, &toIn)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, fmt.Errorf("look up the offset of a time: %w", err)
 		}
 	}
-	moved, err := tx.ExecContext(ctx, cfg.of(topic, movePlace), group, to, toIn)
+	moved, err := tx.ExecContext(ctx, cfg.format(topic, movePlace), group, to, toIn)
 	if err == nil {
 		err = tx.Commit()
 	}
@@ -64,7 +64,7 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 	return []events.ReplayStep{{From: was, To: to}}, nil
 }
 
-func (c *Config) of(topic, statement string) string {
+func (c *Config) format(topic, statement string) string {
 	return fmt.Sprintf(statement, c.messagesTable(topic), c.offsetsTable(topic))
 }
 

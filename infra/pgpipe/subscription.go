@@ -89,7 +89,7 @@ func (s *subscription) read(ctx context.Context, messages <-chan *message.Messag
 // batch that was refused is delivered again unchanged, even if more rows have arrived. Batches that were
 // acknowledged are not delivered again.
 func (s *subscription) deliver(ctx context.Context, msg *message.Message) bool {
-	records, err := unjoin(msg.Payload)
+	records, err := splitRows(msg.Payload)
 	if err != nil {
 		// The log has the events: a consumer finds the gap and reads them there.
 		s.cfg.Logger.Error("skipping a row of the pipe that is not a valid frame", "topic", s.topic, "row", msg.UUID, "error", err)

@@ -83,13 +83,13 @@ func New(registry *prom.Registry) *Metrics {
 		foreign:     counter("events_foreign_total", "Records that are not from this log.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
 	}
-	m.begin()
+	m.createSeries()
 	return m
 }
 
-// begin creates every series that is known in advance. A rate needs the zero before the first event, and
+// createSeries creates every series that is known in advance. A rate needs the zero before the first event, and
 // a rule cannot distinguish a missing series from an event that never happened.
-func (m *Metrics) begin() {
+func (m *Metrics) createSeries() {
 	for _, t := range events.Topics() {
 		if t.Topic.Outside() {
 			m.deadLetter.WithLabelValues(t.Name, events.StageIngestion)
@@ -99,10 +99,10 @@ func (m *Metrics) begin() {
 		m.withheld.WithLabelValues(t.Name)
 		m.deadLetter.WithLabelValues(t.Name, events.StagePublishing)
 		if t.Consumer != "" {
-			m.beginConsumer(t.Name, t.Consumer)
+			m.createConsumerSeries(t.Name, t.Consumer)
 		}
 	}
-	m.beginConsumer(ofTheLog, events.GroupEntitlements)
+	m.createConsumerSeries(logTopic, events.GroupEntitlements)
 	for _, reason := range postgres.EpochReasons() {
 		m.epochs.WithLabelValues(reason)
 	}
@@ -117,7 +117,7 @@ func (m *Metrics) Raised(raised []postgres.Raised) {
 	}
 }
 
-func (m *Metrics) beginConsumer(topic, consumer string) {
+func (m *Metrics) createConsumerSeries(topic, consumer string) {
 	for _, result := range []string{"ok", "noop", "error"} {
 		m.consumed.WithLabelValues(topic, consumer, result)
 	}
@@ -129,8 +129,8 @@ func (m *Metrics) beginConsumer(topic, consumer string) {
 	}
 }
 
-// ofTheLog is the topic label of a consumer that reads the log itself.
-const ofTheLog = "log"
+// logTopic is the topic label of a consumer that reads the log itself.
+const logTopic = "log"
 
 // Relay returns the relay's hooks.
 func (m *Metrics) Relay() relay.Observe {
@@ -156,7 +156,7 @@ func (m *Metrics) Relay() relay.Observe {
 func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	topic := c.Topic.Name()
 	if topic == "" {
-		topic = ofTheLog
+		topic = logTopic
 	}
 	m.processing.WithLabelValues(c.Name).Observe(b.Took.Seconds())
 	if b.Err != nil {

@@ -137,8 +137,8 @@ func (b *batch) runs() []run {
 	return runs
 }
 
-// stuck reports that no record was stored, and none was permanently refused.
-func (b *batch) stuck() bool {
+// noneStored reports that no record was stored, and none was permanently refused.
+func (b *batch) noneStored() bool {
 	for i := range b.results {
 		if r := &b.results[i]; r.stored > 0 || r.err == nil || r.refused {
 			return false

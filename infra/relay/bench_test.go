@@ -25,7 +25,7 @@ func BenchmarkDrain(b *testing.B) {
 			syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 			begun := time.Now()
 			stop := w.start(r)
-			w.drained()
+			w.awaitDrained()
 			took := time.Since(begun)
 			syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 			stop()

@@ -18,7 +18,7 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 	b, err := s.read(ctx, spans)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.complain(ctx, "cannot read the log", err)
+			s.logFault(ctx, "cannot read the log", err)
 		}
 		s.freeAll(spans, restAfterFault)
 		return
@@ -38,7 +38,7 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 			return
 		}
 		b.tries++
-		s.noteFailure(ctx, b)
+		s.recordFailure(ctx, b)
 		// The router has paused already, but another router might not.
 		if !sleep(ctx, firstPause) || !s.allValid(spans) {
 			s.freeAll(spans, 0)
@@ -119,7 +119,7 @@ func (r *Relay) publish(msg *message.Message) error {
 		return err
 	}
 	b.results = b.resultsOf(stored, failed)
-	if err != nil && b.stuck() {
+	if err != nil && b.noneStored() {
 		r.Observe.Failed(err)
 		return fmt.Errorf("publishing %d records: %w", len(records), err)
 	}
@@ -185,7 +185,7 @@ func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
 	to, err, refused := b.reached(i)
 	p := &b.segments[i]
 	tries := 0
-	s.held.with(p.span, func(h *holding) {
+	s.held.update(p.span, func(h *holding) {
 		if to > h.cursor {
 			h.cursor, h.tries = to, 0
 		}
@@ -198,7 +198,7 @@ func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
 		s.held.free(p.span, 0)
 		return
 	}
-	s.noteFailure(ctx, b)
+	s.recordFailure(ctx, b)
 	rest := pauseAfter(tries, s.Jitter)
 	if refused {
 		s.Observe.Refused(b.topicAt(i), p.refused != nil)
@@ -227,8 +227,8 @@ func (s *Subscriber) freeAll(spans []span, rest time.Duration) {
 	}
 }
 
-// complain logs at most once per second.
-func (s *Subscriber) complain(ctx context.Context, failure string, err error) {
+// logFault logs at most once per second.
+func (s *Subscriber) logFault(ctx context.Context, failure string, err error) {
 	if s.complaints.due() {
 		level := s.Logger.WarnContext
 		if errors.Is(err, errHole) {

@@ -142,7 +142,7 @@ func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
 		t.Fatalf("the relay was not killed at the kill point: %v", out.all)
 	}
 	w.start(w.relay("next"))
-	w.drained()
+	w.awaitDrained()
 	if w.checkTopic(events.TopicUsageRaw) == 0 {
 		t.Error("no record was published twice: the kill tested nothing")
 	}
@@ -154,12 +154,12 @@ func TestP2_StoppedRelayComesBackAsAZombie(t *testing.T) {
 	cmd, out := w.startChild("zombie", syscall.SIGSTOP, 2)
 	w.until("the zombie is stopped", func() bool { return out.contain("fault reached") })
 	w.start(w.relay("next"))
-	w.drained()
+	w.awaitDrained()
 	fences := w.int(`SELECT sum(fence) FROM relay_cursors`)
 	w.appendUsage(5, tenantsOfAllPartitions()...)
 	_ = cmd.Process.Signal(syscall.SIGCONT)
 	w.within(30*time.Second, "the zombie's step is refused", func() bool { return out.contain("cursors not moved") })
-	w.drained()
+	w.awaitDrained()
 	if fences < 2 {
 		t.Errorf("no partition changed hands")
 	}

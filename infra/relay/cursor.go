@@ -55,7 +55,7 @@ func (s *Subscriber) move(ctx context.Context, moves []cursorMove, runs []run) m
 		if err == nil {
 			break
 		}
-		s.complain(ctx, "cannot move the relay's cursors", err)
+		s.logFault(ctx, "cannot move the relay's cursors", err)
 		if !sleep(ctx, pauseAfter(try, s.Jitter)) {
 			break
 		}
@@ -70,20 +70,20 @@ func (s *Subscriber) tryMove(ctx context.Context, moves []cursorMove, runs []run
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
 	args := moveArgs(moves, runs)
-	if err := s.drop(ctx, lost, moveSQL, args...); err != nil {
+	if err := s.removeReturned(ctx, lost, moveSQL, args...); err != nil {
 		return fmt.Errorf("moving cursors: %w", err)
 	}
 	if len(lost) == 0 {
 		return nil
 	}
-	if err := s.drop(ctx, lost, movedSQL, args[0], args[1], args[3]); err != nil {
+	if err := s.removeReturned(ctx, lost, movedSQL, args[0], args[1], args[3]); err != nil {
 		return fmt.Errorf("checking whether cursors moved: %w", err)
 	}
 	return nil
 }
 
-// drop removes the partitions that a query returns from lost.
-func (s *Subscriber) drop(ctx context.Context, lost map[int16]bool, sql string, args ...any) error {
+// removeReturned removes the partitions that a query returns from lost.
+func (s *Subscriber) removeReturned(ctx context.Context, lost map[int16]bool, sql string, args ...any) error {
 	rows, err := s.Pool.Query(ctx, sql, args...)
 	if err != nil {
 		return err
@@ -111,15 +111,15 @@ func moveArgs(moves []cursorMove, runs []run) []any {
 	return []any{partitions, fences, was, becomes, runPartitions, topics, from, to, offsets}
 }
 
-const noteSQL = `WITH mine AS MATERIALIZED (
+const recordFailureSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($1::smallint[], $2::bigint[]) m (partition, fence) USING (partition, fence)
  ORDER BY c.partition FOR UPDATE OF c
 ) UPDATE relay_cursors c SET attempts = attempts + 1, last_error = $3, last_attempt_at = now() FROM mine
  WHERE c.partition = mine.partition AND c.fence = mine.fence`
 
-// noteFailure records on the cursors, at most once per second, that a batch or a segment could not be
+// recordFailure records on the cursors, at most once per second, that a batch or a segment could not be
 // published. Its own failure is only logged.
-func (s *Subscriber) noteFailure(ctx context.Context, b *batch) {
+func (s *Subscriber) recordFailure(ctx context.Context, b *batch) {
 	var stopped []span
 	reason := "the handler refused the batch"
 	for i := range b.segments {
@@ -135,8 +135,8 @@ func (s *Subscriber) noteFailure(ctx context.Context, b *batch) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	partitions, fences := columns(stopped)
-	if _, err := s.Pool.Exec(ctx, noteSQL, partitions, fences, reason); err != nil {
-		s.complain(ctx, "cannot record a failed publish", err)
+	if _, err := s.Pool.Exec(ctx, recordFailureSQL, partitions, fences, reason); err != nil {
+		s.logFault(ctx, "cannot record a failed publish", err)
 	}
 }
 

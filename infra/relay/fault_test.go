@@ -32,7 +32,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	stop := w.start(r)
 	all := tenantsOfAllPartitions()
 	w.appendUsage(2, all...)
-	w.drained()
+	w.awaitDrained()
 	broker := localtest.Kafka(t)
 	if err := broker.Kill(); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := time.Now()
-	w.drained()
+	w.awaitDrained()
 	t.Logf("drained %v after the broker was back", time.Since(back))
 	stop()
 	if failed == 0 {
@@ -88,7 +88,7 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 		cut += n
 	}
 	w.appendUsage(1, all...) // so that the relay has live connections when it is stopped
-	w.drained()
+	w.awaitDrained()
 	stop()
 	if cut == 0 {
 		t.Error("no session was terminated: the test proves nothing")
@@ -96,8 +96,8 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 	w.checkTopic(events.TopicUsageRaw)
 }
 
-// noise returns text that does not compress.
-func noise(size int) string {
+// incompressible returns text that does not compress.
+func incompressible(size int) string {
 	b := make([]byte, size)
 	rand.Read(b)
 	return base64.StdEncoding.EncodeToString(b)
@@ -121,11 +121,11 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	w := newWorld(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
 	all := tenantsOfAllPartitions()
 	large := w.usage(all[7], 10)
-	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: noise(30_000)})
+	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: incompressible(30_000)})
 	retried := w.usage(all[7], 10)
 	letterID := newID()
 	retried.Subject, retried.Counts = events.UsageRetried, events.Counts{}
-	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + noise(30_000) + `"`)})
+	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + incompressible(30_000) + `"`)})
 	w.appendUsage(10, all...)
 	first := w.append(large)[0]
 	w.appendUsage(10, all...)
@@ -133,7 +133,7 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	w.appendUsage(10, all...)
 
 	stop := w.start(w.relay("one"))
-	w.drained()
+	w.awaitDrained()
 	if got := w.withheld(); !got[first.Number] || !got[second.Number] {
 		t.Fatalf("the cursors passed %s and %s, which are not published; withheld are %v", first, second, got)
 	}
@@ -247,7 +247,7 @@ func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
 		t.Errorf("%d events in the log, want the letter alone", n)
 	}
 	close(pipe.over)
-	w.drained()
+	w.awaitDrained()
 	w.checkTopic(events.TopicUsageDeadLetter)
 }
 
@@ -271,7 +271,7 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		}
 	}
 	stop := w.start(r)
-	w.drained()
+	w.awaitDrained()
 	stop()
 	if n := len(w.letters()); n != 1 { // no relay passes an event without a dead letter
 		t.Fatalf("the event was passed with %d letters", n)

@@ -232,7 +232,7 @@ func (w *world) within(limit time.Duration, condition string, ok func() bool) {
 	}
 }
 
-func (w *world) drained() {
+func (w *world) awaitDrained() {
 	w.t.Helper()
 	w.until("the log is published", func() bool {
 		return w.int(`SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`) == 0

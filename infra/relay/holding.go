@@ -113,10 +113,10 @@ func (h *holdings) shed(share int) []span {
 	return back
 }
 
-// seen records the head of a partition's log. The head moves back if the database lost a tail. No batch
+// setHead records the head of a partition's log. The head moves back if the database lost a tail. No batch
 // is published while the server is in another life than the epoch. A raised epoch ends the lease, because
 // the database may not have its cursor.
-func (h *holdings) seen(partition int16, head int64, epoch int32, sameLife bool) {
+func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.by[partition]
@@ -176,8 +176,8 @@ func (h *holdings) valid(s span, now time.Time) bool {
 	return p != nil && p.fence == s.fence && now.Sub(p.renewed) < h.fresh
 }
 
-// with runs f on the holding of a span, unless its lease was lost.
-func (h *holdings) with(s span, f func(p *holding)) {
+// update runs f on the holding of a span, unless its lease was lost.
+func (h *holdings) update(s span, f func(p *holding)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p := h.by[s.partition]; p != nil && p.fence == s.fence {
@@ -187,7 +187,7 @@ func (h *holdings) with(s span, f func(p *holding)) {
 
 // free marks a partition as idle. It is not chosen again before rest has passed.
 func (h *holdings) free(s span, rest time.Duration) {
-	h.with(s, func(p *holding) {
+	h.update(s, func(p *holding) {
 		p.busy = false
 		p.retryAt = time.Now().Add(rest)
 	})

@@ -16,7 +16,7 @@ func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
 	for range 20 {
 		w.appendUsage(5, all...)
 	}
-	w.drained()
+	w.awaitDrained()
 	stop()
 	w.noDuplicates(w.checkTopic(events.TopicUsageRaw))
 	if n := w.int(`SELECT count(*) FROM relay_cursors WHERE owner IS NOT NULL`) + w.int(`SELECT count(*) FROM relay_instances`); n != 0 {
@@ -47,7 +47,7 @@ func TestP2_TwoRelaysShareThePartitionsAndHandThemOver(t *testing.T) {
 	w.until("three has its share", func() bool { return w.held("three") == 16 })
 	cancel()
 	<-appended
-	w.drained()
+	w.awaitDrained()
 	stopTwo()
 	w.noDuplicates(w.checkTopic(events.TopicUsageRaw))
 }
@@ -66,7 +66,7 @@ func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
 	<-slow.asked
 	stop()
 	w.start(patient(w.relay("two")))
-	w.drained()
+	w.awaitDrained()
 	w.noDuplicates(w.checkTopic(events.TopicUsageRaw))
 }
 
@@ -98,7 +98,7 @@ func TestBatchesAreBoundedByBytes(t *testing.T) {
 	r := w.relay("one")
 	r.MaxBytes = 12_000
 	stop := w.start(r)
-	w.drained()
+	w.awaitDrained()
 	stop()
 	if n := w.int(`SELECT max(to_position - from_position + 1) FROM outbox_publications`); n != 3 {
 		t.Errorf("the largest batch has %d events of 5 kB, want 3: the event that exceeds the limit is included", n)

@@ -130,7 +130,7 @@ func (r *Replayer) publish(ctx context.Context, u *unit) error {
 	for u.cursor < u.upTo {
 		end := min(u.cursor+r.Window, u.upTo)
 		sent, err := r.chunk(ctx, u, end)
-		if refused := refusedIn(err); refused != nil {
+		if refused := permanentRefusal(err); refused != nil {
 			return r.Ends.Fail(ctx, u.replay, u.topic.Name(), u.records, bounded(refused.Error()))
 		}
 		if err != nil {
@@ -147,8 +147,8 @@ func (r *Replayer) publish(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// refusedIn returns the cause of a permanent refusal, or nil.
-func refusedIn(err error) error {
+// permanentRefusal returns the cause of a permanent refusal, or nil.
+func permanentRefusal(err error) error {
 	var partial *watermill.PublishError
 	if errors.As(err, &partial) {
 		for _, f := range partial.Failed {

@@ -107,7 +107,7 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	all := tenants(5)
 	w.appendUsage(200, all...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
 	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
@@ -122,7 +122,7 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	other := w.replayer(w.relay("").Publisher)
 	other.Every = 200 * time.Millisecond // it starts later, and leaves units to the dying replayer
 	done := w.runReplay(r.ID, w.replayer(dying), other)
-	w.drained()
+	w.awaitDrained()
 	stop()
 	records := int64(0)
 	for _, u := range done.Units {
@@ -158,7 +158,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	all := tenants(40) // more tenants than partitions
 	w.appendUsage(20, all...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	defer stop()
 	_, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err == nil {
@@ -218,12 +218,12 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.drained()
+	w.awaitDrained()
 	last := w.int(`SELECT count(*) FROM event_log_rows`)
 	if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
 		t.Fatal(err)
 	}
-	w.drained()
+	w.awaitDrained()
 	for _, stop := range stops {
 		stop()
 	}
@@ -266,7 +266,7 @@ func TestReplayThatCannotBePublishedFails(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(10, tenants(1)...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	defer stop()
 	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {

@@ -22,7 +22,7 @@ func (r *Relay) Steps() *Steps { return &Steps{newSubscriber(r.withDefaults())} 
 func (s *Steps) Lease(ctx context.Context) error { return s.s.leases.round(ctx) }
 
 // Look reads the heads of the log.
-func (s *Steps) Look(ctx context.Context) { s.s.lookAtHeads(ctx) }
+func (s *Steps) Look(ctx context.Context) { s.s.readHeads(ctx) }
 
 // Carry publishes one batch and reports whether there was one.
 func (s *Steps) Carry(ctx context.Context) bool {

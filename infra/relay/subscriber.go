@@ -107,7 +107,7 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 			poll.Reset(early)
 			continue
 		}
-		s.lookAtHeads(ctx)
+		s.readHeads(ctx)
 		stale, urgent, polled = false, false, time.Now()
 		poll.Reset(pollHeads)
 		s.fill(ctx, slots, &batches, out)
@@ -134,7 +134,7 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
-func (s *Subscriber) lookAtHeads(ctx context.Context) {
+func (s *Subscriber) readHeads(ctx context.Context) {
 	rows, err := s.Pool.Query(ctx, headsSQL)
 	if err != nil {
 		return // the lease loop reports that the database is unreachable
@@ -151,6 +151,6 @@ func (s *Subscriber) lookAtHeads(ctx context.Context) {
 		if free {
 			hint(s.leases.kick)
 		}
-		s.held.seen(partition, head, epoch, sameLife)
+		s.held.setHead(partition, head, epoch, sameLife)
 	}
 }

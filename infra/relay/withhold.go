@@ -36,11 +36,11 @@ var errLeaseLost = errors.New("another relay acquired the lease")
 func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, cause error) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	e, err := s.one(ctx, sp.partition, position)
+	e, err := s.readOne(ctx, sp.partition, position)
 	if err == nil && e.Subject == events.PublishFailed {
 		// The dead letter of a dead letter would be refused as well, and so on. It is retried as in an
 		// outage.
-		s.complain(ctx, "cannot publish a dead letter; its partition waits", cause)
+		s.logFault(ctx, "cannot publish a dead letter; its partition waits", cause)
 		return longestPause
 	}
 	late := false
@@ -52,20 +52,20 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 		s.held.forget(sp.partition, sp.fence)
 		return 0
 	case err != nil:
-		s.complain(ctx, "cannot withhold an event that is refused; will retry", err)
+		s.logFault(ctx, "cannot withhold an event that is refused; will retry", err)
 		return restAfterFault
 	}
 	failure := "cannot publish a record: withheld, and a dead letter appended"
 	if late {
-		failure = "cannot publish a record: withheld without a dead letter, because its consumer has passed the event"
+		failure = "cannot publish a record: withheld without a dead letter; its consumer has passed the event, so only external readers miss it"
 	}
 	s.Logger.ErrorContext(ctx, failure, "position", e.Position.String(), "error", cause)
 	s.Observe.Withheld(e.Subject.Topic())
-	s.held.with(sp, func(h *holding) { h.tries = 0 })
+	s.held.update(sp, func(h *holding) { h.tries = 0 })
 	return 0
 }
 
-func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (events.Envelope, error) {
+func (s *Subscriber) readOne(ctx context.Context, partition int16, position int64) (events.Envelope, error) {
 	list, err := s.Log.Read(ctx, partition, position-1, position, 1)
 	if err != nil {
 		return events.Envelope{}, err
@@ -96,7 +96,7 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number, e.EventID).Scan(&topic); err != nil {
 			return fmt.Errorf("reading an event's topic: %w", err)
 		}
-		if late, err = passed(ctx, tx, topic, e.Position); err != nil {
+		if late, err = consumerPassed(ctx, tx, topic, e.Position); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
@@ -107,7 +107,7 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 			return errLeaseLost
 		}
 		id := s.NewID()
-		letter, err := s.letter(e, id, cause)
+		letter, err := s.deadLetter(e, id, cause)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		if late || tag.RowsAffected() == 0 { // tag: withheld before, by a commit without an answer
 			return nil
 		}
-		return s.park(ctx, tx, e, id, topic, letter)
+		return s.appendDeadLetter(ctx, tx, e, id, topic, letter)
 	})
 	return late, err
 }
@@ -130,11 +130,11 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 const holdCheckpointsSQL = `SELECT position FROM consumer_checkpoints
  WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
 
-// passed locks the checkpoints of a topic's consumer and reports whether it has passed a position. A
+// consumerPassed locks the checkpoints of a topic's consumer and reports whether it has passed a position. A
 // consumer can be ahead of the relay: it reads the log if the pipe has gaps, or the relay was moved back.
 // An event that it passed is folded or has a dead letter already. The lock keeps the answer true until
 // the record is withheld; afterwards the consumer is not given the event.
-func passed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Position) (bool, error) {
+func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Position) (bool, error) {
 	i := slices.IndexFunc(events.Topics(), func(t events.TopicInfo) bool { return t.Topic == topic })
 	if i < 0 || events.Topics()[i].Consumer == "" {
 		return false, nil
@@ -150,9 +150,9 @@ func passed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Positi
 	return len(positions) > 0 && slices.Min(positions) >= at.Number, nil
 }
 
-// park appends the dead letter. An event on its way to the aggregates is counted as parked, and in no
+// appendDeadLetter appends the dead letter. An event on its way to the aggregates is counted as parked, and in no
 // other term of the identity.
-func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
+func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
 	letter.Topic = topic.Name()
 	payload, err := json.Marshal(letter)
 	if err != nil {
@@ -181,7 +181,7 @@ const (
 	codeUnregister = "subject_not_registered"
 )
 
-func (s *Subscriber) letter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
+func (s *Subscriber) deadLetter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
 	letter := events.Failed{
 		SourcePosition: e.Position.Number, SourceEventID: e.EventID, KafkaPartition: e.Position.Partition, KafkaOffset: -1,
 		Stage: events.StagePublishing, Code: codeRefused, Reason: bounded(cause.Error()), DeadLetterID: id,

@@ -49,11 +49,11 @@ func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 	case <-msg.Nacked():
 		return Nacked
 	case <-ctx.Done():
-		return d.last(msg)
+		return d.awaitSettled(msg)
 	}
 }
 
-func (d *Delivery) last(msg *message.Message) Outcome {
+func (d *Delivery) awaitSettled(msg *message.Message) Outcome {
 	timer := time.NewTimer(d.Grace)
 	defer timer.Stop()
 	select {

@@ -55,8 +55,8 @@ type Rewindable struct {
 const (
 	rewindEvery    = time.Second
 	rewindPatience = time.Minute
-	// moveAgain is the interval at which moving a group is tried.
-	moveAgain = 250 * time.Millisecond
+	// moveRetry is the interval at which moving a group is tried.
+	moveRetry = 250 * time.Millisecond
 	// recordTime bounds the time between moving a group and recording it.
 	recordTime = time.Second
 	// A hanging database or broker must not block the member.
@@ -71,10 +71,10 @@ func (s *Rewindable) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
 		for ctx.Err() == nil {
 			if r := s.due(ctx); r != nil {
-				s.goBack(ctx, topic, r)
+				s.rewind(ctx, topic, r)
 				continue
 			}
-			s.member(ctx, topic, out)
+			s.readAsMember(ctx, topic, out)
 		}
 	})
 }
@@ -92,8 +92,8 @@ func (s *Rewindable) due(ctx context.Context) *Rewind {
 	return r
 }
 
-// member reads until ctx ends or a rewind is due.
-func (s *Rewindable) member(ctx context.Context, topic string, out chan<- *message.Message) {
+// readAsMember reads until ctx ends or a rewind is due.
+func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- *message.Message) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	in, err := s.Inner.Subscribe(reading, topic)
@@ -110,7 +110,7 @@ func (s *Rewindable) member(ctx context.Context, topic string, out chan<- *messa
 		select {
 		case msg, open := <-in:
 			if !open {
-				wait(ctx, moveAgain) // do not spin if the inner subscription ends at once
+				wait(ctx, moveRetry) // do not spin if the inner subscription ends at once
 				return
 			}
 			s.forward(ctx, msg, out)
@@ -131,8 +131,8 @@ func (s *Rewindable) forward(ctx context.Context, msg *message.Message, out chan
 	}
 }
 
-// goBack moves the group once it is empty, unless another instance has moved it.
-func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
+// rewind moves the group once it is empty, unless another instance has moved it.
+func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 	began := time.Now()
 	for ctx.Err() == nil {
 		steps, err := s.move(ctx, topic, r)
@@ -149,7 +149,7 @@ func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
 			began = time.Now()
 			fallthrough
 		default:
-			wait(ctx, moveAgain)
+			wait(ctx, moveRetry)
 			if now := s.due(ctx); now == nil || now.ID != r.ID {
 				return
 			}
@@ -157,7 +157,7 @@ func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
 		}
 		if err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot record a consumer's rewind; will retry", "group", s.Group, "error", err)
-			wait(ctx, moveAgain)
+			wait(ctx, moveRetry)
 		}
 		return
 	}

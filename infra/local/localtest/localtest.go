@@ -49,7 +49,7 @@ type Option func() error
 // machine.
 func NoLeaks(opts ...goleak.Option) Option {
 	return func() (err error) {
-		for end := time.Now().Add(leaving); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(sessionGrace); ; time.Sleep(100 * time.Millisecond) {
 			if err = goleak.Find(opts...); err == nil || time.Now().After(end) {
 				return err
 			}
@@ -217,8 +217,8 @@ func SuperuserURL(t testing.TB, database string) string {
 	return admin.String()
 }
 
-// leaving bounds how long a session may take to end after its client has, on a busy machine.
-const leaving = 20 * time.Second
+// sessionGrace bounds how long a session may take to end after its client has, on a busy machine.
+const sessionGrace = 20 * time.Second
 
 const sessionsSQL = `SELECT coalesce(string_agg(format('%s, %s: %s', application_name, state, left(query, 200)), E'\n'), '')
 FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
@@ -228,7 +228,7 @@ FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
 func noSessions(t testing.TB, server *Server, database string) {
 	t.Helper()
 	asSuperuser(t, server, func(ctx context.Context, conn *pgx.Conn) {
-		for end := time.Now().Add(leaving); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(sessionGrace); ; time.Sleep(20 * time.Millisecond) {
 			var sessions string
 			if err := conn.QueryRow(ctx, sessionsSQL, database).Scan(&sessions); err != nil {
 				t.Errorf("query the connected sessions: %v", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// patience bounds waits in tests. It is long because the machine may be busy.
-const patience = 60 * time.Second
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 60 * time.Second
 
 const (
 	longGrace  = 30 * time.Second
@@ -90,7 +90,7 @@ func receiveOr(t *testing.T, messages <-chan *message.Message, otherwise string)
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal(otherwise)
 		return nil, nil
 	}
@@ -194,7 +194,7 @@ func joined(t *testing.T, pipe Pipe) {
 			settle(t, msg, seen)
 		case msg := <-fromB:
 			settle(t, msg, seen)
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%d of 400 records received", len(seen))
 		}
 	}
