@@ -94,18 +94,18 @@ func (a *Admin) Ping(ctx context.Context) error {
 func (a *Admin) Ensure(ctx context.Context) error {
 	// Brokers with late heartbeats are fenced for a moment. Then there may be too few brokers for any
 	// topic.
-	var few error
+	var tooFew error
 	for until := time.Now().Add(checkPatience); ; {
 		err := a.ensure(ctx)
-		if ctx.Err() != nil && few != nil {
-			return few
+		if ctx.Err() != nil && tooFew != nil {
+			return tooFew
 		}
 		if !errors.Is(err, kerr.InvalidReplicationFactor) {
 			return err
 		}
-		few = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
+		tooFew = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
 		if time.Now().After(until) || !pause(ctx, 200*time.Millisecond) {
-			return few
+			return tooFew
 		}
 	}
 }
@@ -148,9 +148,9 @@ func (a *Admin) factor(ctx context.Context) (int16, error) {
 // brokers counts all brokers of the cluster, including those that are temporarily unreachable (Kafka 4.0
 // and later), because the replication factor of a topic is fixed at its creation.
 func (a *Admin) brokers(ctx context.Context) (int, error) {
-	ask := kmsg.NewPtrDescribeClusterRequest()
-	ask.IncludeFencedBrokers = true
-	if all, err := ask.RequestWith(ctx, a.client); err == nil && all.ErrorCode == 0 {
+	request := kmsg.NewPtrDescribeClusterRequest()
+	request.IncludeFencedBrokers = true
+	if all, err := request.RequestWith(ctx, a.client); err == nil && all.ErrorCode == 0 {
 		return len(all.Brokers), nil
 	}
 	live, err := a.admin.ListBrokers(ctx) // for brokers without DescribeCluster

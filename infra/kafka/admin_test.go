@@ -31,12 +31,12 @@ type fakeBroker struct {
 	fenced          int         // number of creations that fail because all brokers are fenced
 	away            int         // number of further brokers, which are down
 
-	mu     sync.Mutex
-	addr   *net.TCPAddr
-	topics map[string]string // name to timestamp type
-	copies map[string]string // name to replication factor and min.insync.replicas
-	asked  map[string]int    // request name to count
-	log    bytes.Buffer
+	mu       sync.Mutex
+	addr     *net.TCPAddr
+	topics   map[string]string // name to timestamp type
+	copies   map[string]string // name to replication factor and min.insync.replicas
+	requests map[string]int    // request name to count
+	log      bytes.Buffer
 }
 
 func (h *fakeBroker) start(t *testing.T, topics ...string) kafka.Config {
@@ -45,7 +45,7 @@ func (h *fakeBroker) start(t *testing.T, topics ...string) kafka.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.addr, h.topics, h.copies, h.asked = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
+	h.addr, h.topics, h.copies, h.requests = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
 	for _, name := range topics {
 		h.topics[name] = "CreateTime"
 	}
@@ -115,7 +115,7 @@ func code(e *kerr.Error) int16 {
 func (h *fakeBroker) respond(req kmsg.Request) kmsg.Response {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked[kmsg.NameForKey(req.Key())]++
+	h.requests[kmsg.NameForKey(req.Key())]++
 	resp := req.ResponseKind()
 	switch req := req.(type) {
 	case *kmsg.ApiVersionsRequest:
@@ -195,9 +195,9 @@ func (h *fakeBroker) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResp
 	broker := kmsg.NewMetadataResponseBroker()
 	broker.NodeID, broker.Host, broker.Port = 1, h.addr.IP.String(), int32(h.addr.Port)
 	resp.Brokers, resp.ControllerID = append(resp.Brokers, broker), 1
-	for _, asked := range req.Topics {
+	for _, requested := range req.Topics {
 		topic := kmsg.NewMetadataResponseTopic()
-		if topic.Topic = asked.Topic; h.topics[*asked.Topic] == "" {
+		if topic.Topic = requested.Topic; h.topics[*requested.Topic] == "" {
 			topic.ErrorCode = kerr.UnknownTopicOrPartition.Code
 		}
 		for p := range int32(32) {
@@ -214,7 +214,7 @@ func (h *fakeBroker) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResp
 
 // ensures runs Ensure repeatedly, as the service does every few seconds. It returns the number of
 // requests by name, and of warnings.
-func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (asked map[string]int, warned int) {
+func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (requests map[string]int, warned int) {
 	t.Helper()
 	admin := newAdmin(t, cfg)
 	for range times {
@@ -224,7 +224,7 @@ func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (asked m
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.asked, strings.Count(h.log.String(), "level=WARN")
+	return h.requests, strings.Count(h.log.String(), "level=WARN")
 }
 
 // A login that may not read or change topic settings is warned once.
@@ -235,9 +235,9 @@ func TestSettingsThatAreNotOursAreAskedForOnce(t *testing.T) {
 		"alter, refused": {alter: kerr.PolicyViolation},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
-			if warned != 1 || asked["DescribeConfigs"] != 1 || asked["IncrementalAlterConfigs"] > 1 {
-				t.Errorf("warned %d times: %s\n%v", warned, h.log.String(), asked)
+			requests, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
+			if warned != 1 || requests["DescribeConfigs"] != 1 || requests["IncrementalAlterConfigs"] > 1 {
+				t.Errorf("warned %d times: %s\n%v", warned, h.log.String(), requests)
 			}
 		})
 	}
@@ -288,9 +288,9 @@ func TestTimestampTypeOfAnAdministratorIsKept(t *testing.T) {
 func TestTopicsAreCreatedWithoutARefusedTimestampType(t *testing.T) {
 	for _, refuses := range []*kerr.Error{kerr.InvalidConfig, kerr.PolicyViolation} {
 		h := &fakeBroker{refuses: refuses, alter: refuses}
-		asked, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
-		if len(h.topics) < 5 || warned != 1 || asked["CreateTopics"] != 5 {
-			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), asked)
+		requests, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
+		if len(h.topics) < 5 || warned != 1 || requests["CreateTopics"] != 5 {
+			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), requests)
 		}
 	}
 }

@@ -13,13 +13,13 @@ import (
 type assignment struct {
 	topic string
 
-	mu   sync.Mutex
-	last uint64
-	ours map[int32]uint64
+	mu      sync.Mutex
+	last    uint64
+	current map[int32]uint64
 }
 
 func newAssignment(topic string) *assignment {
-	return &assignment{topic: topic, ours: map[int32]uint64{}}
+	return &assignment{topic: topic, current: map[int32]uint64{}}
 }
 
 func (a *assignment) assigned(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
@@ -27,7 +27,7 @@ func (a *assignment) assigned(_ context.Context, _ *kgo.Client, partitions map[s
 	defer a.mu.Unlock()
 	for _, p := range partitions[a.topic] {
 		a.last++
-		a.ours[p] = a.last
+		a.current[p] = a.last
 	}
 }
 
@@ -44,7 +44,7 @@ func (a *assignment) lost(_ context.Context, _ *kgo.Client, partitions map[strin
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range partitions[a.topic] {
-		delete(a.ours, p)
+		delete(a.current, p)
 	}
 }
 
@@ -52,14 +52,14 @@ func (a *assignment) lost(_ context.Context, _ *kgo.Client, partitions map[strin
 func (a *assignment) generation(partition int32) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ours[partition]
+	return a.current[partition]
 }
 
 func (a *assignment) generations() map[int32]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	copied := make(map[int32]uint64, len(a.ours))
-	for p, g := range a.ours {
+	copied := make(map[int32]uint64, len(a.current))
+	for p, g := range a.current {
 		copied[p] = g
 	}
 	return copied
@@ -72,7 +72,7 @@ func (a *assignment) stillOwned(batch []share) []share {
 	defer a.mu.Unlock()
 	kept := batch[:0]
 	for _, t := range batch {
-		if t.generation != 0 && a.ours[t.partition] == t.generation {
+		if t.generation != 0 && a.current[t.partition] == t.generation {
 			kept = append(kept, t)
 		}
 	}
@@ -85,7 +85,7 @@ func (a *assignment) mark(client *kgo.Client, batch []share) {
 	defer a.mu.Unlock()
 	offsets := make(map[int32]kgo.EpochOffset, len(batch))
 	for _, t := range batch {
-		if t.generation != 0 && a.ours[t.partition] == t.generation {
+		if t.generation != 0 && a.current[t.partition] == t.generation {
 			last := t.records[len(t.records)-1]
 			offsets[t.partition] = kgo.EpochOffset{Epoch: last.LeaderEpoch, Offset: last.Offset + 1}
 		}

@@ -190,7 +190,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 		t.Errorf("a broker that hangs gave %v", err)
 	}
 	if !errors.Is(byCaller, context.Canceled) {
-		t.Errorf("a caller that gave up got %v", byCaller)
+		t.Errorf("a cancelled caller got %v", byCaller)
 	}
 	publishAll(t, pub, 10, 20, 10, func(int) {})
 }

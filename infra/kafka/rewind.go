@@ -30,30 +30,30 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 		return nil, fmt.Errorf("read the offsets of %s: %w", group, err)
 	}
 	var steps []events.ReplayStep
-	back := kadm.Offsets{}
+	offsets := kadm.Offsets{}
 	for at, partitions := range byTime(from) {
 		listed, err := a.offsetsAt(ctx, topic, at)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range partitions {
-			was, known := committed.Lookup(topic, int32(p))
-			to, there := listed.Lookup(topic, int32(p))
-			if !known || !there || was.At < 0 {
+			old, hasCommitted := committed.Lookup(topic, int32(p))
+			to, listedOK := listed.Lookup(topic, int32(p))
+			if !hasCommitted || !listedOK || old.At < 0 {
 				continue
 			}
 			// Unchanged offsets are committed too: the broker refuses the commit while the group has
 			// members, which would continue at their current offsets.
-			back.AddOffset(topic, int32(p), min(was.At, to.Offset), -1)
-			if to.Offset < was.At {
-				steps = append(steps, events.ReplayStep{Partition: p, From: was.At, To: to.Offset})
+			offsets.AddOffset(topic, int32(p), min(old.At, to.Offset), -1)
+			if to.Offset < old.At {
+				steps = append(steps, events.ReplayStep{Partition: p, From: old.At, To: to.Offset})
 			}
 		}
 	}
-	if len(back) == 0 {
+	if len(offsets) == 0 {
 		return nil, nil
 	}
-	done, err := a.admin.CommitOffsets(ctx, group, back)
+	done, err := a.admin.CommitOffsets(ctx, group, offsets)
 	if err == nil {
 		err = done.Error()
 	}

@@ -43,17 +43,17 @@ func (a *Admin) create(ctx context.Context, factor int16, inSync int) (kadm.Crea
 	if err != nil {
 		return nil, err
 	}
-	var again []string
-	var because error
+	var retry []string
+	var cause error
 	for _, t := range created.Sorted() {
 		if errors.Is(t.Err, kerr.InvalidConfig) || errors.Is(t.Err, kerr.PolicyViolation) {
-			again, because = append(again, t.Topic), fmt.Errorf("create %s: %w %s", t.Topic, t.Err, t.ErrMessage)
+			retry, cause = append(retry, t.Topic), fmt.Errorf("create %s: %w %s", t.Topic, t.Err, t.ErrMessage)
 		}
 	}
-	if len(again) == 0 {
+	if len(retry) == 0 {
 		return created, nil
 	}
-	second, err := a.admin.CreateTopics(ctx, events.Partitions, factor, plain, again...)
+	second, err := a.admin.CreateTopics(ctx, events.Partitions, factor, plain, retry...)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (a *Admin) create(ctx context.Context, factor int16, inSync int) (kadm.Crea
 		}
 	}
 	if a.stamp.refused {
-		a.warn(because)
+		a.warn(cause)
 	}
 	return created, nil
 }
@@ -85,9 +85,9 @@ func (a *Admin) stampByBroker(ctx context.Context, topics []string) {
 }
 
 // warn logs the consequence once.
-func (a *Admin) warn(because error) {
+func (a *Admin) warn(cause error) {
 	if !a.stamp.warned {
-		a.cfg.Logger.Warn("the Kafka topics use the publisher's timestamps: an instance whose clock is an hour ahead cannot publish", "error", because)
+		a.cfg.Logger.Warn("the Kafka topics use the publisher's timestamps: an instance whose clock is an hour ahead cannot publish", "error", cause)
 	}
 	a.stamp.warned = true
 }

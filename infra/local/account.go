@@ -74,7 +74,7 @@ func (a account) chown(path string) error {
 		return nil
 	}
 	if err := os.Chown(path, int(a.uid), int(a.gid)); err != nil {
-		return fmt.Errorf("give %s to user %d: %w", path, a.uid, err)
+		return fmt.Errorf("chown %s to user %d: %w", path, a.uid, err)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (k *Kafka) explain(err error, logged string, fixed bool) error {
 	if fixed || strings.Contains(logged, "Address already in use") || strings.Contains(logged, "Failed to acquire lock on file") {
 		return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
 	}
-	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
 }
 
 // jvmOptions sets a heap that is large enough for one node, the cheapest collector and compiler for a
@@ -183,9 +183,9 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 func (k *Kafka) answers(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	ask := kmsg.NewPtrMetadataRequest()
-	ask.Topics = []kmsg.MetadataRequestTopic{}
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = []kmsg.MetadataRequestTopic{}
 	// Ask this broker: the client may know the answer of another one.
-	answer, err := client.SeedBrokers()[0].Request(ctx, ask)
+	answer, err := client.SeedBrokers()[0].Request(ctx, request)
 	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.node) })
 }

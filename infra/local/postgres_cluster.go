@@ -24,11 +24,11 @@ func (p *Postgres) passwordFile() string { return filepath.Join(p.dir, "password
 // ensureCluster creates the cluster if it is missing, under a temporary name, and then renames it, so
 // that a kill never leaves a partial cluster.
 func (p *Postgres) ensureCluster(ctx context.Context) error {
-	made := exists(filepath.Join(p.data(), "PG_VERSION"))
-	if err := p.loadPasswords(made); err != nil {
+	created := exists(filepath.Join(p.data(), "PG_VERSION"))
+	if err := p.loadPasswords(created); err != nil {
 		return err
 	}
-	if made {
+	if created {
 		return nil
 	}
 	tmp := filepath.Join(p.home, "data.new")

@@ -86,7 +86,7 @@ func (p *Postgres) explain(err error, logged string) error {
 			return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
 		}
 	}
-	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
 }
 
 func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {

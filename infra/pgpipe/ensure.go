@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Table names are quoted identifiers made by plain. SQL has no parameters for identifiers.
+// Table names are quoted identifiers made by identifier(). SQL has no parameters for identifiers.
 const (
 	// Rows of the messages table are inserted once and deleted once. The offsets row of a group is
 	// updated with each batch and should stay on its page.

@@ -157,7 +157,7 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	}
 	// The keys of the follow-ups of a dead letter decide whether it may be retried: this retry failed.
 	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = $2`, all[7], events.KeyFailedAgain(letterID, 2)); n != 1 {
-		t.Errorf("%d events say that retry 2 of the letter failed, want 1", n)
+		t.Errorf("%d events record that retry 2 of the letter failed, want 1", n)
 	}
 	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number || b.Attempt != 2 || b.DeadLetterID != letterID {
 		t.Errorf("letters %+v", letters)
@@ -174,7 +174,7 @@ func (w *world) letters() (letters []events.Failed) {
 			w.t.Errorf("letter %s: %v, caused by %s", e.Payload, err, e.CausationID)
 		}
 		if e.Residency != "eu-relay-1" {
-			w.t.Errorf("letter %+v has the residency %q, not that of what it is about", l, e.Residency)
+			w.t.Errorf("letter %+v has the residency %q, not that of its event", l, e.Residency)
 		}
 		if l.Attempt == 0 && l.DeadLetterID != e.EventID {
 			w.t.Errorf("letter %+v is not its own dead letter", l)

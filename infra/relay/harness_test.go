@@ -324,7 +324,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 		}
 		first[place.Position] = k
 		if place.Previous != last[k.Partition] {
-			w.t.Errorf("%s follows %d on the topic, says it follows %d", place.Position, last[k.Partition], place.Previous)
+			w.t.Errorf("%s follows %d on the topic, but its header names %d", place.Position, last[k.Partition], place.Previous)
 		}
 		last[k.Partition] = place.Position.Number
 	}

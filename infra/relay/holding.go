@@ -49,19 +49,19 @@ func (h *holdings) add(list []*holding) {
 	}
 }
 
-// renewed applies a renewal that was requested at a time: asked has the cursors held then, kept those
+// renewed applies a renewal that was sent at a time: requested has the cursors held then, confirmed those
 // that the database returned. A lease is dropped if the database did not return it, or returned an
 // earlier cursor. renewed returns the number of dropped leases. Leases acquired after the request are not
 // touched.
-func (h *holdings) renewed(at time.Time, asked, kept []span) (lost int) {
+func (h *holdings) renewed(at time.Time, requested, confirmed []span) (lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range asked {
+	for _, s := range requested {
 		p := h.by[s.partition]
 		if p == nil || p.fence != s.fence {
 			continue
 		}
-		if slices.ContainsFunc(kept, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
+		if slices.ContainsFunc(confirmed, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
 			p.renewed = at
 		} else {
 			h.by[s.partition] = nil
@@ -98,7 +98,7 @@ func (h *holdings) shed(share int) []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := 0
-	var back []span
+	var released []span
 	for i, p := range h.by {
 		if p == nil {
 			continue
@@ -106,11 +106,11 @@ func (h *holdings) shed(share int) []span {
 		held++
 		p.surplus = held > share
 		if p.surplus && !p.busy {
-			back = append(back, span{partition: p.partition, fence: p.fence})
+			released = append(released, span{partition: p.partition, fence: p.fence})
 			h.by[i] = nil
 		}
 	}
-	return back
+	return released
 }
 
 // setHead records the head of a partition's log. The head moves back if the database lost a tail. No batch

@@ -104,22 +104,22 @@ const renewSQL = `WITH mine AS MATERIALIZED (
 // renew extends the leases and drops those that the database does not confirm. After a failover that lost
 // a tail, a cursor in the database may be behind the one in memory.
 func (l *leases) renew(ctx context.Context) error {
-	asked, at := l.held.list(), time.Now()
-	if len(asked) == 0 {
+	requested, at := l.held.list(), time.Now()
+	if len(requested) == 0 {
 		return nil
 	}
-	partitions, fences := columns(asked)
+	partitions, fences := columns(requested)
 	rows, err := l.Pool.Query(ctx, renewSQL, l.Instance, partitions, fences, l.LeaseTTL)
 	if err != nil {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
-	kept, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
+	confirmed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
 		return s, row.Scan(&s.partition, &s.fence, &s.after)
 	})
 	if err != nil {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
-	if lost := l.held.renewed(at, asked, kept); lost > 0 {
+	if lost := l.held.renewed(at, requested, confirmed); lost > 0 {
 		l.Logger.WarnContext(ctx, "leases lost: another relay acquired them, or the database server is in another life", "partitions", lost)
 	}
 	return nil

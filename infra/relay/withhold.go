@@ -111,11 +111,11 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		if err != nil {
 			return err
 		}
-		named := &letter.DeadLetterID
+		deadLetterID := &letter.DeadLetterID
 		if late {
-			named = nil
+			deadLetterID = nil
 		}
-		tag, err = tx.Exec(ctx, withholdSQL, sp.partition, e.Position.Number, topic, e.TenantID, named, letter.Reason)
+		tag, err = tx.Exec(ctx, withholdSQL, sp.partition, e.Position.Number, topic, e.TenantID, deadLetterID, letter.Reason)
 		if err != nil {
 			return fmt.Errorf("withholding a record: %w", err)
 		}

@@ -62,7 +62,7 @@ func TestRecordIsTheSameBytes(t *testing.T) {
 	first := watermill.Batch([]events.Record{make()}).Payload
 	for range 50 {
 		if !bytes.Equal(first, watermill.Batch([]events.Record{make()}).Payload) {
-			t.Fatal("the same message made two records")
+			t.Fatal("the same message gave different records")
 		}
 	}
 }

@@ -120,9 +120,9 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 			t.Errorf("got %v", records)
 			return nil
 		case tries == 1:
-			return errors.New("the database is away")
+			return errors.New("database unreachable")
 		case tries == 2:
-			panic("the handler is wrong")
+			panic("handler bug")
 		}
 		return nil
 	})
@@ -141,7 +141,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 			errs = append(errs, strings.SplitN(o.err.Error(), "\n", 2)[0])
 		}
 	}
-	if strings.Join(errs, "; ") != "the database is away; panic: the handler is wrong" {
+	if strings.Join(errs, "; ") != "database unreachable; panic: handler bug" {
 		t.Errorf("observed %q", errs)
 	}
 	if n := strings.Count(out.String(), "level=ERROR"); n != 1 {
@@ -167,7 +167,7 @@ func TestALongOutageLosesNoBatch(t *testing.T) {
 				if string(records[0].Value) == "b" {
 					close(finished)
 				} else if tries++; time.Since(began) < outage {
-					return errors.New("the database is away")
+					return errors.New("database unreachable")
 				}
 				return nil
 			})
