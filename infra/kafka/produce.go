@@ -79,8 +79,8 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 const maxTimeoutFactor = 6
 
 // deliveryTimeout doubles after each consecutive call that timed out. With a fixed timeout, a slow broker
-// would get the same records again and again, and no call would succeed. A broker that recovers during a
-// call is used by that call.
+// would get the same records again and again, and no call would succeed. A call also notices a broker that
+// recovers meanwhile.
 func (p *Publisher) deliveryTimeout() time.Duration {
 	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxTimeoutFactor))
 }
@@ -208,7 +208,7 @@ func byPartition(batch []*kgo.Record, errs map[*kgo.Record]error) map[topicParti
 }
 
 // isolate finds the permanently refused records of a partition. The broker refuses a whole batch, so
-// blame sends the records again in halves, in order. It reports whether all of them were stored in the
+// isolate sends the records again in halves, in order. It reports whether all of them were stored in the
 // end.
 func (p *Publisher) isolate(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
 	err := errs[group[0]]

@@ -229,7 +229,7 @@ func (s *Subscriber) freeAll(spans []span, rest time.Duration) {
 
 // logFault logs at most once per second.
 func (s *Subscriber) logFault(ctx context.Context, failure string, err error) {
-	if s.complaints.due() {
+	if s.faultLog.due() {
 		level := s.Logger.WarnContext
 		if errors.Is(err, errHole) {
 			level = s.Logger.ErrorContext

@@ -129,7 +129,7 @@ func (s *Subscriber) recordFailure(ctx context.Context, b *batch) {
 			stopped = append(stopped, b.segments[i].span)
 		}
 	}
-	if len(stopped) == 0 || !s.notes.due() {
+	if len(stopped) == 0 || !s.failureRecords.due() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

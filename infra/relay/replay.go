@@ -56,9 +56,9 @@ func (r *Replayer) Run(ctx context.Context) error {
 	c := *r
 	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
 	c.Window = int64(orDefault(int(c.Window), defaultWindow))
-	complaints := everySecond{}
+	warnings := everySecond{}
 	for sleep(ctx, c.Every) {
-		if err := c.round(ctx); err != nil && ctx.Err() == nil && complaints.due() {
+		if err := c.round(ctx); err != nil && ctx.Err() == nil && warnings.due() {
 			c.Logger.WarnContext(ctx, "a replay failed and will be retried", "error", err)
 		}
 	}

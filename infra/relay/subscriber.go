@@ -20,7 +20,7 @@ type Subscriber struct {
 	freed  chan struct{} // a batch ended
 	wait   sync.WaitGroup
 
-	complaints, notes everySecond
+	faultLog, failureRecords everySecond // rate limits
 
 	mu     sync.Mutex
 	cancel []context.CancelFunc

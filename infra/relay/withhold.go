@@ -76,10 +76,10 @@ func (s *Subscriber) readOne(ctx context.Context, partition int16, position int6
 	return list[0], nil
 }
 
-// holdCursorSQL locks the cursor after the consumer's checkpoint, because the checkpoint may be waited
+// lockCursorSQL locks the cursor after the consumer's checkpoint, because the checkpoint may be waited
 // for, and the renewal of all leases of this relay would wait for the cursor. It locks it before any
 // head. The cursor is directly before the event, since all earlier events are published.
-const holdCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
+const lockCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
  WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
 
 // The topic comes from the row: this binary may not know the event's subject. The row is compared with
@@ -99,7 +99,7 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		if late, err = consumerPassed(ctx, tx, topic, e.Position); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
+		tag, err := tx.Exec(ctx, lockCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
 		if err != nil {
 			return fmt.Errorf("locking a cursor: %w", err)
 		}
@@ -127,7 +127,7 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 	return late, err
 }
 
-const holdCheckpointsSQL = `SELECT position FROM consumer_checkpoints
+const lockCheckpointsSQL = `SELECT position FROM consumer_checkpoints
  WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
 
 // consumerPassed locks the checkpoints of a topic's consumer and reports whether it has passed a position. A
@@ -139,7 +139,7 @@ func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at event
 	if i < 0 || events.Topics()[i].Consumer == "" {
 		return false, nil
 	}
-	rows, err := tx.Query(ctx, holdCheckpointsSQL, events.Topics()[i].Consumer, at.Partition)
+	rows, err := tx.Query(ctx, lockCheckpointsSQL, events.Topics()[i].Consumer, at.Partition)
 	if err != nil {
 		return false, fmt.Errorf("locking a checkpoint: %w", err)
 	}

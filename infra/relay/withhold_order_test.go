@@ -41,7 +41,7 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = consumer.Rollback(context.Background()) }()
-	if _, err := consumer.Exec(t.Context(), holdCheckpointsSQL, events.GroupValidator, partition); err != nil {
+	if _, err := consumer.Exec(t.Context(), lockCheckpointsSQL, events.GroupValidator, partition); err != nil {
 		t.Fatal(err)
 	}
 	s := &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}
