@@ -43,7 +43,7 @@ type Kafka struct {
 	mu    sync.Mutex
 	ports kafkaPorts
 	proc  *process
-	// archive is the file to which the running broker writes its class archive; "" if it writes none.
+	// archive is the file to which the running broker writes its class archive; "" if it does not.
 	archive string
 }
 

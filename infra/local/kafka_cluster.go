@@ -55,7 +55,7 @@ func freePorts(n int) (ports []int, err error) {
 	return ports, nil
 }
 
-// each calls do for all brokers concurrently: none is ready before a majority is.
+// each calls do for all brokers concurrently: no broker is ready before a majority is.
 func (c KafkaCluster) each(do func(k *Kafka) error) error {
 	errs := make([]error, len(c))
 	var all sync.WaitGroup

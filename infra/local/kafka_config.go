@@ -127,7 +127,7 @@ func (k *Kafka) archiveFile() string {
 func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
 // keepArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
-// none; the next one tries again.
+// no archive; the next one tries again.
 func (k *Kafka) keepArchive() {
 	if k.archive == "" {
 		return

@@ -98,7 +98,7 @@ func (k *Kafka) mark() string { return "-Dmeterplex.kafka=" + k.dir }
 // javaEnv makes Java read file names as UTF-8 in any locale.
 func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
 
-// command also returns the file to which the broker writes its class archive if there is none yet. Java
+// command also returns the file to which the broker writes its class archive if it is missing. Java
 // ignores an archive that does not match.
 func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	args := k.jvmOptions()

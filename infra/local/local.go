@@ -31,7 +31,7 @@ var ErrInUse = errors.New("data directory in use")
 // this program.
 var ErrChanged = errors.New("downloaded files do not match the pinned checksums")
 
-// note writes one line for the user, or nothing if w is nil.
+// note writes one line for the user. If w is nil, the line is discarded.
 func note(w io.Writer, format string, args ...any) {
 	if w == nil {
 		return

@@ -227,7 +227,7 @@ func (p *Postgres) endEarlier(ctx context.Context) error {
 	return endStale(ctx, pid, syscall.SIGINT, postgresStop, "postgres", p.data())
 }
 
-// command returns the postmaster's command. Its environment has none of our variables: PGDATA, PGOPTIONS
+// command returns the postmaster's command. Its environment excludes our variables: PGDATA, PGOPTIONS
 // and others would silently change it.
 func (p *Postgres) command(port int, log *os.File) *exec.Cmd {
 	args := append([]string{"-D", p.data()}, settingArgs(p.cfg.Settings, port)...)

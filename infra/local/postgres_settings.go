@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// baseSettings suit a machine with 2 cores and a few GiB of memory. None of them reduces durability.
+// baseSettings suit a machine with 2 cores and a few GiB of memory. They do not reduce durability.
 func baseSettings() map[string]string {
 	return map[string]string{
 		"listen_addresses":             "127.0.0.1",

@@ -80,7 +80,7 @@ func New(registry *prom.Registry) *Metrics {
 		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
 		otherLog:    counter("events_other_log_total", "Records dropped because they belong to another database's log.", "consumer"),
 		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by reason.", "reason"),
-		foreign:     counter("events_foreign_total", "Records that are not from this log.", "consumer"),
+		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
 	}
 	m.createSeries()

@@ -121,7 +121,7 @@ func Postgres(t testing.TB) *Server {
 }
 
 // Kafka returns the binary's broker. The first call starts it. Without Java the test fails instead of
-// being skipped: a suite that skips its broker proves nothing.
+// being skipped: a suite that skips its broker does not test it.
 func Kafka(t testing.TB) *local.Kafka {
 	t.Helper()
 	servers.mu.Lock()
