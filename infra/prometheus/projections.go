@@ -166,7 +166,7 @@ func (g *projectionGauges) readRebuilds(ctx context.Context, pool *pgxpool.Pool)
 	return err
 }
 
-// projectionsOfConsumers returns the projection of each consumer.
+// projectionsOfConsumers returns the projection of each consumer that has one.
 func projectionsOfConsumers() map[string]string {
 	return map[string]string{
 		events.GroupAggregator:   projections.ProjectionUsage,
