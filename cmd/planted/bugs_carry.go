@@ -19,7 +19,7 @@ func carryBugs() []bug {
 		{
 			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor goes on",
 			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
-			edits: []overlay.Edit{edit(batch, `	failed, err := failures(len(records), err)
+			edits: []overlay.Edit{edit(carry, `	failed, err := failures(len(records), err)
 	r.count(`, `	if err != nil {
 		r.Observe.Failed(err)
 	}
@@ -32,7 +32,7 @@ func carryBugs() []bug {
 			name: "relay-outage-dead-letters", what: "what could not be published while the broker was away becomes a dead letter",
 			promise: "P11: an outage of the broker costs latency only", elsewhere: true,
 			edits: []overlay.Edit{
-				edit(batch, `			failed[f.Index] = f
+				edit(carry, `			failed[f.Index] = f
 `, `			f.Permanent = true
 			failed[f.Index] = f
 `),
@@ -44,10 +44,10 @@ func carryBugs() []bug {
 		{
 			name: "relay-past-a-failed-part", what: "the cursor passes a whole part of which the broker has the beginning",
 			promise: "P3: nothing is passed that was not published",
-			edits: []overlay.Edit{edit(batch, `	if b.result != nil && b.result[i].err != nil {
-		r := &b.result[i]
-		return p.positions`, `	if b.result != nil && b.result[i].err != nil && b.result[i].stored == 0 {
-		r := &b.result[i]
+			edits: []overlay.Edit{edit(batch, `	if b.results != nil && b.results[i].err != nil {
+		r := &b.results[i]
+		return p.positions`, `	if b.results != nil && b.results[i].err != nil && b.results[i].stored == 0 {
+		r := &b.results[i]
 		return p.positions`)},
 			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",
 			says: `^the cursors passed .*, which are not published`,
@@ -129,7 +129,7 @@ func pipeBugs() []bug {
 			promise: "P10: a tenant's events are published in log order",
 			edits: []overlay.Edit{edit(produce, `		f.addAll(group[half:], watermill.ErrBehind)
 		return false
-`, `		p.again(ctx, group[half:], f)
+`, `		p.resend(ctx, group[half:], f)
 		return false
 `)},
 			pkg: "./infra/kafka", run: "TestP10_NothingIsWrittenBehindARefusedRecord",

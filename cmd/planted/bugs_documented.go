@@ -168,7 +168,7 @@ func wayBugs() []bug {
 		{
 			name: "copies-for-who-is-there", what: "topics are made for the brokers that answer, not for those that belong to the cluster",
 			promise: "P11: an outage of the broker loses nothing",
-			edits:   []overlay.Edit{edit("infra/kafka/admin.go", `ask.IncludeFencedBrokers = true`, `ask.IncludeFencedBrokers = false`)},
+			edits:   []overlay.Edit{edit("infra/kafka/admin.go", `request.IncludeFencedBrokers = true`, `request.IncludeFencedBrokers = false`)},
 			pkg:     "./infra/kafka", run: "TestP11_TopicsAreMadeForBrokersThatAreAway",
 			says: `brokers are away, .* is made with`,
 		},

@@ -61,7 +61,7 @@ func goneBugs() []bug {
 			name: "outage-withholds", what: "what could not be published while the broker was dead becomes a dead letter",
 			promise: "P11: an outage of the broker costs latency only",
 			edits: []overlay.Edit{
-				edit("infra/relay/batch.go", "			failed[f.Index] = f\n", "			f.Permanent = true\n			failed[f.Index] = f\n"),
+				edit("infra/relay/carry.go", "			failed[f.Index] = f\n", "			f.Permanent = true\n			failed[f.Index] = f\n"),
 				edit("infra/relay/carry.go", `if refused && tries >= maxTries {`, `if refused {`),
 			},
 			run:  "TestP11_BrokerKilledAndBack",

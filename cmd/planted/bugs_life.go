@@ -59,7 +59,7 @@ func ghostBugs() []bug {
 		{
 			name: "head-never-goes-back", what: "the relay remembers the greatest head that it saw",
 			promise: "P3: what is recorded is published",
-			edits:   []overlay.Edit{edit(holding, `		p.head, p.living = head, living`, `		p.head, p.living = max(p.head, head), living`)},
+			edits:   []overlay.Edit{edit(holding, `		p.head, p.sameLife = head, sameLife`, `		p.head, p.sameLife = max(p.head, head), sameLife`)},
 			pkg:     "./infra/relay", run: "TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped",
 			says: `a head that went back to 52: chosen up to 100`,
 		},

@@ -10,14 +10,14 @@ func withheldBugs() []bug {
 		{
 			name: "withheld-though-folded", what: "what cannot be published any more is parked, although its consumer has folded it",
 			promise: each,
-			edits:   []overlay.Edit{edit(withhold, `return len(stands) > 0 && slices.Min(stands) >= at.Number, nil`, `return len(stands) < 0 && slices.Min(stands) >= at.Number, nil`)},
+			edits:   []overlay.Edit{edit(withhold, `return len(positions) > 0 && slices.Min(positions) >= at.Number, nil`, `return len(positions) < 0 && slices.Min(positions) >= at.Number, nil`)},
 			pkg:     projections, run: "TestP3_WithheldAfterItWasReadCountsOnce",
 			says: `^the identity does not hold|^\{Accepted:.*, want \{Acc`,
 		},
 		{
 			name: "withheld-at-the-checkpoint", what: "the event at which its consumer's checkpoint stands counts as one that it has not folded",
 			promise: each,
-			edits:   []overlay.Edit{edit(withhold, `slices.Min(stands) >= at.Number, nil`, `slices.Min(stands) > at.Number, nil`)},
+			edits:   []overlay.Edit{edit(withhold, `slices.Min(positions) >= at.Number, nil`, `slices.Min(positions) > at.Number, nil`)},
 			pkg:     projections, run: "TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce",
 			says: `^the identity does not hold: `,
 		},
