@@ -15,7 +15,7 @@ type runbook struct {
 	dir  string // the transcripts' working directory
 }
 
-// openRunbook skips the test where a program is missing that the page's commands need.
+// openRunbook skips the test if a program that the page's commands need is missing.
 func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
 	r.t.Helper()
 	for _, program := range programs {
@@ -26,7 +26,7 @@ func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
 	return &runbook{r, filepath.Join("docs", "runbooks", name), r.t.TempDir()}
 }
 
-// does runs the transcript behind a heading.
+// does runs the transcript under a heading.
 func (b *runbook) does(heading string, env ...string) {
 	b.t.Helper()
 	env = append(env, "TENANT_KEY="+b.tenant.key, "DATABASE_URL="+b.db, "METERPLEX_PIPE="+b.pipe, "METERPLEX_TOPIC_PREFIX="+b.prefix, "KAFKA_BROKERS="+strings.Join(b.brokers().Brokers(), ","))
@@ -61,7 +61,7 @@ func TestRunbookFailover(t *testing.T) {
 	r.servers.former.Halt(t.Context())
 	again, err := os.ReadFile(filepath.Join(page.dir, "lost.txt"))
 	if err != nil || strings.Count(string(again), `"eventId"`) != 20 || !strings.HasPrefix(string(again), r.tenant.id+"|") {
-		t.Errorf("what was lost is found as %v\n%s", err, again)
+		t.Errorf("lost events: %v\n%s", err, again)
 	}
 	page.does("Send it again")
 	r.ingest(r.front, r.tenant, "duplicate", gone...)

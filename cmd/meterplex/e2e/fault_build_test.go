@@ -11,16 +11,15 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// faulty builds the service with places at which it can be told to die, with a
-// clock that can be wrong and with a way to the broker that a proxy can stand in.
-// It does nothing of that until the environment says so. The overlay of a planted bug
-// lies beneath: what is planted is in this binary, too.
+// faulty builds the service with kill points, an adjustable clock and a broker address that a
+// proxy can replace. All are inactive until environment variables enable them. The overlay of
+// a planted bug is applied first, so this binary contains the bug, too.
 var faulty = sync.OnceValues(func() (string, error) {
 	edits := append(places(), wrongClock()...)
 	return edited("faulty", append(edits, proxiedBroker()...))
 })
 
-// edited builds the service with edits, under a name of its own.
+// edited builds the service with edits, in a folder of the given name.
 func edited(name string, edits []overlay.Edit) (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -43,7 +42,7 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 	return path, nil
 }
 
-// faultFile is a package of its own, which all others may import.
+// faultFile is a separate package, which all other packages may import.
 const faultFile = `// Package fault is in no build but that of the tests.
 package fault
 
@@ -99,11 +98,11 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 }
 `
 
-// dies are the places to die at: a line of a file, and the one that follows it.
+// dies is a kill point: a call to insert before a text in a file.
 type dies struct{ file, at, call string }
 
-// places to die at. Where a line is to be before another, it stands in its own edit
-// before that one's text.
+// places are the kill points. If a call must come before another call, its edit uses a
+// text of its own, in front of the other's.
 func places() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
@@ -149,7 +148,7 @@ func places() (edits []overlay.Edit) {
 		New: "\t\terr := to.SendUnbufferedEncodedCopyData(piece)\n\t\tif err == nil && !rows.done { fault.Die(\"large: between two pieces of the COPY\") }\n\t\tif err != nil || rows.done {\n"})
 }
 
-// wrongClock lets all that is told the time be told another.
+// wrongClock replaces time.Now by fault.Now in the wiring, the ids and the records' timestamps.
 func wrongClock() (edits []overlay.Edit) {
 	root := filepath.Join("..", "..", "..")
 	files, _ := filepath.Glob(filepath.Join(root, "cmd", "meterplex", "wiring*.go"))
@@ -169,8 +168,8 @@ func wrongClock() (edits []overlay.Edit) {
 		overlay.Edit{File: "infra/kafka/publisher.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 }
 
-// proxiedBroker lets all connections to the broker go by way of a proxy. The broker
-// tells its own address, so that a proxy's would be used once.
+// proxiedBroker routes all broker connections through a proxy. Without it clients would use the
+// proxy's address once only: the broker advertises its own.
 func proxiedBroker() []overlay.Edit {
 	const config, dial = "infra/kafka/config.go", "\t\tkgo.DialTimeout(dialTimeout),\n"
 	return []overlay.Edit{

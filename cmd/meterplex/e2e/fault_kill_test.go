@@ -14,11 +14,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// mortal is an instance that dies at a place when it is told to.
+// mortal is an instance that dies at a chosen kill point.
 type mortal struct {
 	*instance
 	w       *world
-	arm     string // the file that names the place
+	arm     string // the file that names the kill point
 	reached int
 }
 
@@ -31,24 +31,24 @@ func (w *world) mortal(roles string, env ...string) *mortal {
 	return m
 }
 
-// placeTime is how long a place may take to be reached: the groups wait out the
-// session of a member that was killed, and more than one may have been.
+// placeTime bounds the wait for a kill point. A group waits for the session timeout of each
+// killed member, and more than one member may have been killed.
 const placeTime = 90 * time.Second
 
-// dies lets the process die the n-th time that it comes by a place, which cause, where
-// there is one, leads it to; then it is started again. cause has returned by then.
+// dies kills the process when it passes a kill point for the n-th time, and starts it again.
+// cause, if not nil, makes the process pass there. It has returned when dies returns.
 func (m *mortal) dies(place string, n int, cause func()) bool {
 	return m.diesInTurn([]string{place}, n, cause)
 }
 
-// diesInTurn is dies for places that one piece of work comes by. Each is set before the
-// process is started for it: it might be past it otherwise.
+// diesInTurn is dies for several kill points in one piece of work. Each is armed before the
+// process restarts: otherwise the process could have passed it already.
 func (m *mortal) diesInTurn(places []string, n int, cause func()) bool {
 	if !m.set(places[0], n) {
 		return false
 	}
 	var caused sync.WaitGroup
-	defer caused.Wait() // it may need what is started again
+	defer caused.Wait() // cause may need the restarted process
 	if cause != nil {
 		caused.Go(cause)
 	}
@@ -68,7 +68,7 @@ func (m *mortal) diesInTurn(places []string, n int, cause func()) bool {
 	return true
 }
 
-// set names the place of the next death.
+// set arms the next kill point.
 func (m *mortal) set(place string, n int) bool {
 	err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600)
 	if err == nil {
@@ -80,7 +80,7 @@ func (m *mortal) set(place string, n int) bool {
 	return err == nil
 }
 
-// diesAt waits for the death at the place that is set.
+// diesAt waits for the process to die at the armed kill point.
 func (m *mortal) diesAt(place string) bool {
 	m.mu.Lock()
 	running := m.run
@@ -91,17 +91,17 @@ func (m *mortal) diesAt(place string) bool {
 		return false
 	case <-time.After(placeTime):
 		_ = os.Remove(m.arm)
-		m.t.Errorf("%s did not come by %q", m.name, place)
+		m.t.Errorf("%s did not reach %q", m.name, place)
 		return false
 	}
 	if err := os.Remove(m.arm + ".reached"); err != nil {
-		m.t.Errorf("%s ended before it came by %q:\n%s", m.name, place, m.lastLines(30))
+		m.t.Errorf("%s ended before it reached %q:\n%s", m.name, place, m.lastLines(30))
 		return false
 	}
 	return true
 }
 
-// insist asks until there is an answer that is no 503, the same request each time.
+// insist repeats one request, with the same Idempotency-Key, until the answer is not 503.
 func (w *world) insist(key, method string, at *instance, path string, in object, want int) (body []byte) {
 	w.t.Helper()
 	once, status := uuid.NewString(), 0
@@ -118,8 +118,8 @@ func (w *world) insist(key, method string, at *instance, path string, in object,
 	return body
 }
 
-// deaths is a world in which each part of the service is a process of its own, so
-// that each can die while the others are at work.
+// deaths is a world in which each role is a process of its own, so that each can die
+// while the others work.
 type deaths struct {
 	*world
 	api, relay, validator, aggregator, letters, commands, projector *mortal
@@ -142,8 +142,8 @@ func newDeaths(t *testing.T) *deaths {
 	return d
 }
 
-// P1, P2: every process dies at every place where something is half done, under
-// load and at the same time as the others. All that was promised is there, once.
+// P1, P2: every process dies at every kill point, under load and at the same time as the
+// others. Each acknowledged event is stored, once.
 func TestP2_KilledAtEveryPlace(t *testing.T) {
 	t.Parallel()
 	d := newDeaths(t)
@@ -177,8 +177,8 @@ func TestP2_KilledAtEveryPlace(t *testing.T) {
 	d.finish()
 }
 
-// rejections makes dead letters: usage that was accepted by an instance that did not
-// know yet that the subscription had ended.
+// rejections creates n dead letters: usage accepted by an instance that did not know yet
+// that the subscription had ended.
 func (d *deaths) rejections(n int) (letters []deadLetter) {
 	d.t.Helper()
 	x := d.tenants[0]
@@ -194,7 +194,7 @@ func (d *deaths) rejections(n int) (letters []deadLetter) {
 	return letters
 }
 
-// retried: each retry that was asked for counted once.
+// retried checks that each requested retry counted once.
 func (d *deaths) retried(letters []deadLetter) {
 	d.t.Helper()
 	for _, l := range letters {
@@ -206,7 +206,7 @@ func (d *deaths) retried(letters []deadLetter) {
 	}
 }
 
-// large is a submission that goes by its partition's own writer, in several pieces.
+// large sends a batch that its partition's own writer stores, in several pieces.
 func (d *deaths) large(n int) func() {
 	x := d.tenants[1]
 	c := &client{w: d.world, tenant: x, to: d.api.url}
@@ -223,7 +223,7 @@ func (d *deaths) retry(l deadLetter) func() {
 	}
 }
 
-// doorDies kills what takes requests.
+// doorDies kills the process that accepts requests.
 func (d *deaths) doorDies(failed []deadLetter, ready <-chan rebuild) {
 	for _, place := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT", "ingest: before the answer"} {
 		d.api.dies(place, 2, nil)
@@ -258,7 +258,7 @@ func (d *deaths) relayDies() {
 	d.relay.dies("replay: between the broker's ack and the cursor", 1, func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "test"}, http.StatusAccepted)
 	})
-	// What a dead process holds of a replay is let go after two minutes: nobody waits for it.
+	// The lease of a dead process on a replay lasts two minutes. The test ends it at once.
 	if _, err := d.sql.Exec(d.t.Context(), `UPDATE replay_units SET lease_until = '-infinity'`); err != nil {
 		d.t.Error(err)
 	}
@@ -275,7 +275,7 @@ func consumerDies(m *mortal, group string) {
 	}
 }
 
-// commandsDie kills what executes commands and takes usage that comes as messages.
+// commandsDie kills the process that executes commands and accepts usage from the topic.
 func (d *deaths) commandsDie(failed []deadLetter) {
 	message := func() { d.source.batch(d.tenants[2]) }
 	d.commands.dies("usage.commands: before the transaction", 1, message)
@@ -284,7 +284,7 @@ func (d *deaths) commandsDie(failed []deadLetter) {
 	d.commands.dies("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
 }
 
-// projectorDies kills what rebuilds, and hands the rebuild on when it is ready.
+// projectorDies kills the process that rebuilds, and passes on the rebuild when it is ready.
 func (d *deaths) projectorDies(ready chan<- rebuild) {
 	defer close(ready)
 	d.projector.dies("meterplex-entitlement-reads: before COMMIT", 2, nil)

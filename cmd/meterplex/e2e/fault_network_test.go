@@ -17,13 +17,13 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// badNetwork is a network between two parts of the system, which can be bad.
+// badNetwork is a network between two processes, with injected faults.
 type badNetwork struct {
 	*toxiproxy.Proxy
 	t      testing.TB
-	behind atomic.Value // the proxy's own address, a string; "" while it is cut
+	behind atomic.Value // the proxy's own address, a string; "" while the network is cut
 	before net.Listener
-	bytes  atomic.Int64 // that came to it, from either side
+	bytes  atomic.Int64 // received from both sides
 	ends   sync.WaitGroup
 }
 
@@ -48,10 +48,10 @@ func newBadNetwork(t testing.TB, name, to string) *badNetwork {
 	return x
 }
 
-// address is where to connect to.
+// address is the address to connect to.
 func (x *badNetwork) address() string { return x.before.Addr().String() }
 
-// accept counts what comes before the proxy does anything to it.
+// accept counts the bytes before the proxy delays or drops them.
 func (x *badNetwork) accept() {
 	for {
 		in, err := x.before.Accept()
@@ -63,7 +63,7 @@ func (x *badNetwork) accept() {
 			out, err = net.Dial("tcp", behind)
 		}
 		if out == nil || err != nil {
-			x.bytes.Add(1) // it was cut, and somebody saw that
+			x.bytes.Add(1) // the network is cut, and a client noticed
 			_ = in.Close()
 			continue
 		}
@@ -87,7 +87,7 @@ func (x *badNetwork) accept() {
 	}
 }
 
-// bad is a fault of a network: how it begins and ends.
+// bad is a network fault, from its beginning to its end.
 type bad struct {
 	name     string
 	lasts    time.Duration
@@ -96,8 +96,8 @@ type bad struct {
 	bothWays bool
 }
 
-// faultsOfNetworks: a network that is cut refuses connections; one that is half open
-// takes everything and carries nothing.
+// faultsOfNetworks returns the faults. A cut network refuses connections; a half-open one
+// accepts bytes and delivers none.
 func faultsOfNetworks() []bad {
 	return []bad{
 		{name: "cut", lasts: time.Second, cut: true},
@@ -108,11 +108,11 @@ func faultsOfNetworks() []bad {
 	}
 }
 
-// metTime is how long a fault lasts at most until somebody meets it.
+// metTime bounds the wait until traffic meets a fault.
 const metTime = time.Minute
 
-// met waits for a fault's time, and until something has come to the wire meanwhile:
-// who waits after another fault comes back in seconds.
+// met waits as long as a fault lasts, and until bytes have arrived meanwhile: a client that
+// backs off after the previous fault returns within seconds.
 func (x *badNetwork) met(f bad, before int64) (met bool) {
 	time.Sleep(f.lasts)
 	for end := time.Now().Add(metTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -121,7 +121,7 @@ func (x *badNetwork) met(f bad, before int64) (met bool) {
 	return met
 }
 
-// suffer lets a fault begin and end, and says whether anything met it.
+// suffer begins and ends a fault, and reports whether traffic met it.
 func (x *badNetwork) suffer(f bad) bool {
 	before := x.bytes.Load()
 	if f.cut {
@@ -129,7 +129,7 @@ func (x *badNetwork) suffer(f bad) bool {
 		x.Stop()
 		before = x.bytes.Load()
 		defer func() {
-			x.Listen = "127.0.0.1:0" // the port of before may be another's by now
+			x.Listen = "127.0.0.1:0" // another process may have the old port by now
 			if err := x.Start(); err != nil {
 				x.t.Error(err)
 			}
@@ -160,8 +160,8 @@ func (x *badNetwork) suffer(f bad) bool {
 	return met
 }
 
-// P1, P2: the network between each two parts is cut, half open, carries one byte at a
-// time, and late. What was promised meanwhile is there, once; all goes on by itself.
+// P1, P2: each network between two processes is cut, half open, slow and split into single
+// bytes. Usage acknowledged meanwhile is stored once; the service recovers by itself.
 func TestP2_NetworksThatFail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -193,7 +193,7 @@ func TestP2_NetworksThatFail(t *testing.T) {
 		failing.Go(func() {
 			for _, f := range faultsOfNetworks() {
 				if !x.suffer(f) {
-					t.Errorf("nothing met the network of %s while it was %s", name, f.name)
+					t.Errorf("no traffic on the network of %s while it was %s", name, f.name)
 				}
 				time.Sleep(500 * time.Millisecond)
 			}
@@ -202,13 +202,13 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	failing.Wait()
 	for _, i := range []*instance{front, back} {
 		if !i.alive() {
-			t.Fatalf("%s ended with its network:\n%s", i.name, i.lastLines(30))
+			t.Fatalf("%s ended when its network failed:\n%s", i.name, i.lastLines(30))
 		}
 	}
 	l.more(100)
 	l.stop()
 	w.settle(front, tenants...)
-	t.Logf("%d requests were not answered, or with 503", l.lost())
+	t.Logf("%d requests had no answer or 503", l.lost())
 	w.noneWithheld()
 	w.finish()
 }

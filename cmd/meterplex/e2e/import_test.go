@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What the trace holds.
+// The contents of the trace.
 const (
 	traceFile   = "../demo/AzureLLMInferenceTrace_code.csv"
 	traceEvents = 17_638
@@ -21,7 +21,7 @@ const (
 	traceOutput = 245_896
 )
 
-// cli runs the client's side of the binary.
+// cli runs the client commands of the binary.
 type cli struct {
 	w    *world
 	env  []string
@@ -45,7 +45,7 @@ func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// importing is the import of the trace.
+// importing returns the arguments that import the trace.
 func importing(more ...string) []string {
 	file, _ := filepath.Abs(traceFile)
 	return append([]string{"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP",
@@ -56,7 +56,7 @@ type imported struct {
 	Rows, Events, Accepted, Duplicates, Conflicts, Rejected, NotSent int
 }
 
-// run imports to the end.
+// run runs an import to its end.
 func (c *cli) run(args ...string) (sum imported) {
 	c.w.t.Helper()
 	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
@@ -81,7 +81,7 @@ func (w *world) traceIs(x *tenant) {
 }
 
 // An hour of real traffic is imported, killed half way, imported to its end, and
-// imported once more: it counts once.
+// imported a second time: each event counts once.
 func TestImportTheTrace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -99,9 +99,9 @@ func TestImportTheTrace(t *testing.T) {
 	w.traceIs(x)
 	sum = c.run(importing("--shift-to-now")...)
 	if sum.Duplicates != traceEvents || !strings.Contains(c.said.String(), "Nothing new") {
-		t.Errorf("once more: %+v, said %s", sum, c.said.String())
+		t.Errorf("second import: %+v, stderr %s", sum, c.said.String())
 	}
-	// With the times of 2023, which only a key for backfill may send.
+	// With the times of 2023, for which a key needs usage:backfill.
 	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
 	if sum = b.run(importing("--backfill")...); sum.Accepted != traceEvents {
 		t.Errorf("backfill: %+v", sum)
@@ -117,8 +117,8 @@ func TestImportTheTrace(t *testing.T) {
 	w.finish()
 }
 
-// killHalfWay kills an import when about half of it is in the log. Nothing of it is
-// recorded between the last look and the kill, however long that takes.
+// killHalfWay kills an import when at least a third of it is in the log. Locked heads keep
+// the import from recording more between the last count and the kill.
 func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Helper()
 	letGo := w.holds(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
@@ -142,8 +142,8 @@ func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Logf("killed at %d events", n)
 }
 
-// intoLedger takes what the importer sent from the log: its own ledger was
-// checked by the totals of the file.
+// intoLedger adds the imported events to the ledger from the log: their sums were
+// checked against the totals of the file.
 func (w *world) intoLedger(tenants ...*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// failovers is how often TestP1_AnsweredEventsSurviveFailovers fails over.
+// failovers is the number of failovers of TestP1_AnsweredEventsSurviveFailovers.
 func failovers(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("METERPLEX_TEST_FAILOVERS")
@@ -28,8 +28,8 @@ type before struct {
 	do   func(r *rehearsal, pause time.Duration)
 }
 
-// befores are the ways to lose a primary. In all but the first one commits wait for a
-// standby that cannot be reached, and must not be answered.
+// befores are the ways to lose a primary. In all but the first, commits wait for a standby
+// that cannot be reached, and must not be answered.
 func befores() []before {
 	away := func(then func(r *rehearsal, pause time.Duration)) func(*rehearsal, time.Duration) {
 		return func(r *rehearsal, pause time.Duration) {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// recovery is a way in which a database comes back without its last events. keep makes the
-// standby, copy or backup; back kills the primary and recovers the database from that.
+// recovery is a way to recover a database without its last events. keep makes the standby,
+// copy or backup; back kills the primary and recovers the database from it.
 type recovery struct {
 	name   string
 	reason string // of the epoch that the recovery begins
@@ -37,7 +37,7 @@ func backupRestored() recovery {
 }
 
 // setBack counts 3 events of amount 1, and publishes n events of amount 1,000 while the
-// consumers are frozen. Then the database comes back without the n events, whose records
+// consumers are frozen. Then the database is recovered without the n events, whose records
 // are still on the topics.
 func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	r.t.Helper()
@@ -63,7 +63,7 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 		}
 	}
 	if usage != n || r.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, r.tenant.id) != 3 {
-		r.t.Fatalf("%s lost %d of %d events; the test needs all of them to be lost, and 3 to be there", how.name, usage, n)
+		r.t.Fatalf("%s lost %d of %d events; want all lost, and 3 others present", how.name, usage, n)
 	}
 	if restart {
 		r.front.start()
@@ -71,9 +71,9 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	}
 }
 
-// after sends n events of amount 1, resumes the consumers, and waits until the figures are
-// those of 3 + n events of amount 1. Half of the events are sent with a key that is used for
-// the first time, the others with the key whose first use was lost.
+// after sends n events of amount 1, resumes the consumers, and waits until the figures show
+// 3 + n events of amount 1. Half of the events are sent with a key at its first use, the
+// others with the key whose first use was lost.
 func (r *rehearsal) after(how recovery, n int, frozen bool) {
 	r.t.Helper()
 	for _, key := range []spareKey{r.spare[1], r.spare[0]} {
@@ -87,17 +87,17 @@ func (r *rehearsal) after(how recovery, n int, frozen bool) {
 	for _, key := range r.spare {
 		if sent := r.count(`SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
 WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after-' || $2 || '-%' AND o.actor_id = $2`, r.tenant.id, key.id); sent != n/2 {
-			r.t.Errorf("the log says that %d events were sent with the key %s, want %d", sent, key.id, n/2)
+			r.t.Errorf("the log has %d events of the key %s, want %d", sent, key.id, n/2)
 		}
 	}
 }
 
 // rehearseAll reports whether all variants of a recovery run. The short form runs one of
-// those that differ little.
+// several similar variants.
 func rehearseAll() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
 
-// P2: the database comes back without its last events. Their unread records count nowhere,
-// neither under the positions that are issued again nor later. TestRunbookRestore does the
+// P2: the database is recovered without its last events. Their unread records are never counted,
+// even when their positions are issued again. TestRunbookRestore does the
 // same with a dump.
 func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
@@ -132,9 +132,9 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 	}
 }
 
-// P2: records of lost verdicts, which only the aggregator has not read, count nowhere.
-// The validator has read the lost events, and decides again on those that have their
-// positions now.
+// P2: records of lost verdicts, which only the aggregator has not read, are never counted.
+// The validator has read the lost events, and decides again on the events that now have
+// their positions.
 func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t, "aggregator")
@@ -148,8 +148,8 @@ func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 	r.proved()
 }
 
-// P2: a crash loses no event. Unread records of before count once: if their epoch has
-// ended, it still owns their positions.
+// P2: a crash loses no event. Unread records from before the crash count once: their epoch
+// still owns their positions, even if it has ended.
 func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 	t.Parallel()
 	drawn := seedOf(t) % 2
@@ -173,7 +173,7 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 			r.recovered(nil)
 			r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
 			if at := r.count(`SELECT position FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-validator' AND partition = $1`, r.partition()); int64(at) >= r.servers.fork[r.partition()] {
-				t.Errorf("the validator stood at %d when the server crashed, beyond what it was to find unread", at)
+				t.Errorf("the validator had read up to %d before the crash: no record was unread", at)
 			}
 			r.back.signal(syscall.SIGCONT)
 			r.figuresAre(total{3 + n*1000 + n, 3 + n + n})
@@ -185,7 +185,7 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 	}
 }
 
-// P11: the relay remembers its cursors of a life of the database that is over. Events that
+// P11: the relay caches its cursors from an ended life of the database. Events that
 // the next life records below these cursors are published and counted, even if no further
 // event follows. TestRunbookFailover does the same with a promoted standby.
 func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
@@ -212,8 +212,8 @@ func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 	r.proved()
 }
 
-// P2: a fresh database uses the topics of another one. Records of the other log have the
-// same positions and the same epoch, and count nowhere.
+// P2: a new database uses the topics of another one. Records of the other log have the
+// same positions and the same epoch, and are never counted.
 func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	t.Parallel()
 	const n = 20
@@ -239,24 +239,24 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
 	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
 	if from["theirs-0"].position != to["ours-0"].position || len(from) != n || len(to) != n {
-		t.Fatalf("their first event is at %s, ours at %s: the logs do not meet", from["theirs-0"].position, to["ours-0"].position)
+		t.Fatalf("their first event is at %s, ours at %s: want the same positions", from["theirs-0"].position, to["ours-0"].position)
 	}
 	at := verdicts[n-1].Position
-	back := w.serve("relay,validator,aggregator,deadletter,commands") // reads their records first, and the log has ours
+	back := w.serve("relay,validator,aggregator,deadletter,commands") // reads their records first, although the log has ours
 	w.drain()
 	var told aggregates
 	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, http.StatusOK)
 	if sums := told.sums(); sums["api_calls"] != n || len(sums) != 1 {
-		t.Errorf("%d events of amount 1 were sent, the figures are %v", n, sums)
+		t.Errorf("%d events of amount 1 were sent, the sums are %v", n, sums)
 	}
 	if counted := w.metricOf(back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); counted < n {
-		t.Errorf("the validator counts %v dropped records of another log; %d were in the way", counted, n)
+		t.Errorf("the validator counts %v dropped records of another log, want at least %d", counted, n)
 	}
 	w.proven("meterplex verify --all", w.verify(i, "--all"))
 	w.finish()
 }
 
-// housed makes n tenants and gives those that have a partition to themselves.
+// housed creates n tenants and returns those that are alone in their partition.
 func (w *world) housed(at *instance, n int) map[int]*tenant {
 	w.t.Helper()
 	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
@@ -270,8 +270,8 @@ func (w *world) housed(at *instance, n int) map[int]*tenant {
 	return alone
 }
 
-// neighbour makes tenants until one is in the partition of one of another database's
-// tenants. Its first usage has the same position.
+// neighbour creates tenants until one is in the partition of another database's tenant.
+// Their first usage has the same position.
 func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
 	w.t.Helper()
 	for range 500 {
@@ -280,11 +280,11 @@ func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
 			return x
 		}
 	}
-	w.t.Fatalf("no tenant is in a partition of %d others", len(others))
+	w.t.Fatalf("none of 500 tenants shares a partition with one of %d others", len(others))
 	return nil
 }
 
-// occurrences are all events of the log.
+// occurrences returns all events of the log.
 func (w *world) occurrences() map[occurrence]bool {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT partition || '-' || position, epoch::text, event_id::text FROM event_log_rows`)

@@ -2,7 +2,7 @@ package e2e
 
 import "testing"
 
-// Where PostgreSQL is the pipe, the same promises hold through the same kills.
+// With PostgreSQL as the pipe, the same promises hold through the same kills.
 func TestPostgresPipe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
