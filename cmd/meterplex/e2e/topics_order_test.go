@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// counting is a test that counts what it is told is wrong.
+// counting is a test that counts its failures instead of reporting them.
 type counting struct {
 	testing.TB
 	faults int
@@ -16,14 +16,14 @@ type counting struct {
 
 func (c *counting) Errorf(string, ...any) { c.faults++ }
 
-// What comes out of order is told also where the topics were filled again: only what
-// the relay went on with, behind what was lost, may come without the one before it.
+// Records out of order are found also after the topics were filled again: only records that
+// the relay published behind a loss may come without the event before them.
 func TestTopicsOrderIsLookedAtAfterALoss(t *testing.T) {
 	t.Parallel()
 	lost := loss{relayed: map[int16]int64{0: 4}, recorded: map[int16]int64{0: 6}}
 	for _, c := range []struct {
 		name      string
-		positions []int64 // each says that it comes after the one two before it
+		positions []int64 // each names the one two before it as its predecessor
 		loss      loss
 		refilled  bool
 		faults    int
@@ -46,7 +46,7 @@ func TestTopicsOrderIsLookedAtAfterALoss(t *testing.T) {
 				{Key: "mp-position", Value: []byte(at)}, {Key: "mp-event-id", Value: []byte("e")}, {Key: "mp-previous", Value: fmt.Append(nil, n-2)}}})
 		}
 		if told.faults != c.faults {
-			t.Errorf("%s: %d faults were told, want %d", c.name, told.faults, c.faults)
+			t.Errorf("%s: %d faults were found, want %d", c.name, told.faults, c.faults)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type member struct {
 	pipe              []*proxy // one for each broker
 }
 
-// hit are the members that a fault is for.
+// hit returns the members that a fault applies to.
 func (x *torture) hit(d drawn) []*member {
 	if d.all {
 		return x.members
@@ -47,7 +47,7 @@ func onClients(m manner) func(*torture, drawn) string {
 	}
 }
 
-// spoil sets proxies to a manner for a while, and until something has passed.
+// spoil sets proxies to a manner for the fault's time, and until traffic has met it.
 func (x *torture) spoil(d drawn, m manner, which func(*member) []*proxy) string {
 	tell := func(m manner) {
 		for _, at := range x.hit(d) {
@@ -63,7 +63,7 @@ func (x *torture) spoil(d drawn, m manner, which func(*member) []*proxy) string 
 		why = ""
 		for _, at := range x.hit(d) {
 			if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
-				why = "nothing passed to or from " + at.name
+				why = "no traffic to or from " + at.name
 			}
 		}
 		return why == ""
@@ -79,7 +79,7 @@ func (x *torture) sleep(d time.Duration) {
 	}
 }
 
-// killed is kill -9 under load.
+// killed kills an instance with SIGKILL under load.
 func killed(x *torture, d drawn) string {
 	m := x.members[d.target]
 	x.more(1)
@@ -88,7 +88,7 @@ func killed(x *torture, d drawn) string {
 	x.sleep(d.hold)
 	x.revive(m, x.beside(database|pipe))
 	if code != -1 {
-		return fmt.Sprintf("it had ended by itself with %d", code)
+		return fmt.Sprintf("it ended by itself with %d", code)
 	}
 	return ""
 }
@@ -116,24 +116,24 @@ func (x *torture) endAll(sig syscall.Signal) {
 	wait.Wait()
 }
 
-// notDead tells of an instance that ended by itself: no fault brings that about.
+// notDead reports an instance that ended by itself: no fault may cause that.
 func (x *torture) notDead(m *member) {
 	if state, died := m.died(); died {
 		x.t.Errorf("%s ended by itself: %s\n%s", m.name, state, m.lastLines(30))
 	}
 }
 
-// beside says whether another fault of the round spoils one of these.
+// beside reports whether another fault of the round affects one of these lanes.
 func (x *torture) beside(lanes lane) bool {
 	return slices.ContainsFunc(x.now.faults, func(f drawn) bool { return f.kind.lanes&processes == 0 && f.kind.lanes&lanes != 0 })
 }
 
-// tooLate ends what a process says that was told to stop, and could not finish the
-// requests that it had.
+// tooLate is the last log line of a process that could not finish its requests
+// after SIGTERM.
 const tooLate = "context deadline exceeded"
 
-// told is SIGTERM: the process has to end with 0. Where another fault holds requests
-// up it may also give them up, and say so.
+// told sends SIGTERM: the process must exit with 0. If another fault delays requests, it
+// may also give them up and log that.
 func told(x *torture, d drawn) string {
 	m := x.members[d.target]
 	x.more(1)
@@ -147,8 +147,8 @@ func told(x *torture, d drawn) string {
 	return ""
 }
 
-// revive starts an instance again. Where a server cannot be reached at the moment that
-// may end it, and then it is tried again.
+// revive starts an instance again. If mayFail is true, a server may be unreachable and end
+// the start; then it is repeated.
 func (x *torture) revive(m *member, mayFail bool) {
 	x.notDead(m)
 	until := time.Now().Add(startTime)
@@ -166,13 +166,13 @@ func (x *torture) revive(m *member, mayFail bool) {
 	}
 }
 
-// frozen stops an instance until the others have what it had, and lets it go on:
-// an old relay, an old member of groups, transactions of before.
+// frozen stops an instance until the others have taken over its partitions, and resumes it
+// with an old relay, old group members and open transactions.
 func frozen(x *torture, d drawn) string {
 	m := x.members[d.target]
-	// All of them relay, and have all groups.
+	// Wait until every instance has relay leases.
 	if !x.soon(time.Minute, func(ctx context.Context) bool { return x.relaying(ctx) == len(x.members) }) {
-		return "not all instances relayed"
+		return "not every instance had relay leases"
 	}
 	m.signal(syscall.SIGSTOP)
 	defer m.signal(syscall.SIGCONT)
@@ -181,12 +181,12 @@ func frozen(x *torture, d drawn) string {
 		n := x.world.members(ctx)
 		return x.relaying(ctx) == len(x.members)-1 && n == (len(x.members)-1)*len(groups())
 	}) {
-		return "the others did not take over what it had"
+		return "the others did not take over its partitions"
 	}
 	return ""
 }
 
-// relaying counts who has leases.
+// relaying counts the owners of relay leases.
 func (x *torture) relaying(ctx context.Context) (n int) {
 	if err := x.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n); err != nil {
 		return -1
@@ -194,7 +194,7 @@ func (x *torture) relaying(ctx context.Context) (n int) {
 	return n
 }
 
-// Clients that give up whenever, and come again.
+// clientsGoAway runs clients that give up at random moments and return.
 func clientsGoAway(x *torture, d drawn) string {
 	rng := rand.New(rand.NewPCG(d.seed, 1))
 	from := &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
@@ -211,22 +211,22 @@ func clientsGoAway(x *torture, d drawn) string {
 		x.sleep(20 * time.Millisecond)
 	}
 	if gone == 0 {
-		return "every client stayed"
+		return "no client gave up"
 	}
 	return ""
 }
 
-// Offsets are the groups' only memory in Kafka; the log does not need them.
+// offsetsToStart: the offsets are the groups' only state in Kafka; the log does not need them.
 func offsetsToStart(x *torture, _ drawn) string {
 	x.more(50)
 	if !x.soon(time.Minute, x.committed) {
-		return "the validator's group committed nothing"
+		return "the validator's group committed no offset"
 	}
 	x.endAll(syscall.SIGTERM)
 	return x.moved(false)
 }
 
-// committed says whether a group has an offset that can go back.
+// committed reports whether the validator's group has an offset above 0.
 func (x *torture) committed(ctx context.Context) bool {
 	c := x.kafka()
 	defer c.Close()
@@ -238,7 +238,7 @@ func (x *torture) committed(ctx context.Context) bool {
 
 func offsetsToEnd(x *torture, _ drawn) string {
 	x.more(50)
-	x.endAll(syscall.SIGKILL) // with much that they have not committed
+	x.endAll(syscall.SIGKILL) // with many uncommitted records
 	return x.moved(true)
 }
 
@@ -252,7 +252,7 @@ func (x *torture) moved(toEnd bool) (why string) {
 	return why
 }
 
-// rewound asks for it as an operator does.
+// rewound rewinds a consumer and replays a range, as an operator does.
 func rewound(x *torture, d drawn) string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lane is what a fault spoils. Faults of one round are in lanes of their own.
+// lane is what a fault affects. The faults of one round have disjoint lanes.
 type lane uint
 
 const (
@@ -20,15 +20,15 @@ const (
 	everything = processes | database | pipe | clients
 )
 
-// kind is one kind of fault. apply spoils something, holds it, and mends it again
-// but for processes, which the round revives; it returns "" where the fault was
-// reached, else why not.
+// kind is one kind of fault. apply begins the fault, holds it and ends it; the round restarts
+// processes. It returns "" if the fault was reached, else the
+// reason.
 type kind struct {
 	name     string
 	lanes    lane
-	atMost   int // in a run; 0: as often as it is drawn
+	atMost   int // in a run; 0: no limit
 	longOnly bool
-	from, to time.Duration // how long it is held
+	from, to time.Duration // how long the fault is held
 	apply    func(x *torture, d drawn) (why string)
 }
 
@@ -37,7 +37,7 @@ type drawn struct {
 	kind   *kind
 	after  time.Duration
 	hold   time.Duration
-	target int // instance; faults of processes hit another than those between them
+	target int // instance; faults of processes and faults between processes hit different ones
 	all    bool
 	seed   uint64
 }
@@ -53,7 +53,7 @@ func (d drawn) String() string {
 	return fmt.Sprintf("%s (%safter %s, for %s)", d.kind.name, whom, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
 }
 
-// round is what is done at once: the same for the same seed.
+// round is a set of faults and a load that run at once. The same seed draws the same rounds.
 type round struct {
 	number int
 	faults []drawn
@@ -71,7 +71,7 @@ func (r round) String() string {
 		r.number, strings.Join(said, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
 }
 
-// plan draws the rounds: each kind comes up before any comes again.
+// plan draws the rounds. Each kind is drawn once before any is drawn again.
 type plan struct {
 	rng       *rand.Rand
 	kinds     []*kind
@@ -103,7 +103,7 @@ func (p *plan) shuffle() {
 	}
 }
 
-// next draws a round: as many faults as fit beside each other, two to four.
+// next draws a round of two to four faults with disjoint lanes.
 func (p *plan) next() round {
 	p.rounds++
 	r := round{number: p.rounds, seed: p.rng.Uint64(), each: 1 + p.rng.IntN(3)}
@@ -126,7 +126,7 @@ func (p *plan) next() round {
 		duplicates: 5 + p.rng.IntN(35), conflicts: p.rng.IntN(6), rejections: p.rng.IntN(6),
 		batch: []int{1, 3, 12, 40, 150}[p.rng.IntN(5)],
 	}
-	// About as many events whatever the batches are: what counts is their variety.
+	// The rate of events is about the same for every batch size: their variety matters.
 	r.mix.pause = time.Duration(r.mix.batch*r.each) * 20 * time.Millisecond
 	r.mix.pause = min(max(r.mix.pause, 40*time.Millisecond), 1500*time.Millisecond)
 	return r
@@ -146,17 +146,17 @@ func (p *plan) draw(k *kind, target int) drawn {
 	return d
 }
 
-// kinds are all faults.
+// kinds returns all kinds of faults.
 func kinds(brokers int) []*kind {
 	const s = time.Second
 	all := []*kind{
 		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killed},
 		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, allKilled},
-		{"an instance is told to stop", processes, 0, false, s / 2, 3 * s, told},
-		{"an instance is frozen past its leases and sessions, and goes on", everything &^ clients, 0, true, 15 * s, 25 * s, frozen},
-		{"groups' offsets go to the beginning", everything, 2, true, s, s, offsetsToStart},
-		{"groups' offsets go to the end", everything, 2, true, s, s, offsetsToEnd},
-		{"a consumer is told to read again, and a range is published again", processes | pipe, 0, true, s, s, rewound},
+		{"an instance is stopped by SIGTERM", processes, 0, false, s / 2, 3 * s, told},
+		{"an instance is frozen past its leases and sessions, and resumes", everything &^ clients, 0, true, 15 * s, 25 * s, frozen},
+		{"groups' offsets are set to the beginning", everything, 2, true, s, s, offsetsToStart},
+		{"groups' offsets are set to the end", everything, 2, true, s, s, offsetsToEnd},
+		{"a consumer is rewound, and a range is published again", processes | pipe, 0, true, s, s, rewound},
 
 		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, postmasterKilled},
 		{"the standby is promoted while records are unread", database, 0, false, s / 2, 3 * s, standbyPromotedUnread},
@@ -164,7 +164,7 @@ func kinds(brokers int) []*kind {
 		{"all of the database's sessions are ended", database, 0, false, s, 3 * s, allBackendsEnded},
 		{"random sessions of the database are ended", database, 0, false, 3 * s, 8 * s, backendsEnded},
 		{"head rows are held by another session", database, 0, false, 3 * s, 6 * s, headsHeld},
-		{"another session is idle in its transaction, a third reads for long", database, 0, false, 5 * s, 20 * s, idleTransaction},
+		{"another session is idle in a transaction, a third has a long read", database, 0, false, 5 * s, 20 * s, idleTransaction},
 		{"database: connections are cut", database, 0, false, s, 8 * s, onDatabase(cuts)},
 		{"database: nothing moves", database, 0, false, s, 15 * s, onDatabase(stalls)},
 		{"database: half open", database, 0, false, s, 20 * s, onDatabase(halfOpen)},
@@ -174,9 +174,9 @@ func kinds(brokers int) []*kind {
 		{"database: COMMIT's answer is lost", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommitAnswers)},
 
 		{"the broker is killed", pipe, 0, false, s / 4, s / 2, brokerKilled},
-		{"the broker is away", pipe, 0, true, 10 * s, 60 * s, brokerAway},
+		{"the broker is down", pipe, 0, true, 10 * s, 60 * s, brokerAway},
 		{"topics are deleted", everything &^ clients, 1, true, s, 3 * s, topicsDeleted},
-		{"the broker loses all it has, one command fills it again", everything &^ clients, 2, true, s, 3 * s, brokerWiped},
+		{"the broker loses its data, one command fills it again", everything &^ clients, 2, true, s, 3 * s, brokerWiped},
 		{"broker: connections are cut", pipe, 0, false, s, 10 * s, onPipe(cuts)},
 		{"broker: nothing moves", pipe, 0, false, s, 15 * s, onPipe(stalls)},
 		{"broker: half open", pipe, 0, false, s, 20 * s, onPipe(halfOpen)},
@@ -185,14 +185,14 @@ func kinds(brokers int) []*kind {
 
 		{"clients: connections are cut", clients, 0, false, s, 3 * s, onClients(cuts)},
 		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(answersVanish)},
-		{"clients go away at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
+		{"clients disconnect at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
 		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
 	}
 	if brokers < copies {
 		return all
 	}
 	return append(all, []*kind{
-		{"every partition gets another leader", pipe, 0, false, s, 3 * s, onBrokers((*world).leadersMoved)},
+		{"the leader of every partition moves", pipe, 0, false, s, 3 * s, onBrokers((*world).leadersMoved)},
 		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerRolled)},
 		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerCrashed)},
 		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*world).mostStopped)},
@@ -200,7 +200,7 @@ func kinds(brokers int) []*kind {
 	}...)
 }
 
-// onBrokers lets a fault of three brokers happen to one that the seed draws.
+// onBrokers applies a fault of three brokers to the one that the seed draws.
 func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, drawn) string {
 	return func(x *torture, d drawn) string {
 		return fault(x.world, int(d.seed%copies), func() {
@@ -210,8 +210,8 @@ func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, 
 	}
 }
 
-// The same seed draws the same rounds; every kind comes up before most come again,
-// and none beside another that spoils the same.
+// The same seed draws the same rounds; every kind is drawn in 60 rounds, and the faults of
+// a round have disjoint lanes.
 func TestTorturePlanFollowsItsSeed(t *testing.T) {
 	t.Parallel()
 	for _, brokers := range []int{1, copies} {
@@ -248,7 +248,7 @@ func followsItsSeed(t *testing.T, brokers int) {
 	}
 	for _, k := range kinds(brokers) {
 		if n := seen[k.name]; n == 0 || k.atMost > 0 && n > k.atMost {
-			t.Errorf("%s came up %d times in 60 rounds", k.name, n)
+			t.Errorf("%s was drawn %d times in 60 rounds", k.name, n)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func postmasterKilled(x *torture, d drawn) string {
 const unreadSQL = `SELECT count(*) FROM event_log_rows l JOIN relay_cursors r USING (partition) JOIN consumer_checkpoints c USING (partition)
 WHERE c.consumer = 'meterplex-usage-validator' AND c.joined AND l.topic = 1 AND l.position > c.position AND l.position <= r.position`
 
-// standbyPromotedUnread kills the primary while consumers have records unread and promotes
+// standbyPromotedUnread kills the primary while consumers have unread records and promotes
 // the synchronous standby. The next standby is a copy of the new primary under load.
 func standbyPromotedUnread(x *torture, d drawn) string {
 	unread := 0
@@ -60,7 +60,7 @@ func standbyAway(x *torture, d drawn) string {
 	return ""
 }
 
-// The service's sessions, and not those of the test.
+// endSessions ends sessions of the service, not those of the test.
 const endSessions = `SELECT count(pg_terminate_backend(pid)) FROM (
   SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' ORDER BY random() LIMIT $1) s`
 
@@ -80,13 +80,13 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 		ended += n
 	}
 	if ended == 0 {
-		return "there was no session"
+		return "the service had no session"
 	}
 	return ""
 }
 
-// held does something in a transaction of another session, and keeps that open for a
-// while.
+// held calls while during an open transaction of another session that has executed
+// sql.
 func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
 	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {
@@ -112,12 +112,12 @@ func headsHeld(x *torture, d drawn) string {
 		x.sleep(time.Until(until))
 	})
 	if !blocked || err != nil {
-		return fmt.Sprint("nobody waited for them ", err)
+		return fmt.Sprint("no session waited for the head rows ", err)
 	}
 	return ""
 }
 
-// idleTransaction holds an id and a snapshot back; events are accepted meanwhile.
+// idleTransaction holds back a transaction id and a snapshot; events are accepted meanwhile.
 func idleTransaction(x *torture, d drawn) string {
 	failed := make(chan error, 1)
 	ended := make(chan struct{})
@@ -156,7 +156,7 @@ func brokerAway(x *torture, d drawn) string {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.more(1) // is accepted without it
+	x.more(1) // events are accepted without the broker
 	x.restartBroker()
 	return ""
 }
@@ -178,7 +178,7 @@ func topicsDeleted(x *torture, d drawn) string {
 	return ""
 }
 
-// The broker comes back empty, and the command of the runbook fills it again.
+// brokerWiped restarts the broker empty; the command of the runbook fills it again.
 func brokerWiped(x *torture, d drawn) string {
 	old, err := x.topicIDs(x.t.Context())
 	if err != nil || len(old) != len(topics()) {
@@ -200,7 +200,7 @@ func brokerWiped(x *torture, d drawn) string {
 	x.brokerLost()
 	m := x.members[rand.New(rand.NewPCG(d.seed, 1)).IntN(len(x.members))]
 	if done := x.cli(m.instance, x.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
-		return "the relay went back nowhere"
+		return "the relay was rewound in no partition"
 	}
 	x.brokerRefilled()
 	return ""

@@ -42,8 +42,8 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 	}
 }
 
-// moveTo moves the world to another server, and to a login there that may create tables
-// and has no other right.
+// moveTo moves the world to another server, and to a login there that may only create
+// tables.
 func (w *world) moveTo(s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {
