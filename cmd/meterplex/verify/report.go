@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// tally is a check while it is made.
+// tally collects the result of one check.
 type tally struct {
 	name   string
-	unit   string // what n counts
+	unit   string // of n
 	n      int64
 	faults int64
-	first  []string // of the faults
-	notes  []string // what is told beside the figures
-	sums   []sumUp  // of all partitions, told beside the figures
+	first  []string // the first faults
+	notes  []string // printed behind the figures
+	sums   []sumUp  // of all partitions, printed behind the figures
 	untold string
 	skip   string
 	done   bool
 }
 
-// sumUp is a figure that several partitions add to.
+// sumUp is a figure summed over the partitions.
 type sumUp struct {
 	text string
 	n    int64
 }
 
-// maxTold is how many faults are told one by one.
+// maxTold bounds the faults that are printed in full.
 const maxTold = 3
 
 func (t *tally) fault(format string, args ...any) {
@@ -51,7 +51,7 @@ func (t *tally) note(format string, args ...any) {
 	t.notes = append(t.notes, text)
 }
 
-// add counts something that is told beside the figures where it is not 0.
+// add adds to a figure that is printed if it is not 0.
 func (t *tally) add(n int64, text string) {
 	for i := range t.sums {
 		if t.sums[i].text == text {
@@ -62,7 +62,7 @@ func (t *tally) add(n int64, text string) {
 	t.sums = append(t.sums, sumUp{text, n})
 }
 
-// cannot says that the check could not be made, or not whole.
+// cannot records that the check could not run, or not completely.
 func (t *tally) cannot(err error) {
 	if t.untold == "" {
 		t.untold = err.Error()
@@ -95,7 +95,7 @@ func (t *tally) result() Check {
 	return c
 }
 
-// report holds every check; each line is a promise.
+// report holds the checks, one for each line of the output.
 type report struct {
 	dense, order, home, unique, hashes, heads, below, still, verdicts, said, usage, used, consumed, letters *tally
 	relays, generation, rls, grants, idle                                                                   *tally
@@ -142,7 +142,7 @@ func (r *report) skip(why string, which ...*tally) {
 	}
 }
 
-// read marks what the partitions' readings have settled.
+// read marks the checks that the partitions' passes have completed.
 func (r *report) read() {
 	later := []*tally{r.still, r.relays, r.generation, r.rls, r.grants, r.idle}
 	for _, t := range r.all {
@@ -150,7 +150,7 @@ func (r *report) read() {
 	}
 }
 
-// unknown marks what was not finished.
+// unknown marks the checks that were not completed.
 func (r *report) unknown(err error) {
 	for _, t := range r.all {
 		if !t.done {

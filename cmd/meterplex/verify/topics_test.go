@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// someRecords are a topic, usage.raw, as it is read; the broker may delete from its
-// beginning meanwhile.
+// someRecords is a topic, usage.raw, during a read; the broker may delete its oldest records
+// meanwhile.
 type someRecords struct {
 	records []*kgo.Record
 	now     span
@@ -33,9 +33,9 @@ func (s *someRecords) read(_ context.Context, _ int16, _ map[string]span, take f
 	return nil
 }
 
-// onTopic reads records of positions, at the offsets before the colon, as it would a
-// topic that held [0, end) at first and begins at start now. The log has 1 to 6, one
-// tenant's. A negative position is a stand-in.
+// onTopic reads records, each given as offset and position, from a topic that held [0, end) at
+// first and begins at start now. The log has the positions 1 to 6, of one
+// tenant. A negative position is a stand-in.
 func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass {
 	t.Helper()
 	s.head = 6
@@ -72,7 +72,7 @@ func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass
 	return x
 }
 
-// holds fails the test unless the check is what is said, and says what is said.
+// holds fails the test unless the check has the given result and its figures contain a text.
 func holds(t *testing.T, what string, of *tally, is string, text string) {
 	t.Helper()
 	c, got := of.result(), "untold"
@@ -80,11 +80,11 @@ func holds(t *testing.T, what string, of *tally, is string, text string) {
 		got = fmt.Sprint(*c.Holds)
 	}
 	if got != is || !strings.Contains(c.Figures, text) {
-		t.Errorf("%s: %s is %s, not %s: %s", what, c.Name, got, is, c.Figures)
+		t.Errorf("%s: %s is %s, want %s: %s", what, c.Name, got, is, c.Figures)
 	}
 }
 
-// P11: what retention deletes while the topics are read is not missing.
+// P11: records that retention deletes during the read are not missing.
 func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
 	s := at(6, events.GroupValidator)
 	x := onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
@@ -102,7 +102,7 @@ func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
 	holds(t, "all of it and more is deleted", x.topics, "untold", "while it was read")
 }
 
-// inOrder reads the positions as a topic, and looks at their order.
+// inOrder reads the positions as a topic and returns the check of their order.
 func inOrder(t *testing.T, furthest int64, positions ...int64) *tally {
 	t.Helper()
 	s := at(6, events.GroupValidator)
@@ -116,8 +116,8 @@ func inOrder(t *testing.T, furthest int64, positions ...int64) *tally {
 	return x.first
 }
 
-// P10: that the relay was told to publish again once excuses what it publishes again,
-// and no other disorder below.
+// P10: a rewind excuses the order of the records that it publishes again, and no other disorder
+// below.
 func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
 	holds(t, "in order", inOrder(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
 	holds(t, "a repetition", inOrder(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
@@ -128,8 +128,8 @@ func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
 	holds(t, "published again backwards", inOrder(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 for the first time before 0-3")
 }
 
-// Late is what its consumer had read from the log when only a stand-in could be
-// published: it has a verdict, the topic has the stand-in.
+// A stand-in is late if the consumer had read its event from the log before only a stand-in
+// could be published: the event has a verdict, the topic has the stand-in.
 func TestAStandInIsLateOrWithheld(t *testing.T) {
 	s := at(6, events.GroupValidator)
 	s.standIns[2], s.standIns[3], s.withheld[3] = true, true, true
@@ -138,7 +138,7 @@ func TestAStandInIsLateOrWithheld(t *testing.T) {
 	holds(t, "a late one and a withheld one", x.bytes, "true", "2 stand-ins")
 	holds(t, "a late one and a withheld one", x.topics, "true", "6 records")
 	all[4][1] = -5
-	holds(t, "one that nothing says to stand in", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
+	holds(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
 	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a yes beside its stand-in": {1, 2, 3}} {
 		x := reading(s)
 		x.verdict.upTo = 3

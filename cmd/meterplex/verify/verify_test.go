@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// reading is a partition that was read from rows of the test's own.
+// reading is a pass over rows of the test's own.
 func reading(s stand) *pass {
 	v := &verifier{Config: Config{Now: time.Now, Progress: func(string) {}}, report: newReport()}
 	v.told = time.Now()
@@ -23,7 +23,7 @@ func reading(s stand) *pass {
 	return x
 }
 
-// at is where the consumers stand together.
+// at is a state in which the consumers have the same position.
 func at(head int64, consumers ...string) stand {
 	s := stand{head: head, withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{1: events.GroupValidator}, epochs: []epochSpan{{1, 1}}}
 	for _, c := range consumers {
@@ -44,7 +44,7 @@ func idOf(position int64) (id uuid.UUID) {
 
 const far = 9_000_000_000_000_000_000
 
-// tells fails the test unless the check is false, and says so.
+// tells fails the test unless the check is false and its figures contain a text.
 func tells(t *testing.T, what string, tally *tally, text string) {
 	t.Helper()
 	c := tally.result()
@@ -53,8 +53,8 @@ func tells(t *testing.T, what string, tally *tally, text string) {
 	}
 }
 
-// A number in a row says nothing of how much there is: one that no position can be is
-// told, and costs no memory and no time.
+// An impossible position in a row is reported, and costs neither memory nor
+// time.
 func TestAPositionThatIsNoneIsTold(t *testing.T) {
 	for _, n := range []int64{far, -far, -1, 4} {
 		x := reading(at(3, events.GroupValidator))
@@ -63,7 +63,7 @@ func TestAPositionThatIsNoneIsTold(t *testing.T) {
 		x.take(event(3, rejected, topicLetters, fmt.Sprintf("x/%d/0", n), fmt.Sprintf(`{"rawPosition":%d}`, n)))
 		x.take(event(4, aggregationFailed, topicLetters, "f/1", fmt.Sprintf(`{"sourcePosition":%d}`, n)))
 		x.ends()
-		tells(t, fmt.Sprint("a verdict on ", n), x.verdicts, fmt.Sprintf("the verdict at 0-2 is on %d, which is no recorded event before it", n))
+		tells(t, fmt.Sprint("a verdict on ", n), x.verdicts, fmt.Sprintf("the verdict at 0-2 is on %d, which is no earlier recorded event", n))
 	}
 	x := reading(at(3))
 	x.checkpoints = append(x.checkpoints, checkpoint{consumer: events.GroupValidator, position: far, epoch: 1, joined: true})
@@ -73,7 +73,7 @@ func TestAPositionThatIsNoneIsTold(t *testing.T) {
 	tells(t, "a checkpoint far above the head", x.below, "the head at 3")
 	x = reading(at(1))
 	x.take(event(1, validated, topicValidated, "v/1", `{"rawPosition":1,"amount":1`+strings.Repeat("0", 10_000_000)+`,"count":1}`))
-	tells(t, "an amount of ten million digits", x.usage, `0-1 says the amount "1000`)
+	tells(t, "an amount of ten million digits", x.usage, `0-1 has the amount "1000`)
 	x = reading(at(3))
 	x.take(event(far, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
@@ -83,14 +83,14 @@ func TestAPositionThatIsNoneIsTold(t *testing.T) {
 // --partition 3,3 asks for one partition.
 func TestAPartitionIsAskedForOnce(t *testing.T) {
 	if got := once([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
-		t.Errorf("asked for 17, 3, 17 and 3: looks at %v", got)
+		t.Errorf("--partition 17,3,17,3 checks %v", got)
 	}
 	if got := once(nil); len(got) != partitions {
-		t.Errorf("asked for none: looks at %v", got)
+		t.Errorf("no --partition checks %v", got)
 	}
 }
 
-// What is not compared is no proof: the dead letters of a partition where their
+// Dead letters that are not compared are not proved: those of a partition in which their
 // handler could not fold an event.
 func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
 	s := at(2, events.GroupDeadLetter)
@@ -107,7 +107,7 @@ func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
 	}
 }
 
-// Memory is bounded, and what is left out for that is counted.
+// Memory is bounded, and events left out for that are counted.
 func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	x := reading(at(5, events.GroupValidator))
 	x.verdict.bound = 2

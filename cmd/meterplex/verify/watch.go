@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// look is what is seen at one moment of all partitions.
+// look is an observation of all partitions at one moment.
 type look struct {
 	heads       map[int16]seenHead
 	checkpoints map[string]int64
 	cursors     map[int16]lease
-	relays      int64 // instances heard of of late
+	relays      int64 // instances heard from recently
 }
 
 type seenHead struct {
-	position, from, to                   int64 // a stretch (from, to] at the end of what was there at the first look
+	position, from, to                   int64 // the range (from, to] at the end of the first observation
 	events, digest                       int64
 	accepted, validated, rejected, epoch int64
 }
@@ -29,8 +29,8 @@ type lease struct {
 	live, heard               bool
 }
 
-// The end of what is there is looked at twice: what lies further back was there
-// before, since positions are dense in both readings.
+// stretch is how many positions before the head are compared. Earlier positions exist in both
+// passes, since positions are dense.
 const stretch = 4_000
 
 const (
@@ -42,14 +42,14 @@ const (
  WHERE h.partition = ANY ($1::smallint[])`
 	standsSQL = `SELECT c.consumer || ', generation ' || c.generation || ', in partition ' || c.partition, c.position
  FROM consumer_checkpoints c WHERE c.partition = ANY ($1::smallint[])`
-	// An instance tells that it lives when it renews its leases, which last as long.
+	// An instance updates seen_at when it renews its leases, which also last 5 seconds.
 	leasesSQL = `SELECT c.partition, c.position, c.furthest, c.fence, c.owner, c.lease_until > now(),
  EXISTS (SELECT FROM relay_instances i WHERE i.instance = c.owner AND i.seen_at > now() - interval '5 seconds')
  FROM relay_cursors c WHERE c.partition = ANY ($1::smallint[])`
 	relaysSQL = `SELECT count(*) FROM relay_instances WHERE seen_at > now() - interval '5 seconds'`
 )
 
-// take looks; at the stretches of the first look, where that is given.
+// take observes the partitions; with first, it uses the ranges of the first observation.
 func (l *look) take(ctx context.Context, v *verifier, first *look) error {
 	l.heads, l.checkpoints, l.cursors = map[int16]seenHead{}, map[string]int64{}, map[int16]lease{}
 	var of []int16
@@ -94,34 +94,34 @@ func (l *look) take(ctx context.Context, v *verifier, first *look) error {
 		err = fmt.Errorf("%d of %d partitions have a head and a cursor", len(l.cursors), len(v.Config.Partitions))
 	}
 	if err != nil {
-		return fmt.Errorf("look where everything stands: %w", err)
+		return fmt.Errorf("observe the partitions: %w", err)
 	}
 	return nil
 }
 
-// unchanged compares two looks: what was there is there as it was, and nothing went back.
+// unchanged checks that rows seen before are unchanged and that no position decreased.
 func (v *verifier) unchanged(before, after *look) {
 	for p, b := range before.heads {
 		a := after.heads[p]
 		v.still.n += b.events
-		v.still.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d hold %d events now, %d before, or others", b.from+1, b.to, p, a.events, b.events)
-		v.still.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d went back from %d to %d", p, b.position, a.position)
+		v.still.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d have %d events now, %d before, or changed ones", b.from+1, b.to, p, a.events, b.events)
+		v.still.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d decreased from %d to %d", p, b.position, a.position)
 		v.still.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected, "the head of partition %d counts less than before", p)
 	}
 	for name, was := range before.checkpoints {
 		now, there := after.checkpoints[name]
-		v.still.expect(!there || now >= was, "the checkpoint of %s went back from %d to %d", name, was, now)
+		v.still.expect(!there || now >= was, "the checkpoint of %s decreased from %d to %d", name, was, now)
 	}
 	for p, b := range before.cursors {
 		a := after.cursors[p]
-		v.still.expect(a.position >= b.position || a.fence > b.fence && a.furthest >= b.position, "the relay's cursor of partition %d went back from %d to %d under the same fence", p, b.position, a.position)
+		v.still.expect(a.position >= b.position || a.fence > b.fence && a.furthest >= b.position, "the relay's cursor of partition %d decreased from %d to %d under the same fence", p, b.position, a.position)
 	}
 	v.still.note("%d checkpoints", len(before.checkpoints))
 	v.still.done = true
 }
 
-// leases: each partition is published by one instance that lives. Who has it changes
-// with a new fence; between two holders there may be none for a moment.
+// leases checks that one live instance publishes each partition. A new owner has a new
+// fence; between two owners there may be none for a moment.
 func (v *verifier) leases(before, after *look) {
 	owners := map[string]bool{}
 	for p, a := range after.cursors {
@@ -131,10 +131,10 @@ func (v *verifier) leases(before, after *look) {
 		if held(a) {
 			owners[*a.owner] = true
 		}
-		v.relays.expect(a.fence >= b.fence, "the fence of partition %d went back from %d to %d", p, b.fence, a.fence)
-		v.relays.expect(a.owner == nil || b.owner == nil || *a.owner == *b.owner || a.fence > b.fence, "partition %d went from %s to %s under one fence", p, text(b.owner), text(a.owner))
+		v.relays.expect(a.fence >= b.fence, "the fence of partition %d decreased from %d to %d", p, b.fence, a.fence)
+		v.relays.expect(a.owner == nil || b.owner == nil || *a.owner == *b.owner || a.fence > b.fence, "partition %d changed from %s to %s under one fence", p, text(b.owner), text(a.owner))
 		if before.relays > 0 && after.relays > 0 {
-			v.relays.expect(held(a) || held(b), "nobody who lives holds partition %d (%s)", p, text(a.owner))
+			v.relays.expect(held(a) || held(b), "no live instance holds partition %d (%s)", p, text(a.owner))
 		}
 	}
 	if after.relays == 0 {
@@ -147,17 +147,17 @@ func (v *verifier) leases(before, after *look) {
 
 func text(s *string) string {
 	if s == nil {
-		return "nobody"
+		return "none"
 	}
 	return *s
 }
 
-// Only the login itself is told of its sessions what they do, and of what type they
-// are; a member of pg_read_all_stats is told of all.
+// sessionsSQL must run as the service's login: only that login sees the state and the type of
+// its sessions, unless it is a member of pg_read_all_stats, which sees all.
 const sessionsSQL = `SELECT pid, application_name, coalesce(state, ''), coalesce(extract(epoch FROM now() - state_change), 0)::float8
  FROM pg_stat_activity WHERE datname = current_database() AND coalesce(backend_type, 'client backend') = 'client backend' AND application_name LIKE 'meterplex%'`
 
-var errHidden = errors.New("what the sessions do is shown to their own login alone: give the service's DATABASE_URL, or GRANT pg_read_all_stats")
+var errHidden = errors.New("the state of the sessions is visible only to their own login: use the service's DATABASE_URL, or GRANT pg_read_all_stats")
 
 func (v *verifier) sessions(ctx context.Context) error {
 	var pid int
@@ -176,7 +176,7 @@ func (v *verifier) sessions(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look at the sessions: %w", err)
+		return fmt.Errorf("check the sessions: %w", err)
 	}
 	v.idle.add(hidden, "of another login, whose state is not shown")
 	if hidden > 0 && hidden == v.idle.n {
