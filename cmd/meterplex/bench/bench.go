@@ -1,9 +1,9 @@
 // Package bench measures the service from outside: over HTTP, as its clients do,
-// with the database and the broker beside it. Each figure has the raw limit of
-// the same servers measured next to it in the same run.
+// with the database and the broker on the same machine. Each figure has the raw limit of
+// the same servers, measured in the same run.
 //
-// It decides nothing and asserts nothing: a figure that misses its aim is written
-// down as such. It may not make the servers less durable than they are shipped.
+// It asserts nothing: a missed aim is reported as missed. It must not make the servers
+// less durable than they are shipped.
 package bench
 
 import (
@@ -18,27 +18,26 @@ import (
 	"time"
 )
 
-// Config says what is measured and with what.
+// Config selects the figures and the programs to measure.
 type Config struct {
-	// Serve makes the command that runs the service under test, with the settings
-	// given by its environment. It says where it answers on standard error.
+	// Serve makes the command that runs the service under test, configured by its
+	// environment. The service prints its address on standard error.
 	Serve func(ctx context.Context) *exec.Cmd
 	// Empty makes the command of an HTTP server whose one handler does nothing.
 	Empty func(ctx context.Context) *exec.Cmd
 	Only  []string // ids of figures; empty: all
-	Grow  int      // events in the log for B10; 0: it is left out
-	// Overload is how long too much is offered; 0: a minute, or less in a quick run.
+	Grow  int      // events in the log for B10; 0: skip B10
+	// Overload is the duration of the overload; 0: a minute, or less in a quick run.
 	Overload time.Duration
 	Quick    bool
-	Command  string // how the run was asked for, for the report
+	Command  string // the run's command line, for the report
 	Log      io.Writer
 	Now      func() time.Time
-	// Profile, where it is set, is a folder that takes what a profiler wants to
-	// know: statements by time of the database.
+	// Profile, if set, is a folder for the database's slowest statements.
 	Profile string
 }
 
-// times are how long each part runs.
+// times are the durations and sizes of the parts.
 type times struct {
 	rounds  int           // of B1, B2 and B6: limit and service in turn
 	round   time.Duration // each of the two
@@ -48,7 +47,7 @@ type times struct {
 	fresh   time.Duration // B5, and its limit
 	mixed   time.Duration // B1 with everything running
 	history int           // usage events of B8
-	before  time.Duration // B9: the load with everything there
+	before  time.Duration // B9: the load with the broker
 	outage  time.Duration // and without the broker
 	crowd   int           // tenants
 	point   time.Duration // each point of a curve
@@ -72,17 +71,17 @@ func (c *Config) times() times {
 
 func (c *Config) say(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
 
-// run is a run of the benchmark.
+// run is one run of the benchmark.
 type run struct {
 	cfg    Config
 	times  times
 	stand  *stand
 	report *Report
-	most   map[string]float64 // what closed loops reached, by figure
+	most   map[string]float64 // the greatest rates of closed loops, by figure
 }
 
-// Run measures what cfg wants. The report holds what was measured also where an
-// error ends it early.
+// Run measures the figures that cfg selects. After an error the report holds the figures
+// measured until then.
 func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	began := cfg.Now()
 	r := &run{cfg: cfg, times: cfg.times(), report: newReport(&cfg, began), most: map[string]float64{}}
@@ -107,23 +106,23 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	return r.report, err
 }
 
-// part measures one figure, or some that belong together.
+// part measures one figure, or several that belong together.
 type part struct {
 	id   string
-	slow bool // left out of a quick run, unless it is asked for
-	// With a service that is there for several parts, or with one of its own.
+	slow bool // left out of a quick run unless selected by id
+	// measure uses the group's service, alone has its own.
 	measure func(ctx context.Context, s *subject) error
 	alone   func(ctx context.Context) error
 }
 
-// group is parts that share a service.
+// group is a number of parts that share a service.
 type group struct {
 	roles string
 	parts []part
 }
 
-// groups are in the order of the run: first what an instance can do that only
-// takes usage in, then one that does everything.
+// groups are in the order of the run: first an instance that only ingests, then
+// instances with all roles.
 func (r *run) groups() []group {
 	return []group{
 		{"api", []part{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
@@ -141,7 +140,7 @@ func (r *run) groups() []group {
 	}
 }
 
-// Parts names what can be measured by itself.
+// Parts returns the ids of the parts that can be selected.
 func Parts() (ids []string) {
 	for _, g := range new(run).groups() {
 		for _, p := range g.parts {
@@ -173,7 +172,7 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// with measures those of a group that are wanted.
+// with measures the selected parts of a group.
 func (r *run) with(ctx context.Context, g group) (err error) {
 	var s *subject
 	defer func() {
@@ -207,7 +206,7 @@ func (r *run) with(ctx context.Context, g group) (err error) {
 	return r.stand.keepProfile(ctx, r.cfg.Profile, s)
 }
 
-// apart measures with a service of its own, which ends with it.
+// apart measures with a service of its own, which it stops.
 func (r *run) apart(ctx context.Context, instances int, with settle, do func(s *subject) error) error {
 	s, err := r.stand.serveMany(ctx, "all", instances, with)
 	if err != nil {
@@ -219,7 +218,7 @@ func (r *run) apart(ctx context.Context, instances int, with settle, do func(s *
 	return s.stop()
 }
 
-// add notes a figure and tells it.
+// add records a figure and prints it.
 func (r *run) add(f Figure) {
 	f.judge()
 	r.report.Figures = append(r.report.Figures, f)

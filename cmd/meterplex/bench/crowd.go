@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// whaleShare of the requests is one tenant's.
+// whaleShare is the share of the requests that one tenant sends.
 const whaleShare = 0.9
 
-// crowds are B4's load from very many tenants, and from very unequal ones.
+// crowds is B4's load from very many tenants, and from very unequal ones.
 func (r *run) crowds(ctx context.Context) error {
 	many := settle{feature: feature, tenants: r.times.crowd}
 	err := r.apart(ctx, 1, many, func(s *subject) error {
@@ -35,8 +35,8 @@ func (r *run) crowds(ctx context.Context) error {
 	})
 }
 
-// instances share a database and a broker: what B1, B2 and B4 come to with more
-// than one process.
+// instances measures B1, B2 and B4 with 1, 2 and 4 processes that share a database and a
+// broker.
 func (r *run) instances(ctx context.Context) error {
 	for _, n := range []int{1, 2, 4} {
 		err := r.apart(ctx, n, settle{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {

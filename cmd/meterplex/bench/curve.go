@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Curve is latency against throughput: what is paid for each rate.
+// Curve is latency by throughput.
 type Curve struct {
 	Panel  string  `json:"panel"` // curves of one panel share their axes
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
 }
 
-// Point is an open-loop load of some seconds.
+// Point is an open-loop load of a few seconds.
 type Point struct {
 	Rate    float64  `json:"eventsPerSecond"` // offered
 	Latency *Latency `json:"latency"`
@@ -28,10 +28,10 @@ const (
 	freshPanel  = "Freshness: 202 to readable (all roles)"
 )
 
-// curveShares of the most that a closed loop reached are offered.
+// curveShares are the offered shares of the greatest rate of a closed loop.
 func curveShares() []float64 { return []float64{0.10, 0.25, 0.50, 0.70, 0.85, 0.95} }
 
-// ingestCurves offers B1's and B2's loads at shares of what was reached.
+// ingestCurves offers B1's and B2's loads at shares of their greatest rates.
 func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 	for _, kind := range []struct {
 		figure, name  string
@@ -69,12 +69,12 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// backlogSeen is how soon an instance knows what waits to be published.
+// backlogSeen is how soon an instance notices a change of the backlog.
 const backlogSeen = 3 * time.Second
 
 const passRelaySQL = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
 
-// takeForPublished calls all events published, and waits until the instance knows.
+// takeForPublished marks all events as published, and waits until the instance notices.
 func (s *subject) takeForPublished(ctx context.Context) error {
 	if err := s.passRelay(ctx); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *subject) takeForPublished(ctx context.Context) error {
 }
 
 // passRelay moves the relay's cursors to the heads: an instance without a relay
-// refuses, rightly, once ten million events wait to be published.
+// refuses usage, rightly, when ten million events wait to be published.
 func (s *subject) passRelay(ctx context.Context) error {
 	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *subject) passRelay(ctx context.Context) error {
 	return nil
 }
 
-// freshCurves offers several rates and watches when they can be read.
+// freshCurves offers several rates and measures freshness.
 func (r *run) freshCurves(ctx context.Context, s *subject) error {
 	for _, kind := range []struct {
 		name  string
@@ -141,7 +141,7 @@ func (r *run) plot(c *Curve, offered float64, h *hdrhistogram.Histogram) {
 	r.cfg.say("  %s, %s at %s events/s: %s", c.Panel, c.Name, short(p.Rate), p.Latency)
 }
 
-// curveRows is the table of the curves.
+// curveRows returns the table rows of the curves.
 func (r *Report) curveRows() string {
 	var rows string
 	for _, c := range r.Curves {

@@ -14,20 +14,20 @@ import (
 
 const (
 	freshRate = 1000
-	// samples is how many requests a second are waited for: the asking itself
-	// must not be the load.
+	// samples is the number of sampled requests in a second: reading the aggregates must
+	// not become the load.
 	samples = 20
 )
 
-// sighting asks for an event that was just accepted.
+// sighting is an accepted event whose aggregate is read.
 type sighting struct {
 	tenant   int
 	position events.Position
 	accepted time.Time
 }
 
-// freshness is B5: from the 202 until the aggregate that holds the event can be
-// read, as a client would find out.
+// freshness is B5: from the 202 until a client can read the aggregate with the
+// event.
 func (r *run) freshness(ctx context.Context, s *subject) error {
 	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *run) freshness(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// fresh measures freshness at a steady pace.
+// fresh measures freshness at a steady rate.
 func (r *run) fresh(ctx context.Context, s *subject, f *Figure) error {
 	l, err := s.newIngestLoad(ctx, steadyClients, 1, r.cfg.Now())
 	if err != nil {
@@ -78,18 +78,18 @@ func (r *run) fresh(ctx context.Context, s *subject, f *Figure) error {
 	return nil
 }
 
-// watching is what an open load showed that was watched until it could be read.
+// watching is the result of an open load with measured freshness.
 type watching struct {
-	fresh  *hdrhistogram.Histogram // from the 202 until it is readable
+	fresh  *hdrhistogram.Histogram // from the 202 until the event is readable
 	ingest *hdrhistogram.Histogram // from when a request was due until the 202
 	did    rate                    // requests
 }
 
-// watched sends at a pace, and asks for some of what it sent.
+// watched sends at a rate, and measures the freshness of a sample.
 func (l *load) watched(ctx context.Context, perSecond float64, d time.Duration) (w watching, err error) {
 	every := max(1, int(perSecond/samples))
 	pace := openOver(perSecond, d, len(l.wires), nil)
-	asked := make(chan sighting, pace.sends/every+1) // the load never waits for it
+	asked := make(chan sighting, pace.sends/every+1) // the load never waits for a reader
 	pace.send = func(client, n int) error {
 		if _, err := l.send(client); err != nil || n%every != 0 {
 			return err
@@ -110,8 +110,8 @@ func (l *load) watched(ctx context.Context, perSecond float64, d time.Duration) 
 	return w, err
 }
 
-// watch reads the aggregates until they hold what is asked for. What is waiting
-// waits beside the rest.
+// watch reads the aggregates until they include the sampled events, several samples at a
+// time.
 func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhistogram.Histogram) error {
 	const watchers = 16
 	hists := make([]*hdrhistogram.Histogram, watchers)
@@ -122,7 +122,7 @@ func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhist
 		for look := range asked {
 			a := &api{t.urls[i%len(t.urls)], t.tenants[look.tenant].secret, client}
 			if err := t.readable(ctx, a, look.position); err != nil {
-				for range asked { // or the load would wait for ever
+				for range asked { // otherwise the load would wait forever
 				}
 				return err
 			}
@@ -136,7 +136,7 @@ func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhist
 	return err
 }
 
-// readable waits until the figures hold everything up to a position.
+// readable waits until the aggregates include every event up to a position.
 func (t *target) readable(ctx context.Context, a *api, p events.Position) error {
 	query := url.Values{"feature": {t.feature}, "minPosition": {p.String()}}
 	for began := time.Now(); ; {

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// run of a tenant in the log: so many recorded events, then their verdicts.
+// historyRun is the length of a tenant's run in the log: that many recorded events, then their verdicts.
 const historyRun = 1000
 
-// writeRun appends one run behind what the tenant's partition holds, past its head:
-// nobody reads it before raiseHeads. It is what the service writes, column by
-// column. $1 partition, $2 tenant, $3 the position before the run, $4 the number of
-// the run, $5 and $6 the last positions of its topics, $7 subscription, $8 origin.
+// writeRun appends one run behind the tenant's partition, past its head: no one reads it
+// before raiseHeads. The rows equal the service's, column by column. $1 partition,
+// $2 tenant, $3 the position before the run, $4 the number of the run, $5 and $6 the last
+// positions of its topics, $7 subscription, $8 origin.
 const writeRun = `
 INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, causation_id,
   epoch, origin, partition, topic, subject, dedupe_key, body)
@@ -31,8 +31,8 @@ FROM generate_series(1, 2) part, generate_series(1, %[1]d) n,
      LATERAL (SELECT timestamptz '2026-01-01Z' + make_interval(secs => ($4::bigint * %[1]d + n) %% 26000000) AS at, 1 + n %% 9 AS amount) a
 ORDER BY part, n`
 
-// raiseHeads makes what was written the log's, published and folded: the live
-// figures know nothing of it, which the first rebuild shows.
+// raiseHeads adds the written rows to the log as published and folded. The live
+// figures do not include them, which the first rebuild shows.
 const raiseHeads = `
 WITH heads AS (
   UPDATE log_heads h SET position = n.position, accepted = accepted + n.events, validated = validated + n.events,
@@ -50,13 +50,13 @@ type pen struct {
 	tenant       tenant
 	subscription string
 	origin       int
-	at           int64 // the position written last
+	at           int64 // the last position written
 	raw, verdict int64
-	runs, before int64 // in all, and of an earlier history
+	runs, before int64 // in total, and of an earlier history
 }
 
-// writeHistory gives the tenants a past of so many usage events with their
-// verdicts, in runs that lie in turn in the table as those of live tenants do.
+// writeHistory adds a history of total usage events with their verdicts, in runs that
+// alternate between the tenants as those of live tenants do.
 func (s *subject) writeHistory(ctx context.Context, total int) error {
 	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *subject) pens(ctx context.Context, address string) (pens []*pen, err er
 		p.before = s.history / historyRun / int64(len(s.tenants))
 		p.runs = p.before
 		if err := conn.QueryRow(ctx, readPen, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
-			return nil, fmt.Errorf("read where a tenant's log ends: %w", err)
+			return nil, fmt.Errorf("read the end of a tenant's log: %w", err)
 		}
 		pens = append(pens, p)
 	}
@@ -146,6 +146,6 @@ func (s *subject) raise(ctx context.Context, address string, pens []*pen) error 
 			return fmt.Errorf("%s: %w", strings.ToLower(sql), err)
 		}
 	}
-	time.Sleep(time.Second) // the relay finds that its cursors were moved
+	time.Sleep(time.Second) // the relay notices the moved cursors
 	return nil
 }

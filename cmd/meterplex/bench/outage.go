@@ -13,11 +13,11 @@ import (
 const (
 	outageRate = 2000 // events/s
 	outageSize = 10   // events in a request
-	// drainTime is how long a pipeline may take to catch up.
+	// drainTime bounds the time until the pipeline has caught up.
 	drainTime = 3 * time.Minute
 )
 
-// phases are latencies before, during and after the outage, by when a send was due.
+// phases are the latencies before and during the outage, by when a send was due.
 type phases struct {
 	mu          sync.Mutex
 	went, came  time.Time
@@ -41,8 +41,8 @@ func (p *phases) at(t *time.Time) {
 	*t = time.Now()
 }
 
-// outage is B9: the broker is killed and away for a time under a steady load,
-// which goes on until what gathered in the log is worked off.
+// outage is B9: the broker is killed and down for a time under a steady load, which
+// continues until the backlog has drained.
 func (r *run) outage(ctx context.Context, s *subject) error {
 	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
 	if err != nil {
@@ -74,14 +74,14 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 		return err
 	}
 	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
-	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was away; the limit is the same load before", outageSize, outageRate)
+	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was down; the limit is the same load before", outageSize, outageRate)
 	f.refused(sent)
 	r.add(f)
 	return nil
 }
 
-// breakAndMend kills the broker, brings it back and waits until nothing is left
-// but what the load made just now.
+// breakAndMend kills the broker, restarts it and waits until only the load's newest events
+// are left.
 func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure) error {
 	pause(ctx, r.times.before)
 	p.at(&p.went)
@@ -91,7 +91,7 @@ func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure
 	pause(ctx, r.times.outage)
 	restarted := time.Now()
 	if err := r.stand.broker.Restart(ctx); err != nil {
-		return fmt.Errorf("bring the broker back: %w", err)
+		return fmt.Errorf("restart the broker: %w", err)
 	}
 	p.at(&p.came)
 	r.stand.meter.kafka = r.stand.broker.PID()
@@ -117,7 +117,7 @@ func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure
 	}
 	f.Value = did.took.Seconds()
 	f.cost(took, r.stand.meter.memory())
-	f.note("worked off", fmt.Sprintf("%d events were waiting when the broker answered; %d were applied until no more than a quarter of a second's were left, %.0f/s", first.behind(), did.events, did.perSecond()))
-	f.note("the broker's own start", fmt.Sprintf("%.1f s more without it, not in the figure", p.came.Sub(restarted).Seconds()))
+	f.note("worked off", fmt.Sprintf("%d events were queued when the broker answered; %d were applied until at most the events of a quarter of a second were left, %.0f/s", first.behind(), did.events, did.perSecond()))
+	f.note("the broker's own start", fmt.Sprintf("%.1f s more of outage, not in the figure", p.came.Sub(restarted).Seconds()))
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// readRate is what readers ask for, each second, beside the rebuild and without it.
+// readRate is the number of reads in a second, with the rebuild and without it.
 const readRate = 200
 
-// rebuild is B8: the aggregates of a long history are folded anew while readers go
-// on asking for the live ones.
+// rebuild is B8: the aggregates of a long history are rebuilt while readers read the
+// live ones.
 func (r *run) rebuild(ctx context.Context, s *subject) error {
 	total := r.times.history
 	r.cfg.say("  writing a history of %d usage events with their verdicts …", total)
@@ -61,13 +61,13 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	f.cost(took, r.stand.meter.memory())
 	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
 	f.LimitLatency = quiet
-	f.note("reads beside it", fmt.Sprintf("the first run has the machine to itself and 2 workers, the second has %d reads/s beside it and as many workers as the service takes by itself (half the processors); the limit's latencies are those of the same reads with no rebuild", readRate))
+	f.note("reads beside it", fmt.Sprintf("the first run has 2 workers and no other load, the second has %d reads/s and the service's default number of workers (half the processors); the limit's latencies are those of the same reads without a rebuild", readRate))
 	r.add(f)
 	return nil
 }
 
-// rebuilt rebuilds and promotes, and tells how fast the events were folded. What
-// is done beside it ends with it.
+// rebuilt rebuilds and promotes a projection, and returns the rate of the fold. The function
+// beside runs until the rebuild is ready.
 func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
 	a := s.operate()
 	var made struct{ ID string }
@@ -110,10 +110,10 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 	return rate{events: s.stand.cfg.times().history, took: took}, nil
 }
 
-// rebuildWorkers take all of the machine.
+// rebuildWorkers use the whole machine.
 const rebuildWorkers = 2
 
-// readFor reads figures in an open loop, for a time or until a context ends.
+// readFor reads aggregates in an open loop, for a duration or until a context ends.
 func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Context) (*Latency, error) {
 	h := newHistogram()
 	tenants := make([]*api, len(s.tenants))
@@ -134,7 +134,7 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 	return latencyOf(h), nil
 }
 
-// The columns that the fold needs, and nothing done with them.
+// copyOutSQL reads only the columns that the fold needs.
 const copyOutSQL = `COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
 
 func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {

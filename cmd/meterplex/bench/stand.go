@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// stand is where the service is measured: the servers that it works with, as it
-// would start them for itself.
+// stand holds the servers of the service under test, started as the service starts its embedded
+// servers.
 type stand struct {
 	cfg      *Config
 	database *local.Postgres
@@ -60,13 +60,13 @@ func (s *stand) close() error {
 	if s.database != nil {
 		home := s.database.Dir()
 		errs = append(errs, s.database.Stop(ctx))
-		// It may lie outside of the folder that the run made.
+		// The server may have put it outside the run's folder.
 		errs = append(errs, os.RemoveAll(home))
 	}
 	return errors.Join(errs...)
 }
 
-// newDatabase makes an empty database of the service's owner.
+// newDatabase creates an empty database owned by the service's owner.
 func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
 	err := s.asAdmin(ctx, "postgres", "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" OWNER meterplex")
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
 func inDatabase(address, name string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", errors.New("the database's address is no URL")
+		return "", errors.New("the database's address is not a URL")
 	}
 	u.Path = "/" + name
 	return u.String(), nil
@@ -108,10 +108,10 @@ func (s *stand) asAdmin(ctx context.Context, database string, statements ...stri
 	return nil
 }
 
-// even starts a measurement from a like state: what was written before is on disk.
+// even makes a checkpoint, so that measurements begin from a similar state.
 func (s *stand) even(ctx context.Context) error { return s.asAdmin(ctx, "postgres", "CHECKPOINT") }
 
-// versions adds those of the servers.
+// versions adds the versions of the servers.
 func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
 	conn, err := pgx.Connect(ctx, s.database.URL())
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&v.Postgres); err != nil {
-		return v, fmt.Errorf("ask for the database's version: %w", err)
+		return v, fmt.Errorf("read the database's version: %w", err)
 	}
 	rows, err := conn.Query(ctx, settingsSQL)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
 	return v, nil
 }
 
-// kafkaVersion is the one that infra/local fetches and checks by its hashes.
+// kafkaVersion is the version that infra/local fetches and verifies by hashes.
 const kafkaVersion = "4.3.1"
 
 const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',
@@ -144,7 +144,7 @@ const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, ro
  FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()
  ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
 
-// keepProfile writes the database's statements by time.
+// keepProfile writes the database's slowest statements to a file.
 func (s *stand) keepProfile(ctx context.Context, dir string, subject *subject) error {
 	if dir == "" {
 		return nil

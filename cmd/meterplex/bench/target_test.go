@@ -55,8 +55,8 @@ func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
 	}
 }
 
-// answering is a server that takes usage of tenants with the keys of crowd, and
-// refuses every third request.
+// answering is a server that accepts usage of the tenants of crowd, and refuses every third
+// request if refuse is set.
 func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 	var mu sync.Mutex
 	keys = map[string]int{}
@@ -82,7 +82,7 @@ func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 	return s.URL, keys
 }
 
-// A key shorter than another leaves nothing of it behind.
+// A shorter key leaves no byte of a longer one behind.
 func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
 	all := crowd(9)
 	url, keys := answering(t, false)
@@ -99,7 +99,7 @@ func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
 	}
 	for _, one := range all.tenants {
 		if keys["Bearer "+one.secret] != 2 {
-			t.Errorf("the key %q came %d times: %v", one.secret, keys["Bearer "+one.secret], keys)
+			t.Errorf("the key %q arrived %d times: %v", one.secret, keys["Bearer "+one.secret], keys)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 		t.Errorf("open: %d refused, %d latencies, %v", did.refused, h.TotalCount(), err)
 	}
 	did = rate{}
-	for tries := 0; tries < 50 && (did.refused == 0 || did.events == 0); tries++ { // each third is refused, as soon as there are three
+	for tries := 0; tries < 50 && (did.refused == 0 || did.events == 0); tries++ { // every third request is refused
 		some, err := closed(t.Context(), 1, 100*time.Millisecond, l.send)
 		if did = did.plus(some); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	}
 }
 
-// A server closes connections that lie idle: that is no failure of the service.
+// A server closes idle connections: that is no failure of the service.
 func TestAConnectionThatLayIdleIsOpenedAnew(t *testing.T) {
 	all := crowd(1)
 	url, _ := answering(t, false)
@@ -181,6 +181,6 @@ func TestPictureIsXMLWithEveryPoint(t *testing.T) {
 		t.Errorf("%d points of 8", circles)
 	}
 	if (&Report{}).Picture() != "" {
-		t.Error("a picture of nothing")
+		t.Error("a picture without curves")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// Each version of PostgreSQL has its statistics in other views.
+// PostgreSQL's versions have their statistics in different views.
 func TestWhatEachPostgresWroteIsRead(t *testing.T) {
 	majors := local.Majors()
 	for _, major := range []int{majors[0], majors[len(majors)-1]} {
