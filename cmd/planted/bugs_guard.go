@@ -77,14 +77,14 @@ func keyBugs() []bug {
 			promise: "P9: a secret stands nowhere",
 			edits:   []overlay.Edit{edit("http/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
-			says: `^the log holds the `,
+			says: `^the log contains the `,
 		},
 		{
 			name: "secret-in-the-answer-kept", what: "the answer that is kept for an Idempotency-Key has the new key's secret in it",
 			promise: "P9: a secret stands nowhere",
 			edits:   []overlay.Edit{edit("commands/keys.go", "	Secret   string `json:\"-\"`", "	Secret   string `json:\"secret,omitempty\"`")},
 			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
-			says: `^the database holds the `,
+			says: `^the database contains the `,
 		},
 	}
 }
@@ -158,7 +158,7 @@ func safetyBugs() []bug {
 			promise: "what the log and the figures disagree in is told",
 			edits:   []overlay.Edit{edit("cmd/meterplex/verify/money.go", `	case s.amount.String() != amount || n >= 0 && s.events != n:`, `	case n >= 0 && s.events != n:`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestVerifyProvesAndEachPlantIsTold",
-			says: `^planted for "P5 .*, and told: \[\]`,
+			says: `^planted for "P5 .*, found: \[\]`,
 		},
 		{
 			name: "locks-in-no-order", what: "heads are locked in the order in which they are found",
