@@ -81,7 +81,7 @@ func (w *world) checkLog(x *tenant) {
 		explained := false
 		for _, f := range fates {
 			same := there && r.feature == f.Feature && r.amount == f.Amount
-			explained = explained || same && (f.acked() || f.doubt > 0)
+			explained = explained || same && (f.acked() || f.unsettled > 0)
 			switch {
 			case f.acked() && !same:
 				w.t.Errorf("%s was acknowledged as %s %d, in the log: %+v (found: %v)", id, f.Feature, f.Amount, r, there)

@@ -44,17 +44,17 @@ func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdic
 		c.note(func() { c.lost++ })
 		return nil, false
 	}
-	var told struct{ Events []verdict }
-	if err := json.Unmarshal(body, &told); err != nil || status != http.StatusAccepted {
+	var response struct{ Events []verdict }
+	if err := json.Unmarshal(body, &response); err != nil || status != http.StatusAccepted {
 		c.w.t.Errorf("ingest answered %d: %s", status, body)
 		return nil, false
 	}
-	if err := c.tenant.ledger.answered(batch, told.Events); err != nil {
+	if err := c.tenant.ledger.answered(batch, response.Events); err != nil {
 		c.w.t.Errorf("answer to a batch: %v", err)
 	}
 	end := time.Now()
 	c.note(func() { c.answers = append(c.answers, answer{end, end.Sub(start)}) })
-	return told.Events, true
+	return response.Events, true
 }
 
 func (c *client) note(f func()) {

@@ -72,8 +72,8 @@ func usage(name string, n int, amount int64) []event {
 	return batch
 }
 
-// counted sends events and waits until the figures have them.
-func (r *rehearsal) counted(batch []event) {
+// sendCounted sends events and waits until the figures have them.
+func (r *rehearsal) sendCounted(batch []event) {
 	r.t.Helper()
 	r.ingest(r.front, r.tenant, "accepted", batch...)
 	r.drain()
@@ -102,9 +102,9 @@ func (r *rehearsal) allPublished() {
 	})
 }
 
-// recovered notes that a new life of the database has begun without some events. The
+// noteRecovery notes that a new life of the database has begun without some events. The
 // ledgers still hold the answers to them.
-func (w *world) recovered(lost []logRow) {
+func (w *world) noteRecovery(lost []logRow) {
 	w.t.Helper()
 	w.sql.Reset() // drops the connections to the lost server
 	w.mu.Lock()
@@ -118,9 +118,9 @@ func (w *world) recovered(lost []logRow) {
 	w.t.Logf("recovered without %d events", len(lost))
 }
 
-// forgiven removes lost events from the tenants' ledgers: an asynchronous standby, an older
+// forgive removes lost events from the tenants' ledgers: an asynchronous standby, an older
 // volume and a backup lack the last answered events.
-func (r *rehearsal) forgiven(lost []logRow) {
+func (r *rehearsal) forgive(lost []logRow) {
 	for _, e := range lost {
 		for _, x := range r.tenants {
 			if x.id == e.tenant && e.producer != "" {
@@ -193,9 +193,9 @@ func (w *world) recordsOf(topic string, partition int32) (all []*kgo.Record) {
 // and a lost tail is read from the log.
 const figuresTime = 90 * time.Second
 
-// figuresAre waits until the log, the aggregates and the entitlements of the tenant have
+// awaitFigures waits until the log, the aggregates and the entitlements of the tenant have
 // as many events with that sum. The aggregates and the entitlements are read from the API.
-func (r *rehearsal) figuresAre(want total) {
+func (r *rehearsal) awaitFigures(want total) {
 	r.t.Helper()
 	state := "no answer yet"
 	within(r.t, figuresTime, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
@@ -213,16 +213,16 @@ func (r *rehearsal) figuresAre(want total) {
 
 // figures asks the API for the usage of the tenant.
 func (r *rehearsal) figures(ctx context.Context) (aggregated total, used int64) {
-	var told struct {
+	var response struct {
 		Data []struct{ Amount, EventCount int64 }
 	}
 	var check struct{ Used int64 }
-	for path, into := range map[string]any{"/api/v1/usage/aggregates?limit=500": &told, "/api/v1/entitlements/api_calls/check": &check} {
+	for path, into := range map[string]any{"/api/v1/usage/aggregates?limit=500": &response, "/api/v1/entitlements/api_calls/check": &check} {
 		if err := r.get(ctx, r.tenant.key, r.front, path, into); err != nil {
 			return total{-1, -1}, -1
 		}
 	}
-	for _, d := range told.Data {
+	for _, d := range response.Data {
 		aggregated = total{aggregated.amount + d.Amount, aggregated.events + d.EventCount}
 	}
 	return aggregated, check.Used
@@ -237,9 +237,9 @@ func (r *rehearsal) behind(ctx context.Context) string {
 	return fmt.Sprintf("%d, behind: %s", unpublished, consumers)
 }
 
-// epochRaised checks that the log has the position where its present life begins, and that
+// checkEpochRaised checks that the log has the position where its present life begins, and that
 // the metrics and the API show it.
-func (r *rehearsal) epochRaised(reason string) {
+func (r *rehearsal) checkEpochRaised(reason string) {
 	r.t.Helper()
 	p, fork := r.partition(), r.servers.fork[r.partition()]
 	epochs, from := 0, int64(0)
@@ -284,27 +284,27 @@ func (r *rehearsal) counter(name, label string) (sum float64) {
 	return sum
 }
 
-// dropped checks that a consumer counts the unread records of lost events that it dropped.
-func (r *rehearsal) dropped(consumer string, unread int) {
+// checkDropped checks that a consumer counts the unread records of lost events that it dropped.
+func (r *rehearsal) checkDropped(consumer string, unread int) {
 	r.t.Helper()
 	if n := r.counter("meterplex_events_ghost_total{", `consumer="`+consumer+`"`); n < float64(unread) {
 		r.t.Errorf("%s counts %v dropped records of lost events; %d were unread", consumer, n, unread)
 	}
 }
 
-// proved checks the identity, meterplex verify and the tests' own checker on the recovered
+// prove checks the identity, meterplex verify and the tests' own checker on the recovered
 // service, and stops it. If a busy broker or server did not answer in time, verify ends with
 // exit code 2 and is run again.
-func (r *rehearsal) proved() {
+func (r *rehearsal) prove() {
 	r.t.Helper()
 	r.drain()
-	var told struct {
+	var response struct {
 		Holds bool
-		Total terms
+		Total identityTerms
 	}
-	r.ask(r.operator, http.MethodGet, r.front, "/api/v1/system/identity", nil, &told, http.StatusOK)
-	if !told.Holds || !told.Total.hold() {
-		r.t.Errorf("the identity does not hold: %+v", told)
+	r.ask(r.operator, http.MethodGet, r.front, "/api/v1/system/identity", nil, &response, http.StatusOK)
+	if !response.Holds || !response.Total.hold() {
+		r.t.Errorf("the identity does not hold: %+v", response)
 	}
 	p := r.verify(r.front, "--all")
 	for try := 0; p.code == 2 && try < 3; try++ {

@@ -15,7 +15,7 @@ import (
 // proxy can replace. All are inactive until environment variables enable them. The overlay of
 // a planted bug is applied first, so this binary contains the bug, too.
 var faulty = sync.OnceValues(func() (string, error) {
-	edits := append(places(), wrongClock()...)
+	edits := append(killPoints(), wrongClock()...)
 	return edited("faulty", append(edits, proxiedBroker()...))
 })
 
@@ -98,18 +98,18 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 }
 `
 
-// dies is a kill point: a call to insert before a text in a file.
-type dies struct{ file, at, call string }
+// killPoint is a kill point: a call to insert before a text in a file.
+type killPoint struct{ file, at, call string }
 
-// places are the kill points. If a call must come before another call, its edit uses a
+// killPoints are the kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
-func places() (edits []overlay.Edit) {
+func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/runner.go", "projections/rebuild.go", "projections/rebuild_end.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
 	files := map[string]bool{}
-	for _, d := range []dies{
+	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},

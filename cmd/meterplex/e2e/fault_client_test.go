@@ -122,7 +122,7 @@ func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 	total := map[string]int{}
 	for n := range 16 {
 		wait.Go(func() {
-			mine := turned([][]event{batch}, n)[0]
+			mine := reversedFor([][]event{batch}, n)[0]
 			verdicts := (&client{w: w, tenant: x, to: i.url}).send(t.Context(), mine)
 			counts := map[string]int{}
 			for _, v := range verdicts {

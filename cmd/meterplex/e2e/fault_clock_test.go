@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// wrong starts an instance with a wrong clock.
-func (w *world) wrong(roles string, by time.Duration) *instance {
+// wrongClockInstance starts an instance with a wrong clock.
+func (w *world) wrongClockInstance(roles string, by time.Duration) *instance {
 	w.t.Helper()
 	i := w.prepare(roles, "METERPLEX_FAULT_CLOCK="+by.String())
 	i.build = faulty
@@ -16,8 +16,8 @@ func (w *world) wrong(roles string, by time.Duration) *instance {
 	return i
 }
 
-// moved shifts the timestamps of events.
-func moved(batch []event, by time.Duration) []event {
+// shifted shifts the timestamps of events.
+func shifted(batch []event, by time.Duration) []event {
 	for n := range batch {
 		batch[n].Timestamp = batch[n].Timestamp.Add(by)
 	}
@@ -35,7 +35,7 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	w.catalogue(right)
 	tenants := w.join(right, 2)
 	const days = 49 * time.Hour
-	ahead, behind, late := w.wrong("", days), w.wrong("", -days), w.wrong("api", -6*time.Minute)
+	ahead, behind, late := w.wrongClockInstance("", days), w.wrongClockInstance("", -days), w.wrongClockInstance("api", -6*time.Minute)
 	for _, i := range []*instance{ahead, behind, late} {
 		w.known(i, tenants)
 	}
@@ -43,16 +43,16 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	// An instance rejects events of the future and events that are too old by its own clock.
 	w.ingest(late, x, "rejected", events("ahead-of-the-late-one", 2, "api_calls")...)
 	w.ingest(behind, x, "rejected", events("ahead-of-the-one-behind", 2, "api_calls")...)
-	w.ingest(ahead, x, "accepted", moved(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(right, x, "rejected", moved(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(ahead, x, "rejected", moved(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
+	w.ingest(ahead, x, "accepted", shifted(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(right, x, "rejected", shifted(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(ahead, x, "rejected", shifted(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
 	l := w.drive(tenants, 2, calm(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
-	l.more(200)
+	l.awaitMore(200)
 	within(t, time.Minute, "all three relays have partitions", func(ctx context.Context) (bool, string) {
 		n := w.count(`SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`)
 		return n == 3, fmt.Sprint(n)
 	})
-	l.more(200)
+	l.awaitMore(200)
 	l.stop()
 	w.settle(right, tenants...)
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 1 AND recorded_at > now() + interval '1 day'`); n == 0 {

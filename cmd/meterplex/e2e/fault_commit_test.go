@@ -125,7 +125,7 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	tenants := w.join(owner, 2)
 	w.known(i, tenants)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(200)
+	l.awaitMore(200)
 	r := w.startRebuild(owner, "usage_aggregates")
 	for n := range 24 { // changes with an Idempotency-Key
 		w.insist(w.operator, http.MethodPut, i, fmt.Sprint("/api/v1/features/lost-", n), object{"name": "lost", "type": "METERED", "unit": "each"}, http.StatusCreated)

@@ -144,11 +144,11 @@ func TestP1_DiskFull(t *testing.T) {
 	m := calm()
 	m.pause, m.batch = 5*time.Millisecond, 100
 	l := w.drive(tenants, 1, m, func(int) string { return i.url() })
-	l.more(500)
+	l.awaitMore(500)
 	free := d.fill()
 	before := l.lost()
 	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
-		return l.lost() > before && i.said("53100"), fmt.Sprint(l.lost())
+		return l.lost() > before && i.logContains("53100"), fmt.Sprint(l.lost())
 	})
 	refused, problem := w.submitRaw(i, tenants[0], events("at-a-full-disk", 100, "api_calls"))
 	for n := 0; refused.StatusCode == http.StatusAccepted && n < 20; n++ { // an existing page had room
@@ -158,7 +158,7 @@ func TestP1_DiskFull(t *testing.T) {
 		t.Errorf("answer with a full disk: %s, Retry-After %q: %s", refused.Status, refused.Header.Get("Retry-After"), problem)
 	}
 	free()
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
@@ -193,8 +193,8 @@ func TestP1_LogDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t, 4*smallDiskBytes)
 	// The server's log file needs room on another disk.
-	said := filepath.Join(t.TempDir(), "postgres.log")
-	if err := errors.Join(os.Mkdir(filepath.Join(d.dir, "postgres"), 0o755), os.Symlink(said, filepath.Join(d.dir, "postgres", "postgres.log"))); err != nil {
+	seen := filepath.Join(t.TempDir(), "postgres.log")
+	if err := errors.Join(os.Mkdir(filepath.Join(d.dir, "postgres"), 0o755), os.Symlink(seen, filepath.Join(d.dir, "postgres", "postgres.log"))); err != nil {
 		t.Fatal(err)
 	}
 	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: d.dir, Settings: map[string]string{"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}})
@@ -225,7 +225,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	free := d.fill()
 	before := l.lost()
 	within(t, time.Minute, "the WAL has no room", func(ctx context.Context) (bool, string) {
@@ -235,7 +235,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
 		return l.lost() > before, fmt.Sprint(l.lost())
 	})
-	if raw, err := os.ReadFile(said); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
+	if raw, err := os.ReadFile(seen); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
 		t.Errorf("the server does not report a full disk: %v\n%s", err, raw[max(0, len(raw)-2000):])
 	}
 	free()
@@ -249,7 +249,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		}
 	})
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
@@ -266,13 +266,13 @@ func TestP1_SlowDisk(t *testing.T) {
 		d.admin(`ALTER DATABASE ` + database + ` SET ` + slow)
 	}
 	w.sql.Reset()
-	w.slow()
+	w.requireSlowFlush()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	from := time.Now()
-	l.more(150)
+	l.awaitMore(150)
 	var took []time.Duration
 	for _, c := range l.clients {
 		took = append(took, c.latencies(t, from, time.Now())...)
@@ -294,8 +294,8 @@ func TestP1_SlowDisk(t *testing.T) {
 	w.finish()
 }
 
-// slow checks that sessions of the service's login have the slow flush settings.
-func (w *world) slow() {
+// requireSlowFlush checks that sessions of the service's login have the slow flush settings.
+func (w *world) requireSlowFlush() {
 	w.t.Helper()
 	conn, err := pgx.Connect(w.t.Context(), w.db)
 	if err != nil {
@@ -321,9 +321,9 @@ func TestP1_SyncFails(t *testing.T) {
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
-	told := filepath.Join(t.TempDir(), "strace")
-	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", told, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
-	end := traces(t, faults, localtest.Postgres(t).PID())
+	response := filepath.Join(t.TempDir(), "strace")
+	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
+	end := startStrace(t, faults, localtest.Postgres(t).PID())
 	defer end()
 	// strace follows only sessions that begin after it attached.
 	w.endSessions()
@@ -331,7 +331,7 @@ func TestP1_SyncFails(t *testing.T) {
 	m.pause = 0
 	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
 	within(t, time.Minute, "a sync has failed", func(context.Context) (bool, string) {
-		raw, err := os.ReadFile(told)
+		raw, err := os.ReadFile(response)
 		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
 	})
 	end()
@@ -339,19 +339,19 @@ func TestP1_SyncFails(t *testing.T) {
 		err := w.sql.Ping(ctx)
 		return err == nil, fmt.Sprint(err)
 	})
-	l.more(400)
+	l.awaitMore(400)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
 	w.finish()
 }
 
-// traces starts strace and waits until it is attached to a process. It skips the test if
+// startStrace starts strace and waits until it is attached to a process. It skips the test if
 // strace lacks the permission. end stops strace.
-func traces(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
+func startStrace(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 	t.Helper()
-	var said bytes.Buffer
-	strace.SysProcAttr, strace.Stderr = childAttributes(), &said
+	var seen bytes.Buffer
+	strace.SysProcAttr, strace.Stderr = childAttributes(), &seen
 	if err := strace.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -372,12 +372,12 @@ func traces(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 		}
 		select {
 		case <-ended:
-			t.Skipf("SKIPPED, a failing sync was not tried: %s", bytes.TrimSpace(said.Bytes()))
+			t.Skipf("SKIPPED, a failing sync was not tried: %s", bytes.TrimSpace(seen.Bytes()))
 		default:
 		}
 		if err != nil || time.Now().After(until) {
 			end()
-			t.Fatalf("strace is not attached to process %d: %v %s", pid, err, said.Bytes())
+			t.Fatalf("strace is not attached to process %d: %v %s", pid, err, seen.Bytes())
 		}
 	}
 }

@@ -87,8 +87,8 @@ func (x *badNetwork) accept() {
 	}
 }
 
-// bad is a network fault, from its beginning to its end.
-type bad struct {
+// networkFault is a network fault, from its beginning to its end.
+type networkFault struct {
 	name     string
 	lasts    time.Duration
 	toxics   []string // JSON
@@ -96,10 +96,10 @@ type bad struct {
 	bothWays bool
 }
 
-// faultsOfNetworks returns the faults. A cut network refuses connections; a half-open one
+// networkFaults returns the faults. A cut network refuses connections; a half-open one
 // accepts bytes and delivers none.
-func faultsOfNetworks() []bad {
-	return []bad{
+func networkFaults() []networkFault {
+	return []networkFault{
 		{name: "cut", lasts: time.Second, cut: true},
 		{name: "half open", lasts: 4 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}, bothWays: true},
 		{name: "no answers", lasts: 3 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}},
@@ -108,21 +108,21 @@ func faultsOfNetworks() []bad {
 	}
 }
 
-// metTime bounds the wait until traffic meets a fault.
-const metTime = time.Minute
+// trafficTime bounds the wait until traffic meets a fault.
+const trafficTime = time.Minute
 
-// met waits as long as a fault lasts, and until bytes have arrived meanwhile: a client that
+// awaitTraffic waits as long as a fault lasts, and until bytes have arrived meanwhile: a client that
 // backs off after the previous fault returns within seconds.
-func (x *badNetwork) met(f bad, before int64) (met bool) {
+func (x *badNetwork) awaitTraffic(f networkFault, before int64) (met bool) {
 	time.Sleep(f.lasts)
-	for end := time.Now().Add(metTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(trafficTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		met = x.bytes.Load() > before
 	}
 	return met
 }
 
-// suffer begins and ends a fault, and reports whether traffic met it.
-func (x *badNetwork) suffer(f bad) bool {
+// inject begins and ends a fault, and reports whether traffic met it.
+func (x *badNetwork) inject(f networkFault) bool {
 	before := x.bytes.Load()
 	if f.cut {
 		x.behind.Store("")
@@ -135,7 +135,7 @@ func (x *badNetwork) suffer(f bad) bool {
 			}
 			x.behind.Store(x.Listen)
 		}()
-		return x.met(f, before)
+		return x.awaitTraffic(f, before)
 	}
 	ways := []string{"downstream"}
 	if f.bothWays {
@@ -151,7 +151,7 @@ func (x *badNetwork) suffer(f bad) bool {
 			names = append(names, name)
 		}
 	}
-	met := x.met(f, before)
+	met := x.awaitTraffic(f, before)
 	for _, name := range names {
 		if err := x.Toxics.RemoveToxic(context.Background(), name); err != nil {
 			x.t.Error(err)
@@ -191,8 +191,8 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	var failing sync.WaitGroup
 	for name, x := range wires {
 		failing.Go(func() {
-			for _, f := range faultsOfNetworks() {
-				if !x.suffer(f) {
+			for _, f := range networkFaults() {
+				if !x.inject(f) {
 					t.Errorf("no traffic on the network of %s while it was %s", name, f.name)
 				}
 				time.Sleep(500 * time.Millisecond)
@@ -205,7 +205,7 @@ func TestP2_NetworksThatFail(t *testing.T) {
 			t.Fatalf("%s ended when its network failed:\n%s", i.name, i.lastLines(30))
 		}
 	}
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.settle(front, tenants...)
 	t.Logf("%d requests had no answer or 503", l.lost())

@@ -23,9 +23,9 @@ const (
 
 // cli runs the client commands of the binary.
 type cli struct {
-	w    *world
-	env  []string
-	said bytes.Buffer // stderr
+	w      *world
+	env    []string
+	stderr bytes.Buffer // stderr
 }
 
 func (w *world) cli(at *instance, key string) *cli {
@@ -39,9 +39,9 @@ func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
 	if err != nil {
 		c.w.t.Fatal(err)
 	}
-	c.said.Reset()
+	c.stderr.Reset()
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.said, childAttributes()
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.stderr, childAttributes()
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func (c *cli) run(args ...string) (sum imported) {
 	defer cancel()
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
-		c.w.t.Fatalf("import: %v\n%s\n%s", err, out, c.said.String())
+		c.w.t.Fatalf("import: %v\n%s\n%s", err, out, c.stderr.String())
 	}
 	if err := json.Unmarshal(out, &sum); err != nil {
 		c.w.t.Fatalf("import: %v: %s", err, out)
@@ -98,8 +98,8 @@ func TestImportTheTrace(t *testing.T) {
 	w.drain()
 	w.traceIs(x)
 	sum = c.run(importing("--shift-to-now")...)
-	if sum.Duplicates != traceEvents || !strings.Contains(c.said.String(), "Nothing new") {
-		t.Errorf("second import: %+v, stderr %s", sum, c.said.String())
+	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "Nothing new") {
+		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
 	// With the times of 2023, for which a key needs usage:backfill.
 	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
@@ -121,7 +121,7 @@ func TestImportTheTrace(t *testing.T) {
 // the import from recording more between the last count and the kill.
 func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Helper()
-	letGo := w.holds(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+	letGo := w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 	cmd := c.command(w.t.Context(), importing("--shift-to-now", "--batch", "200", "--concurrency", "1")...)
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -129,7 +129,7 @@ func (w *world) killHalfWay(c *cli, x *tenant) {
 	n := 0
 	within(w.t, 2*time.Minute, "half of the import is in the log", func(context.Context) (bool, string) {
 		letGo()
-		letGo = w.holds(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+		letGo = w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 		n = w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)
 		return n > traceEvents/3, fmt.Sprint(n)
 	})
@@ -150,7 +150,7 @@ func (w *world) intoLedger(tenants ...*tenant) {
 		for id, r := range w.recorded(x) {
 			f := x.ledger.of(event{EventID: id, Feature: r.feature, Amount: r.amount})
 			f.accepted, f.position = 1, r.position
-			x.ledger.kept++
+			x.ledger.ackedCount++
 		}
 	}
 }

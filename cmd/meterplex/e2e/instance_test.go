@@ -212,8 +212,8 @@ func (i *instance) stop() {
 	}
 }
 
-// said reports whether the process's log contains a text.
-func (i *instance) said(text string) bool {
+// logContains reports whether the process's log contains a text.
+func (i *instance) logContains(text string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.ContainsFunc(i.logs, func(line string) bool { return strings.Contains(line, text) })
@@ -238,21 +238,21 @@ func (i *instance) cleanup() {
 func (i *instance) searchLog() {
 	i.t.Helper()
 	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:", "fatal error:", "runtime error"} {
-		if i.said(fault) {
+		if i.logContains(fault) {
 			i.t.Errorf("the log of %s contains %q", i.name, fault)
 		}
 	}
 }
 
-// lines counts the lines of its log.
-func (i *instance) lines() int {
+// lineCount counts the lines of its log.
+func (i *instance) lineCount() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return len(i.logs)
 }
 
-// died reports whether a started process ended without a call of end.
-func (i *instance) died() (state string, died bool) {
+// endedByItself reports whether a started process ended without a call of end.
+func (i *instance) endedByItself() (state string, died bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.run == nil {
@@ -267,28 +267,28 @@ func (i *instance) died() (state string, died bool) {
 }
 
 // within waits until a condition holds, or fails the test.
-func within(t testing.TB, limit time.Duration, what string, so func(ctx context.Context) (bool, string)) {
+func within(t testing.TB, limit time.Duration, condition string, holds func(ctx context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for {
-		ok, state := so(ctx)
+		ok, state := holds(ctx)
 		if ok {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within %s: %s (%s)", limit, what, state)
+			t.Fatalf("not within %s: %s (%s)", limit, condition, state)
 		case <-time.After(25 * time.Millisecond):
 		}
 	}
 }
 
 // soon reports whether a condition holds within a limit.
-func (w *world) soon(limit time.Duration, so func(ctx context.Context) bool) bool {
+func (w *world) soon(limit time.Duration, holds func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	for !so(ctx) {
+	for !holds(ctx) {
 		select {
 		case <-ctx.Done():
 			return false

@@ -31,8 +31,8 @@ type verdict struct {
 type fate struct {
 	event
 	accepted, duplicates, conflicts, rejected int
-	doubt                                     int // times sent without an answer since the last answer
-	open                                      int // times sent without an answer in total
+	unsettled                                 int // times sent without an answer since the last answer
+	unanswered                                int // times sent without an answer in total
 	position                                  string
 }
 
@@ -41,18 +41,18 @@ func (f *fate) acked() bool { return f.accepted+f.duplicates > 0 }
 
 // ledger records every id that a tenant's client sent, with the answers.
 type ledger struct {
-	mu    sync.Mutex
-	fates map[string][]*fate // by id; one for each payload
-	kept  int                // acknowledged payloads
-	told  map[string]total   // sums of the acknowledged payloads, by feature
-	tried map[string]total   // sums of all payloads, by feature
-	last  int64              // the greatest position of an answer
-	at    string             // the same as text
-	said  map[string]int     // verdicts, by status
+	mu            sync.Mutex
+	fates         map[string][]*fate // by id; one for each payload
+	ackedCount    int                // acknowledged payloads
+	ackedSums     map[string]total   // sums of the acknowledged payloads, by feature
+	attemptedSums map[string]total   // sums of all payloads, by feature
+	lastPosition  int64              // the greatest position of an answer
+	at            string             // the same as text
+	verdictCounts map[string]int     // verdicts, by status
 }
 
 func newLedger() *ledger {
-	return &ledger{fates: map[string][]*fate{}, told: map[string]total{}, tried: map[string]total{}, said: map[string]int{}}
+	return &ledger{fates: map[string][]*fate{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
 }
 
 func (l *ledger) of(e event) *fate {
@@ -63,7 +63,7 @@ func (l *ledger) of(e event) *fate {
 	}
 	f := &fate{event: e}
 	l.fates[e.EventID] = append(l.fates[e.EventID], f)
-	l.tried[e.Feature] = l.tried[e.Feature].plus(e.Amount)
+	l.attemptedSums[e.Feature] = l.attemptedSums[e.Feature].plus(e.Amount)
 	return f
 }
 
@@ -73,7 +73,7 @@ func (l *ledger) sending(batch []event) {
 	defer l.mu.Unlock()
 	for _, e := range batch {
 		f := l.of(e)
-		f.doubt, f.open = f.doubt+1, f.open+1
+		f.unsettled, f.unanswered = f.unsettled+1, f.unanswered+1
 	}
 }
 
@@ -91,23 +91,23 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		}
 		f := l.of(batch[n])
 		promised := f.acked()
-		if err := f.take(v); err != nil {
+		if err := f.apply(v); err != nil {
 			return err
 		}
-		l.said[v.Status]++
+		l.verdictCounts[v.Status]++
 		if !promised && f.acked() {
-			l.kept++
-			l.told[f.Feature] = l.told[f.Feature].plus(f.Amount)
-			if n := numberOf(f.position); n > l.last {
-				l.last, l.at = n, f.position
+			l.ackedCount++
+			l.ackedSums[f.Feature] = l.ackedSums[f.Feature].plus(f.Amount)
+			if n := numberOf(f.position); n > l.lastPosition {
+				l.lastPosition, l.at = n, f.position
 			}
 		}
 	}
 	return nil
 }
 
-func (f *fate) take(v verdict) error {
-	f.doubt, f.open = 0, f.open-1
+func (f *fate) apply(v verdict) error {
+	f.unsettled, f.unanswered = 0, f.unanswered-1
 	switch v.Status {
 	case "accepted":
 		f.accepted++
@@ -138,7 +138,7 @@ func (l *ledger) unknown() []event {
 	var open []event
 	for _, id := range slices.Sorted(maps.Keys(l.fates)) {
 		for _, f := range l.fates[id] {
-			if f.doubt > 0 {
+			if f.unsettled > 0 {
 				open = append(open, f.event)
 			}
 		}
@@ -146,15 +146,15 @@ func (l *ledger) unknown() []event {
 	return open
 }
 
-// shaky returns the refused payloads of which another request had no answer: a stopped
+// uncertain returns the refused payloads of which another request had no answer: a stopped
 // instance may hold that request and still store the payload.
-func (l *ledger) shaky() (all []event) {
+func (l *ledger) uncertain() (all []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, fates := range l.fates {
 		for _, f := range fates {
-			if f.doubt == 0 && f.open > 0 && f.rejected > 0 && !f.acked() {
-				f.open = 0
+			if f.unsettled == 0 && f.unanswered > 0 && f.rejected > 0 && !f.acked() {
+				f.unanswered = 0
 				all = append(all, f.event)
 			}
 		}
@@ -166,7 +166,7 @@ func (l *ledger) shaky() (all []event) {
 func (l *ledger) acked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.kept
+	return l.ackedCount
 }
 
 // lose forgets an id: its producer knows that the event is lost, or never had an answer.
@@ -175,8 +175,8 @@ func (l *ledger) lose(id string) {
 	defer l.mu.Unlock()
 	for _, f := range l.fates[id] {
 		if f.acked() {
-			t := l.told[f.Feature]
-			l.kept, l.told[f.Feature] = l.kept-1, total{t.amount - f.Amount, t.events - 1}
+			t := l.ackedSums[f.Feature]
+			l.ackedCount, l.ackedSums[f.Feature] = l.ackedCount-1, total{t.amount - f.Amount, t.events - 1}
 		}
 	}
 	delete(l.fates, id)

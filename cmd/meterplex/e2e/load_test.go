@@ -87,8 +87,8 @@ func (l *load) lost() (n int) {
 	return n
 }
 
-// more waits until n more events are acknowledged.
-func (l *load) more(n int) {
+// awaitMore waits until n more events are acknowledged.
+func (l *load) awaitMore(n int) {
 	l.w.t.Helper()
 	from := l.acked()
 	within(l.w.t, 90*time.Second, fmt.Sprintf("%d more events are accepted", n), func(context.Context) (bool, string) {
@@ -108,7 +108,7 @@ func (l *load) killUnderWay(i *instance) {
 			return
 		}
 		i.start()
-		l.more(1)
+		l.awaitMore(1)
 	}
 	l.w.t.Error("no request was under way at any of twenty kills")
 	i.kill()

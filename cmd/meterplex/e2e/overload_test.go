@@ -26,7 +26,7 @@ func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
-	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]fateOfBatch{}, took: map[int][]time.Duration{}, answers: map[string]int{}}
+	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]batchOutcome{}, latencies: map[int][]time.Duration{}, answers: map[string]int{}}
 	stop := o.start(16, 1000) // of each tenant
 	stopSmall := o.start(2, 1)
 	stopReads := o.read(2)
@@ -36,15 +36,15 @@ func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 			return taken > 30_000 && refused > 100, fmt.Sprint(taken, " events accepted, ", refused, " requests refused")
 		})
 	}
-	o.watch(long)
+	o.sampleMemory(long)
 	stop()
 	stopSmall()
 	stopReads()
-	o.recovers()
-	o.tell()
+	o.checkRecovery()
+	o.report()
 	o.checkMemory(long)
 	o.checkLog()
-	o.drains(2*time.Minute + 2*long)
+	o.awaitFigures(2*time.Minute + 2*long)
 	i.stop()
 }
 
@@ -68,19 +68,19 @@ type overload struct {
 	tenants []*tenant
 	clients int
 
-	mu      sync.Mutex
-	batches map[string]fateOfBatch
-	took    map[int][]time.Duration // latencies of accepted batches, by size
-	answers map[string]int          // by status and code
-	events  int
-	refused int
-	rss     []int // KiB, each second
-	began   time.Time
+	mu        sync.Mutex
+	batches   map[string]batchOutcome
+	latencies map[int][]time.Duration // latencies of accepted batches, by size
+	answers   map[string]int          // by status and code
+	events    int
+	refused   int
+	rss       []int // KiB, each second
+	began     time.Time
 }
 
-type fateOfBatch struct {
-	size           int
-	taken, unknown bool // else refused
+type batchOutcome struct {
+	size              int
+	accepted, unknown bool // else refused
 }
 
 // start runs n clients for each tenant with batches of one size.
@@ -125,13 +125,13 @@ func (o *overload) send(x *tenant, name string, size int) bool {
 	took := time.Since(start)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fate := fateOfBatch{size: size, taken: status == http.StatusAccepted, unknown: status == 0}
+	fate := batchOutcome{size: size, accepted: status == http.StatusAccepted, unknown: status == 0}
 	o.batches[name] = fate
-	if fate.taken {
-		o.took[size] = append(o.took[size], took)
+	if fate.accepted {
+		o.latencies[size] = append(o.latencies[size], took)
 		o.events += size
 	}
-	return fate.taken
+	return fate.accepted
 }
 
 // ask makes a request and checks the form of the answer. It returns 0 if there is none.
@@ -205,8 +205,8 @@ func (o *overload) counts() (events, refused int) {
 	return o.events, o.refused
 }
 
-// watch records the memory of the service each second, for at least the given time.
-func (o *overload) watch(long time.Duration) {
+// sampleMemory records the memory of the service each second, for at least the given time.
+func (o *overload) sampleMemory(long time.Duration) {
 	o.began = time.Now()
 	for n := 0; n < 3 || time.Since(o.began) < long; n++ {
 		time.Sleep(time.Second)
@@ -236,8 +236,8 @@ func (i *instance) resident(t testing.TB) (kib int) {
 	return kib
 }
 
-// recovers checks that after the load usage is accepted at once and all queues are empty.
-func (o *overload) recovers() {
+// checkRecovery checks that after the load usage is accepted at once and all queues are empty.
+func (o *overload) checkRecovery() {
 	o.w.t.Helper()
 	// The backlog may be at its bound until the relay has published a part of it.
 	within(o.w.t, time.Minute, "usage sent after the overload is accepted", func(context.Context) (bool, string) {
@@ -251,11 +251,11 @@ func (o *overload) recovers() {
 	}
 }
 
-func (o *overload) tell() {
+func (o *overload) report() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.w.t.Logf("answers: %v", o.answers)
-	for size, took := range o.took {
+	for size, took := range o.latencies {
 		slices.Sort(took)
 		o.w.t.Logf("%d batches of %d accepted: p50 %s, p99 %s, max %s", len(took), size, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 	}
@@ -314,7 +314,7 @@ func (o *overload) checkLog() {
 	_, err = pgx.ForEachRow(found, []any{&name, &n}, func() error {
 		total += n
 		fate, sent := o.batches[name]
-		if !sent || !fate.taken && !fate.unknown || n != fate.size {
+		if !sent || !fate.accepted && !fate.unknown || n != fate.size {
 			o.w.t.Errorf("%d events of %s are in the log: %+v", n, name, fate)
 		}
 		if fate.unknown {
@@ -327,7 +327,7 @@ func (o *overload) checkLog() {
 		o.w.t.Fatal(err)
 	}
 	for name, fate := range o.batches {
-		if fate.taken {
+		if fate.accepted {
 			o.w.t.Errorf("%s was accepted and is not in the log", name)
 		}
 	}
@@ -337,8 +337,8 @@ func (o *overload) checkLog() {
 	o.w.t.Logf("%d events accepted, and in the log", total)
 }
 
-// drains waits until the consumers have folded the backlog and the figures equal the accepted events.
-func (o *overload) drains(limit time.Duration) {
+// awaitFigures waits until the consumers have folded the backlog and the figures equal the accepted events.
+func (o *overload) awaitFigures(limit time.Duration) {
 	start := time.Now()
 	within(o.w.t, limit, "the figures are complete", func(ctx context.Context) (bool, string) {
 		var counted int

@@ -22,13 +22,13 @@ func TestP11_BrokerKilledAndBack(t *testing.T) {
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	for range 3 {
-		l.more(100)
+		l.awaitMore(100)
 		w.withoutBroker(func() {
-			l.more(150)
+			l.awaitMore(150)
 			w.readyWithoutKafka(i)
 		})
 	}
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
@@ -140,12 +140,12 @@ func TestP11_TopicsWiped(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	comeBack := w.wipeBroker()
-	w.brokerLost()
-	l.more(150)
+	w.afterLoss()
+	l.awaitMore(150)
 	comeBack()
-	l.more(150)
+	l.awaitMore(150)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
@@ -159,18 +159,18 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	old := w.allTopics()
 	c := w.kafka()
 	defer c.Close()
-	w.losing()
+	w.beforeLoss()
 	if _, err := kadm.NewClient(c).DeleteTopics(t.Context(), w.topicNames()...); err != nil {
 		t.Fatal(err)
 	}
-	l.more(150)
-	w.madeAnew(old)
-	w.brokerLost()
-	l.more(150)
+	l.awaitMore(150)
+	w.awaitRecreated(old)
+	w.afterLoss()
+	l.awaitMore(150)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
@@ -180,7 +180,7 @@ func TestP11_TopicsMadeAnew(t *testing.T) {
 func (w *world) wipeBroker() (comeBack func()) {
 	w.t.Helper()
 	old, k := w.allTopics(), localtest.Kafka(w.t)
-	w.losing()
+	w.beforeLoss()
 	if err := k.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func (w *world) wipeBroker() (comeBack func()) {
 		if err := k.Restart(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
-		w.madeAnew(old)
+		w.awaitRecreated(old)
 	}
 }
 
@@ -222,8 +222,8 @@ func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
 	return ids, err
 }
 
-// madeAnew waits until all topics exist again with new ids.
-func (w *world) madeAnew(old map[string]kadm.TopicID) {
+// awaitRecreated waits until all topics exist again with new ids.
+func (w *world) awaitRecreated(old map[string]kadm.TopicID) {
 	w.t.Helper()
 	within(w.t, 2*time.Minute, "the topics exist again", func(ctx context.Context) (bool, string) {
 		ids, err := w.topicIDs(ctx)

@@ -28,7 +28,7 @@ func (w *world) replicated() {
 			}
 		}
 	}
-	if why := w.eachPart(w.cluster[0], "three brokers have a copy", func(p part) bool { return len(p.copies) == copies }); why != "" {
+	if why := w.waitForPartitions(w.cluster[0], "three brokers have a copy", func(p partitionState) bool { return len(p.copies) == copies }); why != "" {
 		w.t.Fatal(why)
 	}
 }
@@ -55,17 +55,17 @@ func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 	if err := w.cluster[2].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if why := w.wholeAgain(); why != "" {
+	if why := w.waitInSync(); why != "" {
 		t.Errorf("broker 3 did not catch up under load: %s", why)
 	}
-	more := func() { l.more(50) }
+	more := func() { l.awaitMore(50) }
 	for _, fault := range []struct {
 		name  string
 		apply func(n int, while func()) (why string)
 		turns []int // brokers in the short form of the test
 	}{
-		{"leaders moved", w.leadersMoved, []int{0}}, {"rolled", w.brokerRolled, []int{0}}, {"killed", w.brokerCrashed, []int{1}},
-		{"all but one stopped", w.mostStopped, []int{2}}, {"all but one frozen, and that one killed", w.mostFrozen, nil},
+		{"leaders moved", w.moveLeaders, []int{0}}, {"rolled", w.rollBroker, []int{0}}, {"killed", w.crashBroker, []int{1}},
+		{"all but one stopped", w.stopMost, []int{2}}, {"all but one frozen, and that one killed", w.freezeMost, nil},
 	} {
 		if fullBrokers() {
 			fault.turns = []int{0, 1, 2}
@@ -76,7 +76,7 @@ func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 				t.Errorf("%s, broker %d: not reached, or not recovered: %s", fault.name, n+1, why)
 			}
 			t.Logf("%s, broker %d: %s", fault.name, n+1, time.Since(began).Round(time.Millisecond))
-			l.more(50)
+			l.awaitMore(50)
 		}
 	}
 	l.stop()

@@ -19,11 +19,11 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	m.pause = 0
 	l := w.drive(tenants, 4, m, func(int) string { return i.url() })
 	for range 2 {
-		l.more(500)
+		l.awaitMore(500)
 		l.killUnderWay(i)
 		i.start()
 	}
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	t.Logf("%d requests had no answer", l.lost())
 	if verdicts := w.settle(i, tenants...); len(verdicts) > 0 {

@@ -20,7 +20,7 @@ func newSynchronous(t testing.TB) *rehearsal {
 	r := newRehearsal(t)
 	r.servers.attach()
 	r.servers.synchronous(true)
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	return r
 }
 
@@ -47,12 +47,12 @@ func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
 	return n
 }
 
-// failsOver promotes the standby. Commits no longer wait for a standby.
-func (r *rehearsal) failsOver() {
+// failOver promotes the standby. Commits no longer wait for a standby.
+func (r *rehearsal) failOver() {
 	r.t.Helper()
 	r.servers.killPrimary()
 	r.servers.promote(false)
-	r.recovered(r.servers.abandoned())
+	r.noteRecovery(r.servers.abandoned())
 }
 
 // noCrash is the name of the case without a crash.
@@ -90,14 +90,14 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			if n := r.has(r.servers.standby, e); n != 0 {
 				t.Fatalf("the standby has the event %d times, want 0", n)
 			}
-			r.failsOver()
+			r.failOver()
 			if n := r.has(r.servers.primary, e); n != 0 {
 				t.Fatalf("the promoted server has the event %d times", n)
 			}
 			r.settle(r.front, r.tenant)
-			r.figuresAre(total{1003, 4})
-			r.epochRaised("promoted")
-			r.proved()
+			r.awaitFigures(total{1003, 4})
+			r.checkEpochRaised("promoted")
+			r.prove()
 		})
 	}
 }
@@ -122,17 +122,17 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	if len(verdicts) != 1 || verdicts[0].Status != "duplicate" {
 		t.Errorf("with the standby the event is answered %+v, want duplicate", verdicts)
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }
 
-// cancelled cancels each wait for the standby until done is closed, and returns their
+// cancelWaits cancels each wait for the standby until done is closed, and returns their
 // number.
-func (r *rehearsal) cancelled(done <-chan struct{}) (n int) {
+func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
 	for {
 		select {
 		case <-done:
@@ -158,7 +158,7 @@ func (r *rehearsal) whileCancelled(do func()) {
 	r.t.Helper()
 	done := make(chan struct{})
 	cancelled := make(chan int, 1)
-	go func() { cancelled <- r.cancelled(done) }()
+	go func() { cancelled <- r.cancelWaits(done) }()
 	do()
 	close(done)
 	if n := <-cancelled; n == 0 || !logged(r.t, r.servers.primary, waitCancelled) {
@@ -192,7 +192,7 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	if n := r.has(r.servers.standby, e); n != 0 {
 		t.Fatalf("the standby has the event %d times, want 0", n)
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 0 {
 		t.Fatalf("the promoted server has the event %d times", n)
 	}
@@ -200,8 +200,8 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	if status, body, _ := r.call(t.Context(), r.operator, http.MethodGet, r.front.url()+"/api/v1/features/"+name, nil); status != http.StatusNotFound {
 		t.Errorf("the promoted server has the feature: %d %s", status, body)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }
 
 // P1: a later COMMIT that waited for the standby makes a cancelled one durable. Then the event
@@ -223,10 +223,10 @@ func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 			t.Errorf("with the standby the event is answered %+v, want duplicate", v)
 		}
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }

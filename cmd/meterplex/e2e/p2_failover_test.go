@@ -41,7 +41,7 @@ func backupRestored() recovery {
 // are still on the topics.
 func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	r.t.Helper()
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	back := how.keep(r.servers)
 	r.sql.Reset()
 	r.freeze()
@@ -54,8 +54,8 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	}
 	back()
 	lost := r.servers.beyond(before)
-	r.recovered(lost)
-	r.forgiven(lost)
+	r.noteRecovery(lost)
+	r.forgive(lost)
 	usage := 0
 	for _, e := range lost {
 		if e.producer != "" {
@@ -82,8 +82,8 @@ func (r *rehearsal) after(how recovery, n int, frozen bool) {
 	if frozen {
 		r.back.signal(syscall.SIGCONT)
 	}
-	r.figuresAre(total{int64(3 + n), int64(3 + n)})
-	r.epochRaised(how.reason)
+	r.awaitFigures(total{int64(3 + n), int64(3 + n)})
+	r.checkEpochRaised(how.reason)
 	for _, key := range r.spare {
 		if sent := r.count(`SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
 WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after-' || $2 || '-%' AND o.actor_id = $2`, r.tenant.id, key.id); sent != n/2 {
@@ -126,8 +126,8 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 				t.Errorf("%d records of lost events are unread on usage.raw, want %d", n, c.events)
 			}
 			r.after(c.how, c.events, !c.restart)
-			r.dropped("meterplex-usage-validator", c.events)
-			r.proved()
+			r.checkDropped("meterplex-usage-validator", c.events)
+			r.prove()
 		})
 	}
 }
@@ -144,8 +144,8 @@ func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 		t.Errorf("%d records of lost verdicts are unread, want 20", n)
 	}
 	r.after(how, 20, true)
-	r.dropped("meterplex-usage-aggregator", 20)
-	r.proved()
+	r.checkDropped("meterplex-usage-aggregator", 20)
+	r.prove()
 }
 
 // P2: a crash loses no event. Unread records from before the crash count once: their epoch
@@ -165,22 +165,22 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 			t.Parallel()
 			const n = 1000
 			r := newRehearsal(t, consumers()...)
-			r.counted(usage("kept", 3, 1))
+			r.sendCounted(usage("kept", 3, 1))
 			r.freeze()
 			r.ingest(r.front, r.tenant, "accepted", usage("unread", n, 1000)...)
 			r.allPublished()
 			crash.do(r.servers)
-			r.recovered(nil)
+			r.noteRecovery(nil)
 			r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
 			if at := r.count(`SELECT position FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-validator' AND partition = $1`, r.partition()); int64(at) >= r.servers.fork[r.partition()] {
 				t.Errorf("the validator had read up to %d before the crash: no record was unread", at)
 			}
 			r.back.signal(syscall.SIGCONT)
-			r.figuresAre(total{3 + n*1000 + n, 3 + n + n})
+			r.awaitFigures(total{3 + n*1000 + n, 3 + n + n})
 			if crash.raises {
-				r.epochRaised("restarted")
+				r.checkEpochRaised("restarted")
 			}
-			r.proved()
+			r.prove()
 		})
 	}
 }
@@ -191,25 +191,25 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	back := volumeSetBack().keep(r.servers)
 	r.sql.Reset()
-	r.counted(usage("lost", 20, 1000))
+	r.sendCounted(usage("lost", 20, 1000))
 	before := r.servers.logRows(r.servers.primary, nil)
 	back()
 	lost := r.servers.beyond(before)
-	r.recovered(lost)
-	r.forgiven(lost)
+	r.noteRecovery(lost)
+	r.forgive(lost)
 	if len(lost) != 40 { // 20 events with their verdicts
 		t.Fatalf("%d events of the log were lost, want 40", len(lost))
 	}
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
-	r.figuresAre(total{8, 8})
-	r.epochRaised("restarted")
+	r.awaitFigures(total{8, 8})
+	r.checkEpochRaised("restarted")
 	// Producers send the lost events again, and each counts once.
-	r.counted(usage("lost", 20, 1000))
-	r.figuresAre(total{20_008, 28})
-	r.proved()
+	r.sendCounted(usage("lost", 20, 1000))
+	r.awaitFigures(total{20_008, 28})
+	r.prove()
 }
 
 // P2: a new database uses the topics of another one. Records of the other log have the
@@ -220,7 +220,7 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	other := newWorld(t)
 	front := other.serve("api,relay")
 	other.catalogue(front)
-	theirs := other.housed(front, 8)
+	theirs := other.joinAlone(front, 8)
 	for _, x := range theirs {
 		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
 	}
@@ -234,7 +234,7 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	w.prefix = other.prefix
 	i := w.serve("api,projector")
 	w.catalogue(i)
-	x := w.neighbour(i, theirs)
+	x := w.joinBeside(i, theirs)
 	w.lost = other.occurrences()
 	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
 	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
@@ -244,9 +244,9 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	at := verdicts[n-1].Position
 	back := w.serve("relay,validator,aggregator,deadletter,commands") // reads their records first, although the log has ours
 	w.drain()
-	var told aggregates
-	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, http.StatusOK)
-	if sums := told.sums(); sums["api_calls"] != n || len(sums) != 1 {
+	var response aggregates
+	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &response, http.StatusOK)
+	if sums := response.sums(); sums["api_calls"] != n || len(sums) != 1 {
 		t.Errorf("%d events of amount 1 were sent, the sums are %v", n, sums)
 	}
 	if counted := w.metricOf(back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); counted < n {
@@ -256,8 +256,8 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	w.finish()
 }
 
-// housed creates n tenants and returns those that are alone in their partition.
-func (w *world) housed(at *instance, n int) map[int]*tenant {
+// joinAlone creates n tenants and returns those that are alone in their partition.
+func (w *world) joinAlone(at *instance, n int) map[int]*tenant {
 	w.t.Helper()
 	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
 	for _, x := range w.join(at, n) {
@@ -270,9 +270,9 @@ func (w *world) housed(at *instance, n int) map[int]*tenant {
 	return alone
 }
 
-// neighbour creates tenants until one is in the partition of another database's tenant.
+// joinBeside creates tenants until one is in the partition of another database's tenant.
 // Their first usage has the same position.
-func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
+func (w *world) joinBeside(at *instance, others map[int]*tenant) *tenant {
 	w.t.Helper()
 	for range 500 {
 		x := w.join(at, 1)[0]

@@ -31,7 +31,7 @@ func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 	for n := range 16 {
 		wait.Go(func() {
 			c := &client{w: w, tenant: x, to: i.url}
-			for _, batch := range turned(batches, n) {
+			for _, batch := range reversedFor(batches, n) {
 				c.send(t.Context(), batch)
 			}
 		})
@@ -58,8 +58,8 @@ func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 	w.finish()
 }
 
-// turned reverses the batches and their events for every other client.
-func turned(batches [][]event, n int) [][]event {
+// reversedFor reverses the batches and their events for every other client.
+func reversedFor(batches [][]event, n int) [][]event {
 	if n%2 == 0 {
 		return batches
 	}
@@ -80,7 +80,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
-	l.more(600)
+	l.awaitMore(600)
 	l.stop()
 	w.drain()
 	i.stop()
@@ -89,7 +89,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	}
 	i.start()
 	again := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
-	again.more(300)
+	again.awaitMore(300)
 	again.stop()
 	w.drain()
 	within(t, time.Minute, "the old records were consumed again", func(ctx context.Context) (bool, string) {
@@ -108,7 +108,7 @@ func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, usual(), func(int) string { return i.url() })
-	l.more(300)
+	l.awaitMore(300)
 	l.stop()
 	within(t, time.Minute, "all events are on the topics", func(context.Context) (bool, string) {
 		n := w.unpublished()
@@ -120,11 +120,11 @@ func TestP2_ConsumerOffsetsMovedToTheEnd(t *testing.T) {
 	}
 	whole := w.serve("")
 	w.drain()
-	if !whole.said("reading a lost tail from the log") {
+	if !whole.logContains("reading a lost tail from the log") {
 		t.Error("no event was read from the log")
 	}
 	after := w.drive(tenants, 2, usual(), func(int) string { return whole.url() })
-	after.more(200)
+	after.awaitMore(200)
 	after.stop()
 	w.finish()
 }
@@ -185,14 +185,14 @@ func TestP2_TwoInstances(t *testing.T) {
 		}
 		return second.url()
 	})
-	l.more(400)
+	l.awaitMore(400)
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
 	}
 	l.killUnderWay(b)
-	l.more(400)
+	l.awaitMore(400)
 	b.start()
-	l.more(400)
+	l.awaitMore(400)
 	l.stop()
 	w.finish()
 }
@@ -212,7 +212,7 @@ func TestP2_ZombieInstance(t *testing.T) {
 	l := w.drive(tenants, 2, m, func(int) string { return a.url() })
 	// Clients of the zombie, too: their requests are frozen with it, locks held.
 	z := w.drive(tenants, 3, usual(), func(int) string { return b.url() })
-	l.more(200)
+	l.awaitMore(200)
 	if n := w.relays(t); n != 2 {
 		t.Errorf("%d instances relay, want 2", n)
 	}
@@ -228,7 +228,7 @@ func TestP2_ZombieInstance(t *testing.T) {
 		})
 	}
 	b.signal(syscall.SIGCONT)
-	l.more(200)
+	l.awaitMore(200)
 	l.stop()
 	z.stop()
 	w.finish()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// terms are the terms of the identity as the API returns them.
-type terms struct {
+// identityTerms are the terms of the identity as the API returns them.
+type identityTerms struct {
 	Partition                                                                     int
 	Accepted, Applied, Rejected, Undecided, Unapplied, Parked, Validated, Missing int64
 }
 
-func (x terms) hold() bool {
+func (x identityTerms) hold() bool {
 	return x.Missing == 0 && x.Accepted == x.Applied+x.Rejected+x.Undecided+x.Unapplied+x.Parked
 }
 
@@ -71,22 +71,22 @@ func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, en
 // sampleIdentity checks the identity by the API and reports whether events were in flight.
 func (w *world) sampleIdentity(at *instance) bool {
 	w.t.Helper()
-	var told struct {
+	var response struct {
 		Holds      bool
 		InFlight   int64
-		Total      terms
-		Partitions []terms
+		Total      identityTerms
+		Partitions []identityTerms
 	}
-	w.ask(w.operator, http.MethodGet, at, "/api/v1/system/identity", nil, &told, http.StatusOK)
-	if !told.Holds || !told.Total.hold() || len(told.Partitions) != 32 {
-		w.t.Errorf("the identity does not hold: %+v", told)
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/system/identity", nil, &response, http.StatusOK)
+	if !response.Holds || !response.Total.hold() || len(response.Partitions) != 32 {
+		w.t.Errorf("the identity does not hold: %+v", response)
 	}
-	for _, p := range told.Partitions {
+	for _, p := range response.Partitions {
 		if !p.hold() {
 			w.t.Errorf("the identity does not hold: %+v", p)
 		}
 	}
-	return told.InFlight > 0
+	return response.InFlight > 0
 }
 
 // countSQL counts the same from rows, in one snapshot: recorded = with a verdict + beyond
@@ -164,7 +164,7 @@ func (w *world) acceptThenReject(at, other *instance, x *tenant) event {
 		var e event
 		var sent sync.WaitGroup
 		send := func(ahead time.Duration) { // its time must be after the cancellation, too
-			e = moved(events(fmt.Sprint("after", try, "-", n), 1, "api_calls"), ahead)[0]
+			e = shifted(events(fmt.Sprint("after", try, "-", n), 1, "api_calls"), ahead)[0]
 			(&client{w: w, tenant: x, to: at.url}).send(w.t.Context(), []event{e})
 		}
 		if n >= tries {

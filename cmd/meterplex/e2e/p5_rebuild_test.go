@@ -68,7 +68,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 3)
 	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
-	l.more(900)
+	l.awaitMore(900)
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()
@@ -124,7 +124,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 		}
 	}
 	w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"}, nil, http.StatusAccepted)
-	busy.more(100)
+	busy.awaitMore(100)
 	busy.stop()
 	w.settle(i, tenants...)
 	w.drain()
@@ -141,7 +141,7 @@ func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()

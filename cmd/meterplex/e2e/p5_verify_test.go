@@ -37,7 +37,7 @@ func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	if out, code := w.command(i, "verify"); code != 0 || !strings.Contains(out, "P5 usage_aggregates") {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}

@@ -17,13 +17,13 @@ func TestPostgresPipe(t *testing.T) {
 		}
 		return a.url()
 	})
-	l.more(300)
+	l.awaitMore(300)
 	l.killUnderWay(b)
-	l.more(300)
+	l.awaitMore(300)
 	b.start()
 	l.killUnderWay(a)
 	a.start()
-	l.more(300)
+	l.awaitMore(300)
 	l.stop()
 	w.finish()
 }

@@ -26,7 +26,7 @@ func (c *cli) replay(args ...string) (r replayed) {
 		err = json.Unmarshal(out, &r)
 	}
 	if err != nil || r.State != "DONE" || r.Remaining != 0 {
-		c.w.t.Fatalf("%v: %v\n%s\n%s", args, err, out, c.said.String())
+		c.w.t.Fatalf("%v: %v\n%s\n%s", args, err, out, c.stderr.String())
 	}
 	return r
 }
@@ -40,21 +40,21 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 3)
 	first := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	first.more(300)
+	first.awaitMore(300)
 	first.stop()
 	w.drain() // Kafka holds all records, and the consumers no longer need them
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	comeBack := w.wipeBroker()
-	l.more(100)
+	l.awaitMore(100)
 	comeBack()
-	w.brokerLost()
+	w.afterLoss()
 	done := w.cli(i, w.operator).replay("rewind", "--since", "168h")
 	if len(done.Partitions) == 0 {
 		t.Error("the relay was rewound in no partition")
 	}
-	w.brokerRefilled()
-	l.more(100)
+	w.afterRefill()
+	l.awaitMore(100)
 	l.stop()
 	w.noneWithheld()
 	w.finish() // w.gone is empty: no record may be missing on the topics
@@ -88,7 +88,7 @@ func rewindUnderLoad(w *world, a, b *instance) {
 		}
 		return a.url()
 	})
-	l.more(300)
+	l.awaitMore(300)
 	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
 		w.drainedFor(a, consumer)
 	}
@@ -103,7 +103,7 @@ func rewindUnderLoad(w *world, a, b *instance) {
 	if done := c.replay("range", "--topic", "usage.raw", "--from-time", start.Add(-time.Hour).UTC().Format(time.RFC3339)); done.Records == 0 {
 		w.t.Error("no record was published again")
 	}
-	l.more(150)
+	l.awaitMore(150)
 	l.stop()
 	within(w.t, time.Minute, "duplicates were skipped", func(context.Context) (bool, string) {
 		skips := w.skips(a) + w.skips(b)

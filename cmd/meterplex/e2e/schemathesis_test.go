@@ -66,7 +66,7 @@ func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
 		}
 	}
 	for _, fault := range []string{"panicked", "code=internal"} {
-		if at.said(fault) {
+		if at.logContains(fault) {
 			t.Errorf("the log contains %q:\n%s", fault, at.lastLines(30))
 		}
 	}

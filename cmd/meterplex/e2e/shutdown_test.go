@@ -20,14 +20,14 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	l := w.drive(tenants, 3, usual(), func(int) string { return i.url() })
 	for range 2 {
 		w.membersAre(1)
-		l.more(300)
+		l.awaitMore(300)
 		i.stop()
 		if n := w.membersNow(); n != 0 {
 			t.Errorf("%d members are left in the groups, want 0: their partitions wait for the session timeout", n)
 		}
 		i.start()
 	}
-	l.more(300)
+	l.awaitMore(300)
 	l.stop()
 	w.finish()
 }

@@ -38,15 +38,15 @@ func TestTopicsOrderIsLookedAtAfterALoss(t *testing.T) {
 		{"filled again out of order", []int64{6, 8, 4, 2, 6, 8}, lost, true, 1},
 		{"out of order behind the loss", []int64{2, 4, 6, 10, 8, 12}, lost, true, 1},
 	} {
-		told := &counting{TB: t}
-		b := &broker{w: &world{t: told, loss: c.loss, refilled: c.refilled}, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+		response := &counting{TB: t}
+		b := &topicReader{w: &world{t: response, loss: c.loss, refilled: c.refilled}, seen: map[place]*firstCopy{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
 		for _, n := range c.positions {
 			at := fmt.Sprint("0-", n)
-			b.take(&kgo.Record{Topic: "usage.raw", Key: []byte("t"), Value: []byte(`{"eventId":"e","tenantId":"t","position":"` + at + `"}`), Headers: []kgo.RecordHeader{
+			b.read(&kgo.Record{Topic: "usage.raw", Key: []byte("t"), Value: []byte(`{"eventId":"e","tenantId":"t","position":"` + at + `"}`), Headers: []kgo.RecordHeader{
 				{Key: "mp-position", Value: []byte(at)}, {Key: "mp-event-id", Value: []byte("e")}, {Key: "mp-previous", Value: fmt.Append(nil, n-2)}}})
 		}
-		if told.faults != c.faults {
-			t.Errorf("%s: %d faults were found, want %d", c.name, told.faults, c.faults)
+		if response.faults != c.faults {
+			t.Errorf("%s: %d faults were found, want %d", c.name, response.faults, c.faults)
 		}
 	}
 }

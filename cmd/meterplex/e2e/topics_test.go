@@ -70,7 +70,7 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 		r := seen[at]
 		delete(seen, at)
 		switch {
-		case faults > 10 || r == nil && (!relayed || n <= w.gone[partition]):
+		case faults > 10 || r == nil && (!relayed || n <= w.goneUpTo[partition]):
 			return nil
 		case r == nil:
 			w.t.Errorf("%s of the log is not on topic %s", at.position, at.topic)
@@ -100,23 +100,23 @@ func (l loss) excuses(partition int16, n, previous int64) bool {
 	return n > l.relayed[partition] && previous <= l.recorded[partition]
 }
 
-// losing must be called before the broker loses its records.
-func (w *world) losing() {
+// beforeLoss must be called before the broker loses its records.
+func (w *world) beforeLoss() {
 	w.t.Helper()
 	w.loss.relayed = w.positions(`SELECT partition, position FROM relay_cursors`)
 }
 
-// brokerLost notes that every event recorded so far may be missing on the topics: the
+// afterLoss notes that every event recorded so far may be missing on the topics: the
 // broker held it, or acknowledged it in its last moment.
-func (w *world) brokerLost() {
+func (w *world) afterLoss() {
 	w.t.Helper()
 	w.loss.recorded = w.positions(`SELECT partition, position FROM log_heads`)
-	w.gone, w.refilled = w.loss.recorded, false
+	w.goneUpTo, w.refilled = w.loss.recorded, false
 }
 
-// brokerRefilled notes that the relay was rewound to send everything again: no record may
+// afterRefill notes that the relay was rewound to send everything again: no record may
 // be missing on the topics, and first occurrences may be out of order.
-func (w *world) brokerRefilled() { w.gone, w.refilled = nil, true }
+func (w *world) afterRefill() { w.goneUpTo, w.refilled = nil, true }
 
 func (w *world) positions(sql string) map[int16]int64 {
 	w.t.Helper()
@@ -136,17 +136,17 @@ func (w *world) positions(sql string) map[int16]int64 {
 	return all
 }
 
-// copyOf is the first occurrence of a record.
-type copyOf struct {
+// firstCopy is the first occurrence of a record.
+type firstCopy struct {
 	sum        [sha256.Size]byte // of key and value
 	id, tenant string
 }
 
 // published reads all topics from beginning to end.
-func (w *world) published() map[place]*copyOf {
+func (w *world) published() map[place]*firstCopy {
 	w.t.Helper()
-	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
-	w.eachRecord(b.take)
+	b := &topicReader{w: w, seen: map[place]*firstCopy{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+	w.eachRecord(b.read)
 	w.t.Logf("%d records on the topics, %d of them repetitions; and %d of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
 	return b.seen
 }
@@ -185,17 +185,17 @@ func (w *world) eachRecord(take func(*kgo.Record)) {
 	}
 }
 
-// broker is the state of reading the topics.
-type broker struct {
+// topicReader is the state of reading the topics.
+type topicReader struct {
 	w        *world
-	seen     map[place]*copyOf
+	seen     map[place]*firstCopy
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
 	ghosts   int                         // records of other histories
 	outside  map[place][sha256.Size]byte // records published again for external readers before the first occurrence
 }
 
-func (b *broker) take(r *kgo.Record) {
+func (b *topicReader) read(r *kgo.Record) {
 	header := map[string]string{}
 	for _, h := range r.Headers {
 		header[h.Key] = string(h.Value)
@@ -230,12 +230,12 @@ func (b *broker) take(r *kgo.Record) {
 	if err := json.Unmarshal(r.Value, &e); err != nil || e.Position != at.position || e.EventID != header["mp-event-id"] || string(r.Key) != e.TenantID {
 		b.w.t.Errorf("%s on %s: key %s, headers %v and value disagree: %s %v", at.position, name, r.Key, header, r.Value, err)
 	}
-	b.seen[at] = &copyOf{sum: sumOf(r), id: e.EventID, tenant: e.TenantID}
+	b.seen[at] = &firstCopy{sum: sumOf(r), id: e.EventID, tenant: e.TenantID}
 	b.inOrder(at, name, int16(r.Partition), n, header["mp-previous"])
 }
 
 // inOrder checks that a first occurrence follows the event before it on its topic.
-func (b *broker) inOrder(at place, name string, partition int16, n int64, before string) {
+func (b *topicReader) inOrder(at place, name string, partition int16, n int64, before string) {
 	previous, err := strconv.ParseInt(before, 10, 64)
 	if err != nil || previous >= n {
 		b.w.t.Errorf("%s on %s has the previous position %q", at.position, name, before)

@@ -17,10 +17,10 @@ const slowConnections = 60
 
 // slowClients opens clients with very slow headers, bodies or reads; other clients must not
 // wait. A client that the service disconnects connects again.
-func slowClients(x *torture, d drawn) string {
+func slowClients(x *torture, d drawnFault) string {
 	ctx, cancel := context.WithCancel(x.t.Context())
 	defer cancel()
-	hit := x.hit(d)
+	hit := x.targets(d)
 	open := make([]atomic.Int64, len(hit))
 	var wait sync.WaitGroup
 	for n := range slowConnections {

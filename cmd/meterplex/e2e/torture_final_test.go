@@ -12,9 +12,9 @@ import (
 // final settles all open events and checks every invariant.
 func (x *torture) final() {
 	at := x.members[0].instance
-	x.report.unknown, x.report.messages = x.doubts()
+	x.report.unknown, x.report.messages = x.unansweredEvents()
 	x.prove("all messages are consumed", func() string {
-		x.taken()
+		x.consumed()
 		return fmt.Sprintf("%d messages", x.work.messages.Load()+x.work.poison.Load())
 	})
 	x.prove("events without an answer are settled by a retry", func() string {
@@ -53,12 +53,12 @@ func (x *torture) final() {
 // refill fills deleted topics by the command of the runbook. Afterwards no record may be
 // missing.
 func (x *torture) refill(at *instance) {
-	if x.gone == nil {
+	if x.goneUpTo == nil {
 		return
 	}
 	x.prove("one command fills the deleted topics", func() string {
 		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
-		x.brokerRefilled()
+		x.afterRefill()
 		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
 	})
 }
@@ -76,8 +76,8 @@ func (x *torture) prove(name string, f func() (figures string)) {
 	done = true
 }
 
-// doubts counts the events whose last request had no answer; messages never have one.
-func (x *torture) doubts() (requests, messages int) {
+// unansweredEvents counts the events whose last request had no answer; messages never have one.
+func (x *torture) unansweredEvents() (requests, messages int) {
 	for _, tenant := range x.tenants {
 		for _, e := range tenant.ledger.unknown() {
 			if strings.HasPrefix(e.EventID, messagePrefix) {
@@ -96,7 +96,7 @@ func (x *torture) settleAll(at *instance) {
 	x.settle(at, x.tenants...)
 	for _, tenant := range x.tenants {
 		c := &client{w: x.world, tenant: tenant, to: at.url}
-		for open := tenant.ledger.shaky(); len(open) > 0; open = open[min(len(open), 1000):] {
+		for open := tenant.ledger.uncertain(); len(open) > 0; open = open[min(len(open), 1000):] {
 			if c.send(x.t.Context(), open[:min(len(open), 1000)]) == nil {
 				x.t.Fatalf("%d events have no verdict", len(open))
 			}
@@ -181,7 +181,7 @@ func (x *torture) stopAll() {
 		lines := 0
 		for _, m := range x.members {
 			m.searchLog()
-			lines += m.lines()
+			lines += m.lineCount()
 		}
 		return fmt.Sprintf("%d lines", lines)
 	})

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// machine is the processors' time at a moment, in ticks: in total, idle, and of this
+// cpuTimes is the processors' time at a moment, in ticks: in total, idle, and of this
 // process and its descendants.
-type machine struct{ all, idle, ours float64 }
+type cpuTimes struct{ all, idle, own float64 }
 
-func machineClock() (m machine) {
+func readCPUTimes() (m cpuTimes) {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return machine{} // not Linux: assume no other programs
+		return cpuTimes{} // not Linux: assume no other programs
 	}
 	line, _, _ := strings.Cut(string(raw), "\n")
 	for n, text := range strings.Fields(line) {
@@ -30,15 +30,15 @@ func machineClock() (m machine) {
 			m.idle += ticks
 		}
 	}
-	m.ours = familyTicks(os.Getpid())
+	m.own = familyTicks(os.Getpid())
 	return m
 }
 
 // others is the share of the machine that other programs have used since.
-func (m machine) others() float64 {
-	now := machineClock()
+func (m cpuTimes) others() float64 {
+	now := readCPUTimes()
 	if all := now.all - m.all; all > 0 {
-		return max(0, (all-(now.idle-m.idle)-(now.ours-m.ours))/all)
+		return max(0, (all-(now.idle-m.idle)-(now.own-m.own))/all)
 	}
 	return 0
 }

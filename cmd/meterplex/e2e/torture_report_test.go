@@ -50,13 +50,13 @@ type invariant struct {
 
 func newReport(x *torture, length time.Duration) *report {
 	r := &report{length: length, start: time.Now(), kinds: map[string]*reached{}, versions: x.versions()}
-	for _, k := range kinds(len(x.brokers())) {
+	for _, k := range faultKinds(len(x.brokers())) {
 		r.kinds[k.name] = &reached{} // kinds that are never drawn are reported, too
 	}
 	return r
 }
 
-func (r *report) fault(f drawn, why string, recovery time.Duration) {
+func (r *report) fault(f drawnFault, why string, recovery time.Duration) {
 	k := r.kinds[f.kind.name]
 	if why != "" {
 		k.Missed++
@@ -82,8 +82,8 @@ func (r *report) proved(name, figures string, holds bool, took time.Duration) {
 	r.invariants = append(r.invariants, invariant{name, figures, holds, took.Round(time.Millisecond).String()})
 }
 
-// middle returns the median and the greatest of some times.
-func middle(all []time.Duration) (p50, most time.Duration) {
+// medianAndMax returns the median and the greatest of some times.
+func medianAndMax(all []time.Duration) (p50, most time.Duration) {
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -130,14 +130,14 @@ func (r *report) command(x *torture) string {
 func (r *report) figuresOf(x *torture, outcome string) object {
 	kinds := object{}
 	for name, k := range r.kinds {
-		p50, most := middle(k.took)
+		p50, most := medianAndMax(k.took)
 		kinds[name] = object{"reached": k.Reached, "missed": k.Missed, "recoveryP50Ms": p50.Milliseconds(), "recoveryMaxMs": most.Milliseconds()}
 	}
 	beside := object{}
 	for _, c := range x.work.counts() {
 		beside[c.name] = c.n
 	}
-	p50, most := middle(r.recoveries)
+	p50, most := medianAndMax(r.recoveries)
 	return object{
 		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": r.versions,
 		"started": r.start.UTC().Format(time.RFC3339), "torturedSeconds": int(r.tortured.Seconds()), "instances": len(x.members), "rounds": r.rounds,
@@ -150,7 +150,7 @@ func (r *report) figuresOf(x *torture, outcome string) object {
 
 func (r *report) page(x *torture, outcome string) string {
 	var b strings.Builder
-	p50, most := middle(r.recoveries)
+	p50, most := medianAndMax(r.recoveries)
 	fmt.Fprintf(&b, "# Torture: %s\nWritten by a run, which docs/reliability/README.md describes.\n\n", outcome)
 	fmt.Fprintf(&b, "    %s\n\n", r.command(x))
 	fmt.Fprintf(&b, "Commit %s, started %s, %s of faults in %d rounds, %d instances. %s. %s.\n\n", commit(), r.start.UTC().Format(time.RFC3339),
@@ -165,7 +165,7 @@ func (r *report) page(x *torture, outcome string) string {
 	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
 		k := r.kinds[name]
-		p50, most := middle(k.took)
+		p50, most := medianAndMax(k.took)
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s |\n", name, k.Reached, k.Missed, p50, most)
 	}
 	b.WriteString("\n## Invariants\n| invariant | figures | holds |\n|---|---|---|\n")

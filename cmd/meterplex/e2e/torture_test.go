@@ -18,17 +18,17 @@ import (
 // seed.
 type torture struct {
 	*world
-	servers  *pair
-	long     bool
-	members  []*member
-	restless *tenant // its subscription is repeatedly cancelled and renewed
-	load     *load
-	now      round // the current round
-	report   *report
-	rec      *recorder
-	work     *work
-	asked    atomic.Int64
-	begun    time.Time
+	servers      *pair
+	long         bool
+	members      []*member
+	restless     *tenant // its subscription is repeatedly cancelled and renewed
+	load         *load
+	now          round // the current round
+	report       *report
+	rec          *recorder
+	work         *work
+	requestCount atomic.Int64
+	begun        time.Time
 }
 
 // recorder records the failures that a test reports.
@@ -113,7 +113,7 @@ func TestTorture(t *testing.T) {
 	}
 	x.report.tortured = time.Since(x.begun)
 	if length >= allWork {
-		x.prove("every kind of background work was done", x.worked)
+		x.prove("every kind of background work was done", x.checkWork)
 	}
 	x.final()
 }
@@ -122,8 +122,8 @@ func TestTorture(t *testing.T) {
 // least once.
 const allWork = 10 * time.Minute
 
-// worked checks that every kind of background work was done at least once.
-func (x *torture) worked() string {
+// checkWork checks that every kind of background work was done at least once.
+func (x *torture) checkWork() string {
 	for _, c := range x.work.counts() {
 		if c.n == 0 {
 			x.t.Errorf("%s: 0", c.name)
@@ -187,13 +187,13 @@ func (x *torture) seedTenants() {
 	}
 }
 
-func (x *torture) more(n int) { x.load.more(n) }
+func (x *torture) more(n int) { x.load.awaitMore(n) }
 
 // attempt sends a request to one instance after the other until an answer is neither 503 nor
 // 429. It returns status 0 when ctx ends. Any other 5xx is a fault of the service.
 func (x *torture) attempt(ctx context.Context, key, method, path string, in, out any, header ...string) (status int, body []byte) {
 	for ctx.Err() == nil {
-		at := x.members[int(x.asked.Add(1))%len(x.members)]
+		at := x.members[int(x.requestCount.Add(1))%len(x.members)]
 		status, body, err := x.call(ctx, key, method, at.clients.url()+path, in, header...)
 		if err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
 			if status >= 500 {
@@ -234,13 +234,13 @@ func (x *torture) round(r round) {
 	}
 	wait.Wait()
 	for _, m := range x.members {
-		x.revive(m, false)
+		x.restart(m, false)
 	}
-	healed, clock := time.Now(), machineClock()
+	healed, clock := time.Now(), readCPUTimes()
 	x.load.cancel()
-	took, whole := x.whole()
+	took, whole := x.awaitRecovery()
 	recovery := took.Sub(healed)
-	limit := x.judge(recovery, whole, clock)
+	limit := x.checkRecovery(recovery, whole, clock)
 	x.load.stop()
 	stopWork()
 	x.report.unanswered += x.load.lost()
@@ -250,21 +250,21 @@ func (x *torture) round(r round) {
 			x.t.Errorf("round %d: %s was not reached: %s", r.number, f, lacking[n])
 		}
 	}
-	x.rest()
+	x.checkIdle()
 	for _, m := range x.members {
-		x.notDead(m)
+		x.checkNotEnded(m)
 	}
 	x.report.round(r, recovery, limit, x.rec.count()-before)
 	x.t.Logf("round %d: recovered after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
 }
 
-// wholeTime bounds the wait for a recovery, which must take at most 30 s.
-const wholeTime = 4 * time.Minute
+// recoveryTime bounds the wait for a recovery, which must take at most 30 s.
+const recoveryTime = 4 * time.Minute
 
-// whole waits until relay and consumers have reached the end of the log.
-func (x *torture) whole() (at time.Time, whole bool) {
+// awaitRecovery waits until relay and consumers have reached the end of the log.
+func (x *torture) awaitRecovery() (at time.Time, whole bool) {
 	state := ""
-	whole = x.soon(wholeTime, func(ctx context.Context) bool {
+	whole = x.soon(recoveryTime, func(ctx context.Context) bool {
 		var unpublished int64
 		var behind string
 		if err := x.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {
@@ -275,7 +275,7 @@ func (x *torture) whole() (at time.Time, whole bool) {
 		return unpublished == 0 && behind == ""
 	})
 	if !whole {
-		x.t.Errorf("not recovered after %s: %s", wholeTime, state)
+		x.t.Errorf("not recovered after %s: %s", recoveryTime, state)
 	}
 	return time.Now(), whole
 }
@@ -283,9 +283,9 @@ func (x *torture) whole() (at time.Time, whole bool) {
 // recoveryLimit is the promise: lag 0 within 30 s of the end of the faults.
 const recoveryLimit = 30 * time.Second
 
-// judge compares a recovery with its limit. If other programs used the processors
+// checkRecovery compares a recovery with its limit. If other programs used the processors
 // meanwhile, the limit grows in proportion: 30 s of the whole machine.
-func (x *torture) judge(recovery time.Duration, whole bool, clock machine) (limit time.Duration) {
+func (x *torture) checkRecovery(recovery time.Duration, whole bool, clock cpuTimes) (limit time.Duration) {
 	others := clock.others()
 	limit = time.Duration(float64(recoveryLimit) / max(0.1, 1-others)).Round(time.Second)
 	x.report.recovered(recovery, limit, others)
@@ -296,33 +296,33 @@ func (x *torture) judge(recovery time.Duration, whole bool, clock machine) (limi
 	return limit
 }
 
-// rest checks the invariants that hold while the service is idle.
-func (x *torture) rest() {
+// checkIdle checks the invariants that hold while the service is idle.
+func (x *torture) checkIdle() {
 	x.identity()
 	for _, r := range rules()[:1] {
 		x.checkRule(r)
 	}
-	x.leftBehind()
+	x.checkLeaks()
 }
 
 // identity checks on any instance that every accepted event is in exactly one place.
 func (x *torture) identity() string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
-	var told struct {
+	var response struct {
 		Holds bool
-		Total terms
+		Total identityTerms
 	}
-	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &told); status != http.StatusOK || !told.Holds || !told.Total.hold() {
+	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &response); status != http.StatusOK || !response.Holds || !response.Total.hold() {
 		x.t.Errorf("the identity does not hold: %d %s", status, body)
 	}
-	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", told.Total.Accepted, told.Total.Applied, told.Total.Rejected,
-		told.Total.Undecided+told.Total.Unapplied, told.Total.Parked)
+	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", response.Total.Accepted, response.Total.Applied, response.Total.Rejected,
+		response.Total.Undecided+response.Total.Unapplied, response.Total.Parked)
 }
 
-// leftBehind checks that an idle service has no long transaction and no leaked
+// checkLeaks checks that an idle service has no long transaction and no leaked
 // goroutines.
-func (x *torture) leftBehind() {
+func (x *torture) checkLeaks() {
 	n, text := 0, ""
 	quiet := x.soon(20*time.Second, func(ctx context.Context) bool {
 		err := x.sql.QueryRow(ctx, `SELECT count(*), coalesce(string_agg(format('%s %s: %s', state, now() - xact_start, left(query, 100)), E'\n'), '') FROM pg_stat_activity
@@ -351,7 +351,7 @@ const mostGoroutines = 500
 func (x *torture) total(status string) (n int) {
 	for _, tenant := range x.tenants {
 		tenant.ledger.mu.Lock()
-		n += tenant.ledger.said[status]
+		n += tenant.ledger.verdictCounts[status]
 		tenant.ledger.mu.Unlock()
 	}
 	return n

@@ -85,24 +85,24 @@ func (k *work) read(ctx context.Context, rng *rand.Rand) {
 	if at == "" {
 		return
 	}
-	var told aggregates
-	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, "Prefer", "wait=5")
+	var response aggregates
+	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "figures", status)
 		return
 	}
-	high, sums := tenant.ledger.attempted(), told.sums()
+	high, sums := tenant.ledger.attempted(), response.sums()
 	k.between.Add(1)
 	for _, feature := range features() {
 		if sums[feature] < low[feature] || sums[feature] > high[feature] {
-			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, told.AsOfPosition, feature, sums[feature], low[feature], high[feature])
+			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, feature, sums[feature], low[feature], high[feature])
 		}
 	}
-	k.remember(rng, figures{tenant, told.AsOfPosition, sums})
+	k.remember(rng, figures{tenant, response.AsOfPosition, sums})
 	k.check(ctx, tenant, low, at)
 	k.again(ctx, rng)
-	if len(told.Data) > 0 {
-		k.explain(ctx, tenant, told.Data[rng.IntN(len(told.Data))].Feature, told.Data[0].PeriodKey)
+	if len(response.Data) > 0 {
+		k.explain(ctx, tenant, response.Data[rng.IntN(len(response.Data))].Feature, response.Data[0].PeriodKey)
 	}
 }
 
@@ -126,16 +126,16 @@ func (k *work) remember(rng *rand.Rand, f figures) {
 // belong to the previous month.
 func (k *work) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
 	feature := features()[0]
-	var told struct{ Used int64 }
-	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &told, "Prefer", "wait=5")
+	var response struct{ Used int64 }
+	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "a check", status)
 		return
 	}
 	k.checks.Add(1)
 	high := tenant.ledger.attempted()
-	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); told.Used > high[feature] || !newMonth && told.Used < low[feature] {
-		k.x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, told.Used, low[feature], high[feature])
+	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); response.Used > high[feature] || !newMonth && response.Used < low[feature] {
+		k.x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, response.Used, low[feature], high[feature])
 	}
 }
 
@@ -144,27 +144,27 @@ func (k *work) again(ctx context.Context, rng *rand.Rand) {
 	k.mu.Lock()
 	f := k.known[rng.IntN(len(k.known))]
 	k.mu.Unlock()
-	var told aggregates
-	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &told, "Prefer", "wait=5")
+	var response aggregates
+	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "figures as known", status)
 		return
 	}
 	k.asOf.Add(1)
-	if now := told.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
+	if now := response.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
 		k.x.t.Errorf("figures of %s as of %s are %v, were %v", f.tenant.id, f.at, now, f.sums)
 	}
 }
 
 func (k *work) explain(ctx context.Context, tenant *tenant, feature, period string) {
-	var told struct{ Adds bool }
-	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &told)
+	var response struct{ Adds bool }
+	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &response)
 	if status != http.StatusOK {
 		k.unexpected(ctx, "an explanation", status)
 		return
 	}
 	k.explained.Add(1)
-	if !told.Adds {
+	if !response.Adds {
 		k.x.t.Errorf("the explanation of %s of %s does not add up: %s", feature, tenant.id, body)
 	}
 }
@@ -341,7 +341,7 @@ func (l *ledger) promised() (sums map[string]int64, at string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums = map[string]int64{}
-	for feature, t := range l.told {
+	for feature, t := range l.ackedSums {
 		sums[feature] = t.amount
 	}
 	return sums, l.at
@@ -352,7 +352,7 @@ func (l *ledger) attempted() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums := map[string]int64{}
-	for feature, t := range l.tried {
+	for feature, t := range l.attemptedSums {
 		sums[feature] = t.amount
 	}
 	return sums

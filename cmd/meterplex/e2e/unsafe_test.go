@@ -41,11 +41,11 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 		if !strings.Contains(err.Error(), "exit status 2") {
 			t.Errorf("the exit differs from docs/unsafe-settings.md: %v", err)
 		}
-		for word, said := range map[string]string{
+		for word, seen := range map[string]string{
 			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",
 			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete what is recorded",
 		} {
-			if strings.Contains(err.Error(), said) == (word == allowed) {
+			if strings.Contains(err.Error(), seen) == (word == allowed) {
 				t.Errorf("allowed %q: %v", allowed, err)
 			}
 		}
@@ -59,7 +59,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	}
 	at := w.serve("", "METERPLEX_ALLOW_UNSAFE=fsync,superuser")
 	w.ask(w.operator, http.MethodGet, at, "/readyz", nil, nil, http.StatusOK)
-	if !at.said("unsafe, and allowed") {
+	if !at.logContains("unsafe, and allowed") {
 		t.Error("the log does not report the unsafe settings")
 	}
 }

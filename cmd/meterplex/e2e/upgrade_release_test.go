@@ -63,8 +63,8 @@ func (w *world) migrations() (state string) {
 	return state
 }
 
-// pauses sets the pause in the middle of the next release's migrations.
-func (w *world) pauses(seconds int) {
+// setPause sets the pause in the middle of the next release's migrations.
+func (w *world) setPause(seconds int) {
 	w.t.Helper()
 	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
 		w.t.Fatal(err)
@@ -73,10 +73,10 @@ func (w *world) pauses(seconds int) {
 
 // job is meterplex migrate of the next release, as a deployment runs it in advance.
 type job struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	said  bytes.Buffer
-	ended chan struct{}
+	t      testing.TB
+	cmd    *exec.Cmd
+	output bytes.Buffer
+	ended  chan struct{}
 }
 
 func (w *world) migrate() *job {
@@ -87,7 +87,7 @@ func (w *world) migrate() *job {
 	}
 	j := &job{t: w.t, cmd: exec.Command(path, "migrate"), ended: make(chan struct{})}
 	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe}
-	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.said, &j.said, childAttributes()
+	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.output, &j.output, childAttributes()
 	if err := j.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 	})
 	select {
 	case <-j.ended:
-		w.t.Fatalf("the migration ended before it was killed:\n%s", j.said.String())
+		w.t.Fatalf("the migration ended before it was killed:\n%s", j.output.String())
 	default:
 	}
 	j.kill()
@@ -127,8 +127,8 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 	})
 }
 
-// holds executes a statement and keeps its transaction open until letGo is called.
-func (w *world) holds(statement string) (letGo func()) {
+// holdTransaction executes a statement and keeps its transaction open until letGo is called.
+func (w *world) holdTransaction(statement string) (letGo func()) {
 	w.t.Helper()
 	tx, err := w.sql.BeginTx(w.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err == nil {
@@ -161,9 +161,9 @@ func (f *front) set(serving ...*instance) {
 	f.serving = serving
 }
 
-// done returns an instance's counters since its start: events accepted, published, decided
+// counters returns an instance's counters since its start: events accepted, published, decided
 // and aggregated.
-func (w *world) done(i *instance) (done [4]float64) {
+func (w *world) counters(i *instance) (done [4]float64) {
 	w.t.Helper()
 	for n, series := range []string{
 		`meterplex_events_ingested_total{verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
@@ -175,17 +175,17 @@ func (w *world) done(i *instance) (done [4]float64) {
 	return done
 }
 
-// share waits until each instance has accepted, relayed and consumed from now on, and has a lease.
-func (w *world) share(all ...*instance) {
+// awaitShares waits until each instance has accepted, relayed and consumed from now on, and has a lease.
+func (w *world) awaitShares(all ...*instance) {
 	w.t.Helper()
 	var before [][4]float64
 	for _, i := range all {
-		before = append(before, w.done(i))
+		before = append(before, w.counters(i))
 	}
 	within(w.t, 3*time.Minute, "each instance accepts, relays and consumes", func(context.Context) (bool, string) {
 		whole, state := true, ""
 		for n, i := range all {
-			now := w.done(i)
+			now := w.counters(i)
 			for part := range now {
 				now[part] -= before[n][part]
 				whole = whole && now[part] > 0

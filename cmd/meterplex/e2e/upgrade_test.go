@@ -36,32 +36,32 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	u.c.build, u.d.build = nextRelease, nextRelease
 	w.catalogue(u.a)
 	u.tenants = w.join(u.a, 24)
-	u.serving(u.a, u.b)
+	u.serveFrom(u.a, u.b)
 	u.load = w.drive(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 150 * time.Millisecond}, u.front.to)
-	u.load.more(200)
+	u.load.awaitMore(200)
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
-		{"the migration is killed in its middle, waits for a long read, and is killed in an index", u.migrates},
-		{"two of the next release start at once beside the old one", u.mixes},
-		{"a rebuild by a fold that the old one does not have; the next takes over", u.takesOver},
-		{"the old one returns", u.comesBack},
-		{"the database requires the next one", u.isRequired},
+		{"the migration is killed in its middle, waits for a long read, and is killed in an index", u.killMigrations},
+		{"two of the next release start at once beside the old one", u.startBoth},
+		{"a rebuild by a fold that the old one does not have; the next takes over", u.takeOver},
+		{"the old one returns", u.rollBack},
+		{"the database requires the next one", u.requireNext},
 	} {
 		start := time.Now()
 		step.do()
 		t.Logf("%s: %s, %d acked, %d requests without an answer", step.name, time.Since(start).Round(time.Millisecond), u.load.acked(), u.load.lost())
 	}
 	u.load.stop()
-	u.load.served(t)
+	u.load.checkServed(t)
 	w.settle(u.c, u.tenants...)
 	w.finish()
 	w.verified()
 }
 
-// serving waits until instances accept the tenants' keys, and sends the load to them.
-func (u *upgrade) serving(all ...*instance) {
+// serveFrom waits until instances accept the tenants' keys, and sends the load to them.
+func (u *upgrade) serveFrom(all ...*instance) {
 	u.t.Helper()
 	for _, i := range all {
 		u.known(i, u.tenants)
@@ -72,21 +72,21 @@ func (u *upgrade) serving(all ...*instance) {
 // longRead is enough time for several tries of a migration behind it.
 const longRead = 3 * time.Second
 
-// migrates checks that a crash in a transaction leaves no change, and that a half-built
+// killMigrations checks that a crash in a transaction leaves no change, and that a half-built
 // index is built again. The load continues meanwhile.
-func (u *upgrade) migrates() {
+func (u *upgrade) killMigrations() {
 	u.t.Helper()
 	before := u.migrations()
-	u.pauses(120)
+	u.setPause(120)
 	u.killedWhen(u.migrate(), "the migration is in its middle", `SELECT count(*) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event = 'PgSleep'`)
 	if now := u.migrations(); now != before || !strings.HasSuffix(now, "notes no, index no") {
 		u.t.Errorf("killed in the middle, the migration left %q, was %q", now, before)
 	}
-	u.pauses(0)
+	u.setPause(0)
 	// A long transaction has the last table locked, so the migration waits for it with the other
 	// tables locked; the index waits for every snapshot that cannot see it yet.
-	read, snapshot := u.holds(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holds(`SELECT count(*) FROM tenants`)
+	read, snapshot := u.holdTransaction(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holdTransaction(`SELECT count(*) FROM tenants`)
 	j := u.migrate()
 	within(u.t, time.Minute, "the migration waits for a lock", func(ctx context.Context) (bool, string) {
 		var n int
@@ -95,7 +95,7 @@ func (u *upgrade) migrates() {
 	})
 	lost := u.load.lost()
 	time.Sleep(longRead)
-	u.load.more(100)
+	u.load.awaitMore(100)
 	if now := u.load.lost(); now > lost {
 		u.t.Errorf("%d requests were refused while the migration waited", now-lost)
 	}
@@ -105,23 +105,23 @@ func (u *upgrade) migrates() {
 	if now := u.migrations(); now != "9001, notes yes, index half" {
 		u.t.Errorf("killed in the index, the migration left %q", now)
 	}
-	u.load.more(100)
+	u.load.awaitMore(100)
 }
 
-// mixes checks that one of two instances started at once migrates, and the other waits.
-func (u *upgrade) mixes() {
+// startBoth checks that one of two instances started at once migrates, and the other waits.
+func (u *upgrade) startBoth() {
 	u.t.Helper()
 	u.front.set(u.a)
 	u.b.stop()
 	const waits = "another instance migrates the database"
-	snapshot := u.holds(`SELECT count(*) FROM tenants`) // the index waits for it, until both have started
+	snapshot := u.holdTransaction(`SELECT count(*) FROM tenants`) // the index waits for it, until both have started
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for n, i := range []*instance{u.c, u.d} {
 		both.Go(func() { errs[n] = i.tryStart() })
 	}
 	within(u.t, time.Minute, "one of the two waits for the other", func(context.Context) (bool, string) {
-		return u.c.said(waits) || u.d.said(waits), u.c.lastLines(3) + u.d.lastLines(3)
+		return u.c.logContains(waits) || u.d.logContains(waits), u.c.lastLines(3) + u.d.lastLines(3)
 	})
 	snapshot()
 	both.Wait()
@@ -130,44 +130,44 @@ func (u *upgrade) mixes() {
 			u.t.Fatal(err)
 		}
 	}
-	for _, said := range []string{"the database's schema was brought up to date", waits} {
-		if u.c.said(said) == u.d.said(said) {
-			u.t.Errorf("of two started at once, both or none logged %q", said)
+	for _, seen := range []string{"the database's schema was brought up to date", waits} {
+		if u.c.logContains(seen) == u.d.logContains(seen) {
+			u.t.Errorf("of two started at once, both or none logged %q", seen)
 		}
 	}
 	if now := u.migrations(); now != "9002, notes yes, index yes" {
 		u.t.Errorf("after the migration, the state is %q", now)
 	}
-	u.serving(u.a, u.c, u.d)
-	u.share(u.a, u.c, u.d)
+	u.serveFrom(u.a, u.c, u.d)
+	u.awaitShares(u.a, u.c, u.d)
 	u.front.set(u.a, u.c)
 	u.d.stop()
 	u.b.start()
-	if !u.b.said("was migrated by a later release, beside which this one may work") {
+	if !u.b.logContains("was migrated by a later release, beside which this one may work") {
 		u.t.Errorf("the old release does not report that the database is newer:\n%s", u.b.lastLines(10))
 	}
-	u.serving(u.a, u.b, u.c)
-	u.share(u.a, u.b, u.c)
+	u.serveFrom(u.a, u.b, u.c)
+	u.awaitShares(u.a, u.b, u.c)
 }
 
 // notHeld is the old release's error for the next one's fold.
 const notHeld = "which this binary does not hold"
 
-// takesOver checks that a rebuild the old release cannot fold waits until that release has stopped.
-func (u *upgrade) takesOver() {
+// takeOver checks that a rebuild the old release cannot fold waits until that release has stopped.
+func (u *upgrade) takeOver() {
 	u.t.Helper()
 	r := u.startRebuild(u.c, "usage_aggregates")
 	within(u.t, time.Minute, "the old release meets the next one's fold", func(context.Context) (bool, string) {
 		state := fmt.Sprintf("%+v", u.rebuild(u.c, r.ID))
-		return u.a.said(notHeld) || u.b.said(notHeld), state
+		return u.a.logContains(notHeld) || u.b.logContains(notHeld), state
 	})
-	u.load.more(100)
+	u.load.awaitMore(100)
 	u.front.set(u.c)
 	u.a.stop()
 	u.b.stop()
 	u.d.start()
-	u.serving(u.c, u.d)
-	u.share(u.c, u.d)
+	u.serveFrom(u.c, u.d)
+	u.awaitShares(u.c, u.d)
 	u.ready(u.c, r.ID)
 	u.sameUsage(1, r.Generation)
 	if err := u.a.tryStart(); err == nil || !strings.Contains(err.Error(), notHeld) {
@@ -176,48 +176,48 @@ func (u *upgrade) takesOver() {
 	u.ask(u.operator, http.MethodPost, u.c, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "back to the old release"}, nil, http.StatusAccepted)
 }
 
-// comesBack checks that a release that only added can be rolled back.
-func (u *upgrade) comesBack() {
+// rollBack checks that a release that only added can be rolled back.
+func (u *upgrade) rollBack() {
 	u.t.Helper()
 	within(u.t, time.Minute, "the old release starts again", func(context.Context) (bool, string) {
 		err := u.a.tryStart()
 		return err == nil, fmt.Sprint(err)
 	})
-	u.serving(u.a)
+	u.serveFrom(u.a)
 	u.c.stop()
 	u.d.stop()
 	u.b.start()
-	u.serving(u.a, u.b)
-	u.share(u.a, u.b)
+	u.serveFrom(u.a, u.b)
+	u.awaitShares(u.a, u.b)
 }
 
-// isRequired checks that a migration older binaries cannot work with ends the old release and
+// requireNext checks that a migration older binaries cannot work with ends the old release and
 // keeps it from starting; its error states the reason and the remedy.
-func (u *upgrade) isRequired() {
+func (u *upgrade) requireNext() {
 	u.t.Helper()
 	u.c.start()
-	u.serving(u.c)
+	u.serveFrom(u.c)
 	if _, err := u.sql.Exec(u.t.Context(), `INSERT INTO required_migrations VALUES (9002, 'they would lose what is next')`); err != nil {
 		u.t.Fatal(err)
 	}
 	for _, i := range []*instance{u.a, u.b} {
 		within(u.t, time.Minute, "the old release ends by itself", func(context.Context) (bool, string) {
-			_, died := i.died()
+			_, died := i.endedByItself()
 			return died, i.lastLines(3)
 		})
-		if code := i.end(syscall.SIGTERM); code != 2 || !i.said("migration 9002 is not for those that do not know it (they would lose what is next)") {
+		if code := i.end(syscall.SIGTERM); code != 2 || !i.logContains("migration 9002 is not for those that do not know it (they would lose what is next)") {
 			u.t.Errorf("%s ended with %d:\n%s", i.name, code, i.lastLines(5))
 		}
 		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "Start the release that migrated the database") {
 			u.t.Errorf("the old release started on a database that requires the next: %v", err)
 		}
 	}
-	u.load.more(100)
-	u.share(u.c)
+	u.load.awaitMore(100)
+	u.awaitShares(u.c)
 }
 
-// served checks that nearly every request was answered, none late.
-func (l *load) served(t *testing.T) {
+// checkServed checks that nearly every request was answered, none late.
+func (l *load) checkServed(t *testing.T) {
 	t.Helper()
 	var took []time.Duration
 	for _, c := range l.clients {

@@ -91,8 +91,8 @@ func (o *outsider) poison(x *tenant) {
 	}
 }
 
-// taken waits until the group has committed all messages of the topic.
-func (w *world) taken() {
+// consumed waits until the group has committed all messages of the topic.
+func (w *world) consumed() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -115,8 +115,8 @@ func (w *world) taken() {
 	})
 }
 
-// again commits offset 0 for the group, which must have no members.
-func (w *world) again() {
+// rewindCommands commits offset 0 for the group, which must have no members.
+func (w *world) rewindCommands() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -168,7 +168,7 @@ func TestP2_UsageAsCommands(t *testing.T) {
 			i.start()
 		}
 	}
-	w.taken()
+	w.consumed()
 	t.Logf("%d messages with %d events, %d refusals", o.messages, o.events, o.refused)
 	// Over HTTP, every event that was not refused must be a duplicate.
 	for _, x := range tenants {
@@ -183,9 +183,9 @@ func TestP2_UsageAsCommands(t *testing.T) {
 	}
 	for range 2 {
 		i.stop()
-		w.again()
+		w.rewindCommands()
 		i.start()
-		w.taken()
+		w.consumed()
 	}
 	if n := w.metric(i, `meterplex_events_ingested_total{verdict="duplicate"}`); n == 0 {
 		t.Error("the metric counts no duplicate")

@@ -17,8 +17,8 @@ import (
 // partitionOf is the log partition of a tenant.
 func partitionOf(tenant string) int { return int(sha256.Sum256([]byte(tenant))[0] % 32) }
 
-// one returns a number for a plant.
-func (w *world) one(sql string, args ...any) (n int64) {
+// number returns a number for a plant.
+func (w *world) number(sql string, args ...any) (n int64) {
 	w.t.Helper()
 	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
 		w.t.Fatalf("%v: %s", err, sql)
@@ -43,13 +43,13 @@ func (w *world) plants(tenants []*tenant) []planted {
 }
 
 func (w *world) plantsInLog(p int) []planted {
-	raw := w.one(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
+	raw := w.number(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
  AND EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $1 AND v.subject = 2 AND v.dedupe_key = 'v/' || l.position)
  AND NOT EXISTS (SELECT FROM event_log_rows x WHERE x.partition = $1 AND x.subject IN (3, 4) AND x.body ->> 'rawPosition' = l.position::text)`, p)
-	no := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
-	conflict := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
-	seen := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
-	late := w.one(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
+	no := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
+	conflict := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
+	seen := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
+	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
 	return []planted{
 		{check: "P1 positions are dense from 1 to the head", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},

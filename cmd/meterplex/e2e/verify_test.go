@@ -26,9 +26,9 @@ type promise struct {
 
 // proof is an outcome of meterplex verify.
 type proof struct {
-	lines []promise
-	code  int
-	said  string
+	lines  []promise
+	code   int
+	stderr string
 }
 
 // verify runs meterplex verify with access to everything. If at is not nil, verify also reads
@@ -51,8 +51,8 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 	if at != nil {
 		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
 	}
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &said, on: "watching", do: watching}
+	var out, seen bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &seen, on: "watching", do: watching}
 	if err := cmd.Run(); err != nil {
 		exit := (*exec.ExitError)(nil)
 		if !errors.As(err, &exit) {
@@ -60,9 +60,9 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 		}
 		p.code = exit.ExitCode()
 	}
-	p.said = said.String()
+	p.stderr = seen.String()
 	if err := json.Unmarshal(out.Bytes(), &p.lines); err != nil && p.code != 2 {
-		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.said)
+		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.stderr)
 	}
 	return p
 }
@@ -86,7 +86,7 @@ func (p *proof) String() string {
 		}
 		fmt.Fprintf(&b, "%-5s %s: %s\n", holds, l.Check, l.Figures)
 	}
-	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.said)
+	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.stderr)
 }
 
 // proven fails the test unless every check ran and holds.
@@ -109,20 +109,20 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	w := newWorld(t)
 	i, other := w.serve(""), w.serve("api")
 	w.catalogue(i)
-	tenants := w.apart(i, 6)
+	tenants := w.joinApart(i, 6)
 	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	refused := w.acceptThenReject(i, other, tenants[0])
 	w.redrive(i, tenants[0], refused)
 	w.proven("under load", w.verify(i, "--all"))
 	l.stop()
 	w.settle(i, tenants...)
 	// Some plants need these events of this tenant; the load may not have sent any.
-	told := events("told", 1, "api_calls")
-	w.ingest(i, tenants[0], "accepted", told...)
-	w.ingest(i, tenants[0], "duplicate", told...)
-	told[0].Amount++
-	w.ingest(i, tenants[0], "conflict", told...)
+	response := events("told", 1, "api_calls")
+	w.ingest(i, tenants[0], "accepted", response...)
+	w.ingest(i, tenants[0], "duplicate", response...)
+	response[0].Amount++
+	w.ingest(i, tenants[0], "conflict", response...)
 	w.drain()
 	w.seesWhatItMay(i)
 	i.stop()
@@ -176,8 +176,8 @@ func (w *world) seesWhatItMay(at *instance) {
 	}
 }
 
-// apart creates tenants in different partitions.
-func (w *world) apart(at *instance, n int) (all []*tenant) {
+// joinApart creates tenants in different partitions.
+func (w *world) joinApart(at *instance, n int) (all []*tenant) {
 	w.t.Helper()
 	w.join(at, 3*n)
 	in := map[int]*tenant{}
@@ -261,7 +261,7 @@ func (w *world) plant(p planted) {
 func (w *world) verified() {
 	w.t.Helper()
 	only := "database"
-	if w.pipe == "kafka" && w.gone == nil {
+	if w.pipe == "kafka" && w.goneUpTo == nil {
 		only += ",topics"
 	}
 	p := w.verify(nil, "--only", only, "--watch", "0s")

@@ -62,7 +62,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
 	w.proven("redone", p)
 	w.figure(p, "P3 consumed = ", "1 applied")
-	if n := w.one(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
+	if n := w.number(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
 		t.Error("no verdict was redone")
 	}
 }

@@ -61,16 +61,16 @@ func (w *world) publishAgain(by *instance) map[place]string {
 	old := w.allTopics()
 	c := w.kafka()
 	defer c.Close()
-	w.losing()
+	w.beforeLoss()
 	if _, err := kadm.NewClient(c).DeleteTopics(w.t.Context(), w.topicNames()...); err != nil {
 		w.t.Fatal(err)
 	}
-	w.madeAnew(old)
-	w.brokerLost()
+	w.awaitRecreated(old)
+	w.afterLoss()
 	if done := w.cli(by, w.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
 		w.t.Error("the relay was rewound in no partition")
 	}
-	w.brokerRefilled()
+	w.afterRefill()
 	w.drain()
 	return w.publication()
 }
@@ -155,7 +155,7 @@ func (w *world) someUsage(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	w.known(at, tenants)
 	l := w.drive(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
-	l.more(60)
+	l.awaitMore(60)
 	l.stop()
 	w.settle(at, tenants...)
 }

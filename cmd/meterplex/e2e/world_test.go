@@ -39,7 +39,7 @@ type world struct {
 	instances []*instance
 	tenants   []*tenant
 	loads     int                 // number of loads begun
-	gone      map[int16]int64     // by partition, the position up to which the broker lost its records
+	goneUpTo  map[int16]int64     // by partition, the position up to which the broker lost its records
 	loss      loss                // the last one
 	lost      map[occurrence]bool // events of other histories: their records may be on topics
 	refilled  bool                // since then the topics were filled again from an earlier position
