@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// fates derives the state of each dead letter from the log and recounts the head's counters.
-type fates struct {
+// letterStates derives the state of each dead letter from the log and recounts the head's counters.
+type letterStates struct {
 	upTo    int64 // the checkpoint of the dead letter handler
 	counts  counts
 	letters map[uuid.UUID]*letter
@@ -30,9 +30,11 @@ type letter struct {
 	seen          int
 }
 
-func newFates(upTo int64) fates { return fates{upTo: upTo, letters: map[uuid.UUID]*letter{}} }
+func newLetterStates(upTo int64) letterStates {
+	return letterStates{upTo: upTo, letters: map[uuid.UUID]*letter{}}
+}
 
-func (f *fates) of(id uuid.UUID) *letter {
+func (f *letterStates) of(id uuid.UUID) *letter {
 	l := f.letters[id]
 	if l == nil {
 		l = new(letter)
@@ -41,7 +43,7 @@ func (f *fates) of(id uuid.UUID) *letter {
 	return l
 }
 
-func (f *fates) take(x *pass, r *row, s *said, err error) {
+func (f *letterStates) add(x *pass, r *row, s *content, err error) {
 	id := s.DeadLetterID
 	if id == uuid.Nil || r.subject == conflicted || r.subject == refused || r.subject == parkedRecord {
 		id = r.id
@@ -78,7 +80,7 @@ func (f *fates) take(x *pass, r *row, s *said, err error) {
 }
 
 // tally applies an event to the recounted counters.
-func (f *fates) tally(x *pass, l *letter, r *row, s *said) {
+func (f *letterStates) tally(x *pass, l *letter, r *row, s *content) {
 	parks := false
 	switch r.subject {
 	case rejected:
@@ -102,7 +104,7 @@ func (f *fates) tally(x *pass, l *letter, r *row, s *said) {
 	}
 }
 
-func (l *letter) fold(subject int16, s *said) {
+func (l *letter) fold(subject int16, s *content) {
 	switch subject {
 	case rejected:
 		l.stage = events.StageValidation
@@ -127,11 +129,11 @@ func (l *letter) fold(subject int16, s *said) {
 const lettersSQL = `SELECT id, stage, status FROM dead_letter_events WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
-	if x.fates.failed {
-		x.letters.cannot(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
+	if x.letterStates.failed {
+		x.letters.incomplete(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
 		return nil
 	}
-	all, err := x.fed(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)
+	all, err := x.candidates(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
@@ -144,7 +146,7 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 		var stage, status string
 		err := each(ctx, tx, lettersSQL, []any{g.number, x.p}, []any{&id, &stage, &status}, func() error {
 			x.letters.n++
-			l := x.fates.letters[id]
+			l := x.letterStates.letters[id]
 			switch {
 			case l == nil || !l.known:
 				x.letters.fault("generation %d has the dead letter %s, which the log does not have", g.number, id)
@@ -159,7 +161,7 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return fmt.Errorf("read dead_letter_events: %w", err)
 		}
-		for id, l := range x.fates.letters {
+		for id, l := range x.letterStates.letters {
 			x.letters.expect(l.seen == g.number || !l.known, "generation %d has no dead letter %s (%s %s)", g.number, id, l.stage, l.status)
 		}
 	}
@@ -186,16 +188,16 @@ func (x *pass) hash(r *row, unread error) {
 	x.hashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
 }
 
-// clash is a conflict with the first payload's hash that it stores.
-type clash struct {
+// conflict is a conflict with the first payload's hash that it stores.
+type conflict struct {
 	position, first int64
 	hash            string
 }
 
-// maxClashes bounds the memory for the conflicts of a partition.
-const maxClashes = 500_000
+// maxConflicts bounds the memory for the conflicts of a partition.
+const maxConflicts = 500_000
 
-func (x *pass) clash(r *row, s *said) {
+func (x *pass) addConflict(r *row, s *content) {
 	x.hashes.n++
 	canonical, fault := domain.Canonical(s.Payload)
 	if fault != nil {
@@ -205,24 +207,24 @@ func (x *pass) clash(r *row, s *said) {
 	sum := sha256.Sum256(canonical)
 	x.hashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x", x.at(r.position), s.ConflictHash, sum[:8])
 	x.hashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s has the hash of the first payload", x.at(r.position))
-	if len(x.clashes) < maxClashes {
-		x.clashes = append(x.clashes, clash{r.position, s.RawPosition, s.FirstHash})
+	if len(x.conflicts) < maxConflicts {
+		x.conflicts = append(x.conflicts, conflict{r.position, s.RawPosition, s.FirstHash})
 	} else {
 		x.hashes.add(1, "conflicts not compared with their first event")
 	}
 }
 
-// compareClashes compares conflicts with their first events, 1,000 at a time.
-func (x *pass) compareClashes(ctx context.Context, tx pgx.Tx) error {
-	for len(x.clashes) > 0 {
-		some := x.clashes[:min(len(x.clashes), 1000)]
-		x.clashes = x.clashes[len(some):]
+// compareConflicts compares conflicts with their first events, 1,000 at a time.
+func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
+	for len(x.conflicts) > 0 {
+		some := x.conflicts[:min(len(x.conflicts), 1000)]
+		x.conflicts = x.conflicts[len(some):]
 		var which []int64
 		for _, c := range some {
 			which = append(which, c.first)
 		}
 		first := map[int64]string{}
-		rows, err := tx.Query(ctx, onesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+		rows, err := tx.Query(ctx, rowsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
 		if err != nil {
 			return fmt.Errorf("read the first events of conflicts: %w", err)
 		}

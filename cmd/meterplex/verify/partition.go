@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// stand is the state of a partition in the snapshot of the pass.
-type stand struct {
+// state is the state of a partition in the snapshot of the pass.
+type state struct {
 	logID       uuid.UUID
 	head        int64
 	lastOf      []int64
@@ -55,8 +55,8 @@ const (
 	servicesSQL    = `SELECT id, actor_id FROM log_origins WHERE actor_type = 'service'`
 )
 
-func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
-	s := &stand{withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{}}
+func readState(ctx context.Context, tx pgx.Tx, p int16) (*state, error) {
+	s := &state{withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{}}
 	err := tx.QueryRow(ctx, headSQL, p).Scan(&s.logID, &s.head, &s.lastOf, &s.epoch, &s.recordedAt, &s.counts.accepted, &s.counts.validated,
 		&s.counts.rejected, &s.counts.parked, &s.cursor, &s.furthest, &s.fence)
 	if err != nil {
@@ -95,7 +95,7 @@ func readStand(ctx context.Context, tx pgx.Tx, p int16) (*stand, error) {
 }
 
 // owner returns the epoch that a position belongs to.
-func (s *stand) owner(position int64) (epoch int32) {
+func (s *state) owner(position int64) (epoch int32) {
 	for _, e := range s.epochs {
 		if e.from <= position {
 			epoch = e.epoch
@@ -104,8 +104,8 @@ func (s *stand) owner(position int64) (epoch int32) {
 	return epoch
 }
 
-// standing returns the common position of a consumer's joined generations.
-func (s *stand) standing(consumer string) int64 {
+// checkpointOf returns the common position of a consumer's joined generations.
+func (s *state) checkpointOf(consumer string) int64 {
 	for _, c := range s.checkpoints {
 		if c.consumer == consumer && c.joined {
 			return c.position
@@ -117,23 +117,23 @@ func (s *stand) standing(consumer string) int64 {
 // pass is one read of a partition, from its first event to its last.
 type pass struct {
 	*verifier
-	*stand
-	p        int16
-	last     row // only its numbers are set
-	rows     int64
-	onTopic  [maxTopic]bits // the positions on each topic
-	topicEnd [maxTopic]int64
-	keys     []uint64
-	seed     maphash.Seed
-	verdict  verdicts
-	money    money
-	fates    fates
-	clashes  []clash
+	*state
+	p            int16
+	last         row // only its numbers are set
+	rows         int64
+	onTopic      [maxTopic]bits // the positions on each topic
+	topicEnd     [maxTopic]int64
+	keys         []uint64
+	seed         maphash.Seed
+	verdict      verdicts
+	figures      figureSums
+	letterStates letterStates
+	conflicts    []conflict
 }
 
 // partition runs every check of one partition. The topics' ends are read before the snapshot,
 // so the snapshot has every event on the topics up to these ends.
-func (v *verifier) partition(ctx context.Context, p int16, before *look) error {
+func (v *verifier) partition(ctx context.Context, p int16, before *observation) error {
 	var ends map[string]span
 	if v.broker != nil {
 		var err error
@@ -142,17 +142,17 @@ func (v *verifier) partition(ctx context.Context, p int16, before *look) error {
 		}
 	}
 	return v.snapshot(ctx, func(tx pgx.Tx) error {
-		s, err := readStand(ctx, tx, p)
+		s, err := readState(ctx, tx, p)
 		if err != nil {
 			return err
 		}
-		x := &pass{verifier: v, stand: s, p: p, seed: maphash.MakeSeed()}
+		x := &pass{verifier: v, state: s, p: p, seed: maphash.MakeSeed()}
 		x.begin()
 		if err := x.read(ctx, tx); err != nil {
 			return err
 		}
 		x.ends()
-		for _, check := range []func(context.Context, pgx.Tx) error{x.twins, x.settleFailed, x.compareUsage, x.compareUsed, x.compareLetters, x.compareClashes} {
+		for _, check := range []func(context.Context, pgx.Tx) error{x.duplicates, x.settleFailed, x.compareUsage, x.compareUsed, x.compareLetters, x.compareConflicts} {
 			if err := check(ctx, tx); err != nil {
 				return err
 			}
@@ -169,14 +169,14 @@ func (v *verifier) partition(ctx context.Context, p int16, before *look) error {
 
 func (v *verifier) noTopics(err error) {
 	for _, t := range []*tally{v.topics, v.bytes, v.first} {
-		t.cannot(err)
+		t.incomplete(err)
 	}
 }
 
 func (x *pass) begin() {
-	x.verdict = newVerdicts(x.standing(events.GroupValidator))
-	x.money = newMoney(x.standing(events.GroupAggregator), x.standing(events.GroupEntitlements))
-	x.fates = newFates(x.standing(events.GroupDeadLetter))
+	x.verdict = newVerdicts(x.checkpointOf(events.GroupValidator))
+	x.figures = newFigureSums(x.checkpointOf(events.GroupAggregator), x.checkpointOf(events.GroupEntitlements))
+	x.letterStates = newLetterStates(x.checkpointOf(events.GroupDeadLetter))
 }
 
 const passSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 ORDER BY position`
@@ -192,28 +192,28 @@ func (x *pass) read(ctx context.Context, tx pgx.Tx) error {
 		if err := r.read(rows.RawValues()); err != nil {
 			return err
 		}
-		x.take(&r)
+		x.add(&r)
 		if x.rows++; x.rows%10_000 == 0 {
-			x.tell("partition %d: %d of %d events read", x.p, x.rows, x.head)
+			x.progress("partition %d: %d of %d events read", x.p, x.rows, x.head)
 		}
 	}
 	return rows.Err()
 }
 
-func (x *pass) take(r *row) {
+func (x *pass) add(r *row) {
 	x.inOrder(r)
-	x.atHome(r)
+	x.inItsPartition(r)
 	x.keys = append(x.keys, x.keyOf(r))
-	s, err := r.says()
+	s, err := r.decode()
 	switch r.subject {
 	case recorded:
 		x.hash(r, err)
 	case conflicted:
-		x.clash(r, &s)
+		x.addConflict(r, &s)
 	}
-	x.verdict.take(x, r, &s, err)
-	x.money.take(x, r, &s, err)
-	x.fates.take(x, r, &s, err)
+	x.verdict.add(x, r, &s, err)
+	x.figures.add(x, r, &s, err)
+	x.letterStates.add(x, r, &s, err)
 	x.last = row{position: r.position, recorded: r.recorded}
 }
 
@@ -243,7 +243,7 @@ func (x *pass) inOrder(r *row) {
 	x.onTopic[r.topic].set(r.position, x.head)
 }
 
-func (x *pass) atHome(r *row) {
+func (x *pass) inItsPartition(r *row) {
 	x.home.n++
 	x.home.expect(partitionOf(r.tenant) == x.p, "%s is of tenant %s, which belongs to partition %d", x.at(r.position), r.tenant, partitionOf(r.tenant))
 	info, known := events.Subject(r.subject).Info()
@@ -265,9 +265,9 @@ func (x *pass) ends() {
 		x.order.expect(!x.recordedAt.Before(moment(x.last.recorded)), "the head of partition %d was moved at %s, before its last event was recorded", x.p, x.recordedAt)
 	}
 	x.order.expect(x.epoch == x.owner(x.head+1), "the head of partition %d has epoch %d, want %d", x.p, x.epoch, x.owner(x.head+1))
-	x.heads.expect(x.counts == x.fates.counts, "partition %d: the head has accepted %d, validated %d, rejected %d, parked %d; the rows have %d, %d, %d, %d", x.p,
+	x.heads.expect(x.counts == x.letterStates.counts, "partition %d: the head has accepted %d, validated %d, rejected %d, parked %d; the rows have %d, %d, %d, %d", x.p,
 		x.counts.accepted, x.counts.validated, x.counts.rejected, x.counts.parked,
-		x.fates.counts.accepted, x.fates.counts.validated, x.fates.counts.rejected, x.fates.counts.parked)
+		x.letterStates.counts.accepted, x.letterStates.counts.validated, x.letterStates.counts.rejected, x.letterStates.counts.parked)
 	x.verdict.end(x)
 	x.below.expect(x.cursor <= x.head && x.furthest <= x.head, "the relay's cursor of partition %d is at %d (furthest %d), the head at %d", x.p, x.cursor, x.furthest, x.head)
 	source := map[string]int16{}
@@ -285,8 +285,8 @@ func (x *pass) ends() {
 			x.below.fault("%s is at %d, the head at %d", name, c.position, x.head)
 		case ofTopic && c.position != 0 && !x.onTopic[topic].has(c.position):
 			x.below.fault("%s is at %d, which is no event of its topic", name, c.position)
-		case c.joined && c.position != x.standing(c.consumer):
-			x.below.fault("%s is at %d, another generation's at %d", name, c.position, x.standing(c.consumer))
+		case c.joined && c.position != x.checkpointOf(c.consumer):
+			x.below.fault("%s is at %d, another generation's at %d", name, c.position, x.checkpointOf(c.consumer))
 		case c.position > 0 && c.joined && c.epoch != x.owner(c.position):
 			x.below.fault("%s has epoch %d, its position belongs to %d", name, c.epoch, x.owner(c.position))
 		}
@@ -301,11 +301,11 @@ func (x *pass) keyOf(r *row) uint64 {
 	return h.Sum64()
 }
 
-const twinsSQL = `SELECT position, tenant_id, dedupe_key, l.payload_hash FROM event_log_rows l WHERE partition = $1 ORDER BY position`
+const duplicatesSQL = `SELECT position, tenant_id, dedupe_key, l.payload_hash FROM event_log_rows l WHERE partition = $1 ORDER BY position`
 
-// twins finds duplicate keys without the index that forbids them: first by a hash of each
+// duplicates finds duplicate keys without the index that forbids them: first by a hash of each
 // key, then by the keys with equal hashes.
-func (x *pass) twins(ctx context.Context, tx pgx.Tx) error {
+func (x *pass) duplicates(ctx context.Context, tx pgx.Tx) error {
 	x.unique.n += int64(len(x.keys))
 	slices.Sort(x.keys)
 	suspects := map[uint64]bool{}
@@ -328,7 +328,7 @@ func (x *pass) twins(ctx context.Context, tx pgx.Tx) error {
 	}
 	seen := map[name]found{}
 	var r row
-	return each(ctx, tx, twinsSQL, []any{x.p}, []any{&r.position, &r.tenant, &r.key, &r.hash}, func() error {
+	return each(ctx, tx, duplicatesSQL, []any{x.p}, []any{&r.position, &r.tenant, &r.key, &r.hash}, func() error {
 		if !suspects[x.keyOf(&r)] {
 			return nil
 		}

@@ -8,16 +8,16 @@ import (
 
 // tally collects the result of one check.
 type tally struct {
-	name   string
-	unit   string // of n
-	n      int64
-	faults int64
-	first  []string // the first faults
-	notes  []string // printed behind the figures
-	sums   []sumUp  // of all partitions, printed behind the figures
-	untold string
-	skip   string
-	done   bool
+	name         string
+	unit         string // of n
+	n            int64
+	faults       int64
+	first        []string // the first faults
+	notes        []string // printed behind the figures
+	sums         []sumUp  // of all partitions, printed behind the figures
+	undetermined string
+	skip         string
+	done         bool
 }
 
 // sumUp is a figure summed over the partitions.
@@ -26,11 +26,11 @@ type sumUp struct {
 	n    int64
 }
 
-// maxTold bounds the faults that are printed in full.
-const maxTold = 3
+// maxShown bounds the faults that are printed in full.
+const maxShown = 3
 
 func (t *tally) fault(format string, args ...any) {
-	if t.faults++; len(t.first) < maxTold {
+	if t.faults++; len(t.first) < maxShown {
 		t.first = append(t.first, fmt.Sprintf(format, args...))
 	}
 }
@@ -62,10 +62,10 @@ func (t *tally) add(n int64, text string) {
 	t.sums = append(t.sums, sumUp{text, n})
 }
 
-// cannot records that the check could not run, or not completely.
-func (t *tally) cannot(err error) {
-	if t.untold == "" {
-		t.untold = err.Error()
+// incomplete records that the check could not run, or not completely.
+func (t *tally) incomplete(err error) {
+	if t.undetermined == "" {
+		t.undetermined = err.Error()
 	}
 }
 
@@ -85,11 +85,11 @@ func (t *tally) result() Check {
 	if t.faults > 0 {
 		parts = append(parts, fmt.Sprintf("%d wrong: %s", t.faults, strings.Join(t.first, "; ")))
 	}
-	if t.untold != "" {
-		parts = append(parts, "not told: "+t.untold)
+	if t.undetermined != "" {
+		parts = append(parts, "not told: "+t.undetermined)
 	}
 	c.Figures = strings.Join(parts, ", ")
-	if holds := t.faults == 0; !holds || t.untold == "" {
+	if holds := t.faults == 0; !holds || t.undetermined == "" {
 		c.Holds = &holds
 	}
 	return c
@@ -97,9 +97,9 @@ func (t *tally) result() Check {
 
 // report holds the checks, one for each line of the output.
 type report struct {
-	dense, order, home, unique, hashes, heads, below, still, verdicts, said, usage, used, consumed, letters *tally
-	relays, generation, rls, grants, idle                                                                   *tally
-	topics, bytes, first                                                                                    *tally
+	dense, order, home, unique, hashes, heads, below, still, verdicts, contents, usage, used, consumed, letters *tally
+	relays, generation, rls, grants, idle                                                                       *tally
+	topics, bytes, first                                                                                        *tally
 
 	all []*tally
 }
@@ -120,7 +120,7 @@ func newReport() *report {
 	r.below = add("P1 no checkpoint is above the head", "checkpoints")
 	r.still = add("P1 nothing changes at or below a position already seen", "events seen twice")
 	r.verdicts = add("P3 each recorded event has one verdict, up to the validator's checkpoint", "recorded events")
-	r.said = add("P3 a verdict says what was recorded", "verdicts")
+	r.contents = add("P3 a verdict says what was recorded", "verdicts")
 	r.usage = add("P5 usage_aggregates is the sum of the log up to its checkpoint", "rows")
 	r.used = add("P5 entitlement_usage is the sum of the log up to its checkpoint", "rows")
 	r.consumed = add("P3 consumed = applied + dead-lettered + withheld", "verdicts consumed")
@@ -154,7 +154,7 @@ func (r *report) read() {
 func (r *report) unknown(err error) {
 	for _, t := range r.all {
 		if !t.done {
-			t.cannot(err)
+			t.incomplete(err)
 		}
 	}
 }

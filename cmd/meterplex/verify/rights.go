@@ -34,8 +34,8 @@ const (
  AND has_column_privilege('meterplex_worker', a.attrelid, a.attnum, 'UPDATE')`
 )
 
-// kept returns the tables on which the migrations force row level security.
-func kept() []string {
+// tenantTables returns the tables on which the migrations force row level security.
+func tenantTables() []string {
 	return []string{"event_log", "tenants", "api_keys", "subscriptions", "subscription_history", "idempotency_answers", "usage_aggregates",
 		"entitlement_grants", "entitlement_usage", "dead_letter_events", "projection_pointers", "projection_generations"}
 }
@@ -54,7 +54,7 @@ func (v *verifier) rowSecurity(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		err = each(ctx, v.log, keptTablesSQL, []any{kept()}, []any{&name, &forced}, func() error {
+		err = each(ctx, v.log, keptTablesSQL, []any{tenantTables()}, []any{&name, &forced}, func() error {
 			v.rls.expect(forced, "%s does not force row level security", name)
 			return nil
 		})

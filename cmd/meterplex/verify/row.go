@@ -87,8 +87,8 @@ func partitionOf(tenant uuid.UUID) int16 {
 	return int16(sha256.Sum256([]byte(tenant.String()))[0] % partitions)
 }
 
-// said has the members of every kind of payload. A compact body is decoded into it, too.
-type said struct {
+// content has the members of every kind of payload. A compact body is decoded into it, too.
+type content struct {
 	EventID                 string
 	Feature                 string
 	Amount                  json.Number
@@ -103,14 +103,14 @@ type said struct {
 	Stage, Status, Topic    string
 	FirstHash, ConflictHash string
 	Payload                 json.RawMessage
-	Validated               *said
+	Validated               *content
 }
 
 var errBody = errors.New("its body has an unknown form")
 
-// says decodes the row's body.
-func (r *row) says() (said, error) {
-	var s said
+// decode decodes the row's body.
+func (r *row) decode() (content, error) {
+	var s content
 	if len(r.body) == 0 || r.body[0] != '[' {
 		err := json.Unmarshal(r.body, &s)
 		return s, err

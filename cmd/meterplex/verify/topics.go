@@ -76,18 +76,18 @@ func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before
 	for name, topic := range t.broker.names() {
 		s := ends[name]
 		if s.start = max(s.start, now[name].start); s.start > s.end {
-			t.topics.cannot(fmt.Errorf("the broker deleted all records of %s in partition %d while it was read", name, t.p))
+			t.topics.incomplete(fmt.Errorf("the broker deleted all records of %s in partition %d while it was read", name, t.p))
 			continue
 		}
-		t.whole(name, topic, s, before.position)
-		t.again(name, topic, before)
+		t.checkComplete(name, topic, s, before.position)
+		t.republishedInOrder(name, topic, before)
 	}
 	return nil
 }
 
-// whole checks that each event of the topic up to the cursor is on it, except the events that the
+// checkComplete checks that each event of the topic up to the cursor is on it, except the events that the
 // broker deleted for their age.
-func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
+func (t *topicPass) checkComplete(name string, topic int16, s span, cursor int64) {
 	from := int64(0)
 	if s.start > 0 {
 		from = cursor // all records are deleted
@@ -148,10 +148,10 @@ func (t *topicPass) compare(ctx context.Context) error {
 		return fmt.Errorf("look records up in the log: %w", err)
 	}
 	for i, r := range t.waiting {
-		t.take(r, t.numbers[i], wanted)
+		t.compareRecord(r, t.numbers[i], wanted)
 	}
 	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
-	t.tell("partition %d: %d records compared", t.p, t.topics.n)
+	t.progress("partition %d: %d records compared", t.p, t.topics.n)
 	return nil
 }
 
@@ -201,8 +201,8 @@ func (o offset) String() string {
 	return fmt.Sprintf("offset %d of %s/%d", o.Offset, o.Topic, o.Partition)
 }
 
-// take compares a record with its event.
-func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
+// compareRecord compares a record with its event.
+func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.topics.n++
 	if t.next[topic] > 0 && r.Offset > t.next[topic] {
 		t.resumed[topic], t.since[topic] = r.Offset, 0
@@ -246,13 +246,13 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	if t.since[topic] == 0 || n < t.since[topic] {
 		t.since[topic] = n
 	}
-	t.inTurn(where, topic, n, s)
+	t.inTenantOrder(where, topic, n, s)
 }
 
-// inTurn checks that the first occurrences of each tenant are in the order of the log.
+// inTenantOrder checks that the first occurrences of each tenant are in the order of the log.
 // Records published again after a rewind may be new to a topic that lost them: the relay
 // then publishes all events from there, each behind the one before it.
-func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
+func (t *topicPass) inTenantOrder(where offset, topic int16, n int64, s *source) {
 	t.first.n++
 	if s.previous > 0 && !t.held[topic].has(s.previous) {
 		t.ahead[topic][s.previous] = n
@@ -272,14 +272,14 @@ func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
 	}
 }
 
-// again checks that an event first published before its predecessor was published again behind
+// republishedInOrder checks that an event first published before its predecessor was published again behind
 // it; otherwise the relay did not publish in order after the rewind.
-func (t *topicPass) again(name string, topic int16, before lease) {
+func (t *topicPass) republishedInOrder(name string, topic int16, before lease) {
 	for n, previous := range t.early[topic] {
 		switch {
 		case n > t.furthest || n > before.position: // reported by its tenant's order, or not published again yet
 		case before.fence != t.fence:
-			t.first.cannot(fmt.Errorf("the relay of partition %d was rewound or replaced meanwhile", t.p))
+			t.first.incomplete(fmt.Errorf("the relay of partition %d was rewound or replaced meanwhile", t.p))
 		default:
 			t.first.fault("%s has event %s for the first time before %s, which precedes it, and not again behind", name, t.at(n), t.at(previous))
 		}

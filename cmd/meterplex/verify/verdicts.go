@@ -15,17 +15,17 @@ import (
 // outcome: a no, a failure of the validator, a stand-in on the topic, or a yes.
 // A retry may add a yes to one of the others.
 type verdicts struct {
-	hash     maphash.Hash
-	upTo     int64 // the validator's checkpoint
-	raw      bits
-	yes      bits
-	no       bits             // rejected at the first attempt
-	failed   bits             // the validator could not fold the event
-	retries  map[int64]retry  // by the position of the retry
-	again    map[string]bool  // rejections of later attempts: raw/attempt
-	rawRetry map[int64]bool   // recorded events that were ever retried
-	waiting  map[int64]uint64 // recorded events without a verdict so far
-	bound    int              // of waiting
+	hash      maphash.Hash
+	upTo      int64 // the validator's checkpoint
+	raw       bits
+	yes       bits
+	no        bits             // rejected at the first attempt
+	failed    bits             // the validator could not fold the event
+	retries   map[int64]retry  // by the position of the retry
+	laterNoes map[string]bool  // rejections of later attempts: raw/attempt
+	rawRetry  map[int64]bool   // recorded events that were ever retried
+	waiting   map[int64]uint64 // recorded events without a verdict so far
+	bound     int              // of waiting
 }
 
 type retry struct {
@@ -37,17 +37,17 @@ type retry struct {
 const maxWaiting = 2_000_000
 
 func newVerdicts(upTo int64) verdicts {
-	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
+	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, laterNoes: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
 }
 
-func (v *verdicts) take(x *pass, r *row, s *said, err error) {
+func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 	switch r.subject {
 	case recorded:
 		v.raw.set(r.position, x.head)
 		if len(v.waiting) < v.bound {
 			v.waiting[r.position] = v.digest(r.tenant, s)
 		} else {
-			x.said.add(1, "recorded events left out: too many others waited for their verdict")
+			x.contents.add(1, "recorded events left out: too many others waited for their verdict")
 		}
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
@@ -60,7 +60,7 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	case rejected:
 		v.decided(x, r, s, err, fmt.Sprintf("x/%d/%d", s.RawPosition, s.Attempt))
 		if s.Attempt > 0 {
-			v.again[fmt.Sprint(s.RawPosition, "/", s.Attempt)] = true
+			v.laterNoes[fmt.Sprint(s.RawPosition, "/", s.Attempt)] = true
 			return
 		}
 		x.verdicts.expect(!v.no.has(s.RawPosition), "%s has a second no at %s", x.at(s.RawPosition), x.at(r.position))
@@ -73,7 +73,7 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 }
 
 // decided checks one verdict against its recorded event.
-func (v *verdicts) decided(x *pass, r *row, s *said, err error, key string) {
+func (v *verdicts) decided(x *pass, r *row, s *content, err error, key string) {
 	if err != nil {
 		x.verdicts.fault("the verdict at %s cannot be read: %v", x.at(r.position), err)
 		return
@@ -84,15 +84,15 @@ func (v *verdicts) decided(x *pass, r *row, s *said, err error, key string) {
 		x.verdicts.fault("%s has a verdict at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
 	}
 	if was, known := v.waiting[s.RawPosition]; known && r.subject == validated {
-		x.said.n++
+		x.contents.n++
 		if was != v.digest(r.tenant, s) {
-			x.said.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
+			x.contents.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
 		}
 	}
 }
 
 // digest hashes the counted members of an event.
-func (v *verdicts) digest(tenant uuid.UUID, s *said) uint64 {
+func (v *verdicts) digest(tenant uuid.UUID, s *content) uint64 {
 	v.hash.Reset()
 	_, _ = v.hash.Write(tenant[:])
 	for _, text := range []string{s.EventID, s.Feature, s.Amount.String()} {
@@ -117,19 +117,19 @@ func (v *verdicts) end(x *pass) {
 		case other == 0 && !v.yes.has(n):
 			x.verdicts.fault("%s has no verdict", x.at(n))
 		case other == 1 && v.yes.has(n) && !v.rawRetry[n]:
-			x.verdicts.fault("%s has a yes beside its %s, and was never retried", x.at(n), v.which(x, n))
+			x.verdicts.fault("%s has a yes beside its %s, and was never retried", x.at(n), v.outcomesOf(x, n))
 		}
 	}
 	for at, r := range v.retries {
 		if at > v.upTo {
 			continue
 		}
-		other := count(v.again[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
+		other := count(v.laterNoes[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
 		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes besides a yes (yes: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
 	}
 }
 
-func (v *verdicts) which(x *pass, n int64) string {
+func (v *verdicts) outcomesOf(x *pass, n int64) string {
 	var is []string
 	for name, so := range map[string]bool{"no": v.no.has(n), "failure": v.failed.has(n), "stand-in": x.withheld[n]} {
 		if so {

@@ -49,7 +49,7 @@ const partitions = 32
 // Run runs every check that its settings allow. Its error reports that it was stopped early.
 func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	r := newReport()
-	cfg.Partitions = once(cfg.Partitions)
+	cfg.Partitions = distinct(cfg.Partitions)
 	if cfg.DatabaseURL == "" {
 		r.skip("set DATABASE_URL", r.all...)
 		return r.list(), nil
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 		r.skip(cfg.NoTopics, r.topics, r.bytes, r.first)
 	}
 	v := &verifier{Config: cfg, report: r}
-	if err := v.look(ctx); err != nil {
+	if err := v.runChecks(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("stopped: %w", err)
 		}
@@ -67,8 +67,8 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	return r.list(), nil
 }
 
-// once returns the partitions asked for without duplicates, in order; all if none is given.
-func once(asked []int16) []int16 {
+// distinct returns the partitions asked for without duplicates, in order; all if none is given.
+func distinct(asked []int16) []int16 {
 	if len(asked) == 0 {
 		for p := range int16(partitions) {
 			asked = append(asked, p)
@@ -83,13 +83,13 @@ func once(asked []int16) []int16 {
 type verifier struct {
 	Config
 	*report
-	log    *pgx.Conn // reads all tenants' rows
-	login  *pgx.Conn // the login itself, which alone sees the state of its sessions
-	broker topicSource
-	told   time.Time
+	log      *pgx.Conn // reads all tenants' rows
+	login    *pgx.Conn // the login itself, which alone sees the state of its sessions
+	broker   topicSource
+	reported time.Time
 }
 
-func (v *verifier) look(ctx context.Context) (err error) {
+func (v *verifier) runChecks(ctx context.Context) (err error) {
 	if err := v.connect(ctx); err != nil {
 		return err
 	}
@@ -103,12 +103,12 @@ func (v *verifier) look(ctx context.Context) (err error) {
 			v.broker = b
 		}
 	}
-	before, began := new(look), v.Now()
+	before, began := new(observation), v.Now()
 	if err := before.take(ctx, v, nil); err != nil {
 		return err
 	}
 	for n, p := range v.Config.Partitions {
-		v.tell("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
+		v.progress("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
 		if err := v.partition(ctx, p, before); err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
@@ -122,20 +122,20 @@ func (v *verifier) look(ctx context.Context) (err error) {
 	return v.watch(ctx, before, v.Watch-v.Now().Sub(began))
 }
 
-// tellEvery limits the progress messages.
-const tellEvery = time.Second
+// progressEvery limits the progress messages.
+const progressEvery = time.Second
 
-// tell reports the progress, at most once in tellEvery.
-func (v *verifier) tell(format string, args ...any) {
-	if now := v.Now(); now.Sub(v.told) >= tellEvery {
-		v.told = now
+// progress reports the progress, at most once in tellEvery.
+func (v *verifier) progress(format string, args ...any) {
+	if now := v.Now(); now.Sub(v.reported) >= progressEvery {
+		v.reported = now
 		v.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
 // watch observes a second time the state that must not have changed, and the sessions and
 // leases; a lease may be between two holders for a moment.
-func (v *verifier) watch(ctx context.Context, before *look, left time.Duration) error {
+func (v *verifier) watch(ctx context.Context, before *observation, left time.Duration) error {
 	if left > 0 {
 		v.Progress(fmt.Sprintf("watching for changes for %s", left.Round(100*time.Millisecond)))
 		select {
@@ -144,7 +144,7 @@ func (v *verifier) watch(ctx context.Context, before *look, left time.Duration) 
 		case <-time.After(left):
 		}
 	}
-	after := new(look)
+	after := new(observation)
 	if err := after.take(ctx, v, before); err != nil {
 		return err
 	}

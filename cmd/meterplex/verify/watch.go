@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// look is an observation of all partitions at one moment.
-type look struct {
+// observation is an observation of all partitions at one moment.
+type observation struct {
 	heads       map[int16]seenHead
 	checkpoints map[string]int64
 	cursors     map[int16]lease
@@ -34,13 +34,13 @@ type lease struct {
 const stretch = 4_000
 
 const (
-	looksSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch FROM log_heads h
+	headsSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch FROM log_heads h
  CROSS JOIN LATERAL (SELECT coalesce(f.low, greatest(h.position - $2::bigint, 0)) AS low, coalesce(f.high, h.position) AS high
   FROM (SELECT) one LEFT JOIN unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS f (partition, low, high) ON f.partition = h.partition) w
  CROSS JOIN LATERAL (SELECT count(*) AS events, coalesce(bit_xor(hashtextextended(concat_ws('/', l.position, l.event_id, l.tenant_id, l.dedupe_key, l.body), 0)), 0) AS digest
   FROM event_log_rows l WHERE l.partition = h.partition AND l.position > w.low AND l.position <= w.high) t
  WHERE h.partition = ANY ($1::smallint[])`
-	standsSQL = `SELECT c.consumer || ', generation ' || c.generation || ', in partition ' || c.partition, c.position
+	positionsSQL = `SELECT c.consumer || ', generation ' || c.generation || ', in partition ' || c.partition, c.position
  FROM consumer_checkpoints c WHERE c.partition = ANY ($1::smallint[])`
 	// An instance updates seen_at when it renews its leases, which also last 5 seconds.
 	leasesSQL = `SELECT c.partition, c.position, c.furthest, c.fence, c.owner, c.lease_until > now(),
@@ -50,7 +50,7 @@ const (
 )
 
 // take observes the partitions; with first, it uses the ranges of the first observation.
-func (l *look) take(ctx context.Context, v *verifier, first *look) error {
+func (l *observation) take(ctx context.Context, v *verifier, first *observation) error {
 	l.heads, l.checkpoints, l.cursors = map[int16]seenHead{}, map[string]int64{}, map[int16]lease{}
 	var of []int16
 	var low, high []int64
@@ -62,7 +62,7 @@ func (l *look) take(ctx context.Context, v *verifier, first *look) error {
 	err := v.snapshot(ctx, func(tx pgx.Tx) error {
 		var p int16
 		var h seenHead
-		err := each(ctx, tx, looksSQL, []any{v.Config.Partitions, stretch, of, low, high},
+		err := each(ctx, tx, headsSQL, []any{v.Config.Partitions, stretch, of, low, high},
 			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch}, func() error {
 				l.heads[p] = h
 				return nil
@@ -72,7 +72,7 @@ func (l *look) take(ctx context.Context, v *verifier, first *look) error {
 		}
 		var name string
 		var n int64
-		err = each(ctx, tx, standsSQL, []any{v.Config.Partitions}, []any{&name, &n}, func() error {
+		err = each(ctx, tx, positionsSQL, []any{v.Config.Partitions}, []any{&name, &n}, func() error {
 			l.checkpoints[name] = n
 			return nil
 		})
@@ -100,7 +100,7 @@ func (l *look) take(ctx context.Context, v *verifier, first *look) error {
 }
 
 // unchanged checks that rows seen before are unchanged and that no position decreased.
-func (v *verifier) unchanged(before, after *look) {
+func (v *verifier) unchanged(before, after *observation) {
 	for p, b := range before.heads {
 		a := after.heads[p]
 		v.still.n += b.events
@@ -122,7 +122,7 @@ func (v *verifier) unchanged(before, after *look) {
 
 // leases checks that one live instance publishes each partition. A new owner has a new
 // fence; between two owners there may be none for a moment.
-func (v *verifier) leases(before, after *look) {
+func (v *verifier) leases(before, after *observation) {
 	owners := map[string]bool{}
 	for p, a := range after.cursors {
 		v.relays.n++
@@ -180,7 +180,7 @@ func (v *verifier) sessions(ctx context.Context) error {
 	}
 	v.idle.add(hidden, "of another login, whose state is not shown")
 	if hidden > 0 && hidden == v.idle.n {
-		v.idle.cannot(errHidden)
+		v.idle.incomplete(errHidden)
 	}
 	v.idle.done = true
 	return nil
