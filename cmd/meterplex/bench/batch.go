@@ -93,8 +93,8 @@ func newCheck(base string, t *target, questions int) (*message, error) {
 	return m, err
 }
 
-// of sets the tenant's key.
-func (m *message) of(t *tenant) {
+// setTenant sets the tenant's key.
+func (m *message) setTenant(t *tenant) {
 	for i := copy(m.key, t.secret); i < len(m.key); i++ {
 		m.key[i] = ' '
 	}

@@ -59,7 +59,7 @@ func (r *run) checks(ctx context.Context, s *subject) error {
 	}
 	f.Latency, f.LimitLatency = latencyOf(measured), latencyOf(limit)
 	f.LatencyAt = fmt.Sprintf("of a check, at %d checks/s", checkRate)
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 

@@ -45,19 +45,19 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 			return err
 		}
 		defer l.close()
-		if r.most[kind.figure] == 0 {
+		if r.maxRates[kind.figure] == 0 {
 			did, err := closed(ctx, kind.clients, r.times.round, l.send)
 			if err != nil {
 				return err
 			}
-			r.most[kind.figure] = did.perSecond()
+			r.maxRates[kind.figure] = did.perSecond()
 		}
 		c := Curve{Panel: ingestPanel, Name: kind.name}
 		for _, share := range curveShares() {
-			if err := s.takeForPublished(ctx); err != nil {
+			if err := s.markPublished(ctx); err != nil {
 				return err
 			}
-			offered := r.most[kind.figure] * share
+			offered := r.maxRates[kind.figure] * share
 			h, _, err := openOver(offered/float64(kind.size), r.times.point, kind.clients, l.sendOne).run(ctx)
 			if err != nil {
 				return err
@@ -74,9 +74,9 @@ const backlogSeen = 3 * time.Second
 
 const passRelaySQL = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
 
-// takeForPublished marks all events as published, and waits until the instance notices.
-func (s *subject) takeForPublished(ctx context.Context) error {
-	if err := s.passRelay(ctx); err != nil {
+// markPublished marks all events as published, and waits until the instance notices.
+func (s *subject) markPublished(ctx context.Context) error {
+	if err := s.moveRelayToHeads(ctx); err != nil {
 		return err
 	}
 	select {
@@ -86,10 +86,10 @@ func (s *subject) takeForPublished(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// passRelay moves the relay's cursors to the heads: an instance without a relay
+// moveRelayToHeads moves the relay's cursors to the heads: an instance without a relay
 // refuses usage, rightly, when ten million events wait to be published.
-func (s *subject) passRelay(ctx context.Context) error {
-	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
+func (s *subject) moveRelayToHeads(ctx context.Context) error {
+	address, err := inDatabase(s.servers.database.AdminURL(), s.database)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (r *run) freshCurves(ctx context.Context, s *subject) error {
 			if err := s.settled(ctx); err != nil {
 				return err
 			}
-			w, err := l.watched(ctx, rate/float64(kind.size), r.times.point)
+			w, err := l.withFreshness(ctx, rate/float64(kind.size), r.times.point)
 			if err != nil {
 				return err
 			}

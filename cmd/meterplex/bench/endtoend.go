@@ -45,11 +45,11 @@ func (p *progress) caughtUp() bool { return p.applied == p.recorded }
 
 func (p *progress) behind() int64 { return p.recorded - p.applied }
 
-// settleTime bounds the wait for a pipeline that does not catch up.
-const settleTime = 30 * time.Minute
+// catchUpTime bounds the wait for a pipeline that does not catch up.
+const catchUpTime = 30 * time.Minute
 
-// follow polls the pipeline until a condition holds.
-func (s *subject) follow(ctx context.Context, every time.Duration, until func(progress) bool) error {
+// pollProgress polls the pipeline until a condition holds.
+func (s *subject) pollProgress(ctx context.Context, every time.Duration, until func(progress) bool) error {
 	// Row level security hides the aggregates from their owner, so read them in the
 	// service's role.
 	conn, err := pgx.Connect(ctx, s.databaseURL)
@@ -60,7 +60,7 @@ func (s *subject) follow(ctx context.Context, every time.Duration, until func(pr
 	if _, err := conn.Exec(ctx, "SET ROLE meterplex_worker"); err != nil {
 		return fmt.Errorf("set the service's role: %w", err)
 	}
-	end := time.Now().Add(settleTime)
+	end := time.Now().Add(catchUpTime)
 	for {
 		p, err := s.progress(ctx, conn)
 		if err != nil || until(p) {
@@ -79,7 +79,7 @@ func (s *subject) follow(ctx context.Context, every time.Duration, until func(pr
 
 // settled waits until every recorded event is folded by every consumer.
 func (s *subject) settled(ctx context.Context) error {
-	return s.follow(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
+	return s.pollProgress(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
 }
 
 // endToEnd is B4.
@@ -91,7 +91,7 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	if err := s.disk(ctx, &f); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
@@ -106,12 +106,12 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	if err := r.ready(ctx, s, l); err != nil {
 		return err
 	}
-	w := &watch{run: r}
+	w := &pipelineObserver{run: r}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- s.follow(looking, 250*time.Millisecond, w.look) }()
-	end, err := r.stand.spend(ctx)
+	go func() { done <- s.pollProgress(looking, 250*time.Millisecond, w.observe) }()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	f.Value = did.perSecond()
 	f.cost(took, w.memory)
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
-	w.tell(f)
+	w.addNotes(f)
 	f.refused(sent)
 	return nil
 }
@@ -159,7 +159,7 @@ func (r *run) mixed(ctx context.Context, s *subject) error {
 	if err := r.closed(ctx, s, &f, batchClients, batchSize); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (r *run) ready(ctx context.Context, s *subject, l *load) error {
 	if err := s.settled(ctx); err != nil {
 		return err
 	}
-	return r.stand.even(ctx)
+	return r.servers.checkpoint(ctx)
 }
 
 // closed measures the greatest rate of a service that has caught up.
@@ -190,7 +190,7 @@ func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size i
 		return err
 	}
 	f.Value = did.perSecond()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.refused(did)
 	return nil
 }

@@ -96,7 +96,7 @@ func figureOverload(d time.Duration) Figure {
 	}
 }
 
-func figureCrowd(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
+func figureTenants(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
 
 func figureInstances(id string, n int, what string) Figure {
 	return Figure{ID: fmt.Sprintf("%s/%d", id, n), Unit: "events/s", What: fmt.Sprintf("%s with %d processes of the service (all roles each)", what, n)}

@@ -17,7 +17,7 @@ func (r *run) growth(ctx context.Context) error {
 	if r.cfg.Grow < 2*grownFrom {
 		return fmt.Errorf("--grow is too small: expected at least %d events, e.g. --grow 50000000", 2*grownFrom)
 	}
-	return r.apart(ctx, 1, settle{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
+	return r.withService(ctx, 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
 		if err := r.grow(ctx, s, grownFrom); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (r *run) growth(ctx context.Context) error {
 			if figures[i].ID == "B5" { // smaller is better
 				f.aims = []aim{{"within 20 %", func(f *Figure) bool { return f.Ratio <= 1.2 }}}
 			}
-			r.add(f)
+			r.addFigure(f)
 		}
 		return nil
 	})
@@ -85,7 +85,7 @@ func (r *run) grown(ctx context.Context, s *subject) ([]Figure, error) {
 // of each event so far, plus a third for vacuum, sorting and the write-ahead
 // log.
 func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
-	free, known := freeSpace(r.stand.database.Dir())
+	free, known := freeSpace(r.servers.database.Dir())
 	if !known {
 		return nil
 	}

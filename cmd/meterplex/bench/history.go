@@ -45,8 +45,8 @@ UPDATE consumer_checkpoints c SET position = CASE c.consumer WHEN 'meterplex-usa
 FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) n (partition, position, raw)
 WHERE c.partition = n.partition AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-entitlement-reads')`
 
-// pen writes a tenant's history.
-type pen struct {
+// historyWriter writes a tenant's history.
+type historyWriter struct {
 	tenant       tenant
 	subscription string
 	origin       int
@@ -58,11 +58,11 @@ type pen struct {
 // writeHistory adds a history of total usage events with their verdicts, in runs that
 // alternate between the tenants as those of live tenants do.
 func (s *subject) writeHistory(ctx context.Context, total int) error {
-	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
+	address, err := inDatabase(s.servers.database.AdminURL(), s.database)
 	if err != nil {
 		return err
 	}
-	pens, err := s.pens(ctx, address)
+	pens, err := s.historyWriters(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func (s *subject) writeHistory(ctx context.Context, total int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.raise(ctx, address, pens); err != nil {
+	if err := s.publishHistory(ctx, address, pens); err != nil {
 		return err
 	}
 	s.history += int64(rounds * historyRun * len(pens))
 	return nil
 }
 
-func (p *pen) write(ctx context.Context, conn *pgx.Conn, sql string) error {
+func (p *historyWriter) write(ctx context.Context, conn *pgx.Conn, sql string) error {
 	_, err := conn.Exec(ctx, sql, p.tenant.partition, p.tenant.id, p.at, p.runs, p.raw, p.verdict, p.subscription, p.origin)
 	if err != nil {
 		return fmt.Errorf("write a tenant's history: %w", err)
@@ -104,21 +104,21 @@ func (p *pen) write(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return nil
 }
 
-const readPen = `
+const readTenantEnd = `
 SELECT h.position, h.topic_positions[1], h.topic_positions[2], s.id::text, (SELECT min(id) FROM log_origins)
 FROM log_heads h, subscriptions s WHERE h.partition = $1 AND s.tenant_id = $2`
 
-func (s *subject) pens(ctx context.Context, address string) (pens []*pen, err error) {
+func (s *subject) historyWriters(ctx context.Context, address string) (pens []*historyWriter, err error) {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("reach the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, t := range s.tenants {
-		p := &pen{tenant: t}
+		p := &historyWriter{tenant: t}
 		p.before = s.history / historyRun / int64(len(s.tenants))
 		p.runs = p.before
-		if err := conn.QueryRow(ctx, readPen, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
+		if err := conn.QueryRow(ctx, readTenantEnd, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
 			return nil, fmt.Errorf("read the end of a tenant's log: %w", err)
 		}
 		pens = append(pens, p)
@@ -126,7 +126,7 @@ func (s *subject) pens(ctx context.Context, address string) (pens []*pen, err er
 	return pens, nil
 }
 
-func (s *subject) raise(ctx context.Context, address string, pens []*pen) error {
+func (s *subject) publishHistory(ctx context.Context, address string, pens []*historyWriter) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)

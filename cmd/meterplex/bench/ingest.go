@@ -28,7 +28,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 	var ratios []float64
 	var total, raw spent
 	for range r.times.rounds {
-		if err := r.stand.even(ctx); err != nil {
+		if err := r.servers.checkpoint(ctx); err != nil {
 			return err
 		}
 		most, err := r.measured(ctx, &raw, func() (rate, error) {
@@ -38,7 +38,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 		if err != nil {
 			return err
 		}
-		if err := r.stand.even(ctx); err != nil {
+		if err := r.servers.checkpoint(ctx); err != nil {
 			return err
 		}
 		did, err := r.measured(ctx, &total, service)
@@ -49,7 +49,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 		ratios = append(ratios, did.perSecond()/most.perSecond())
 	}
 	f.Value, f.Limit, f.Ratio = median(f.Runs), median(f.LimitRuns), median(ratios)
-	f.cost(total, r.stand.meter.memory())
+	f.cost(total, r.servers.meter.memory())
 	f.refused(total.did)
 	limitEach := writtenOf(raw).Each
 	f.Written.Limit = &limitEach
@@ -58,7 +58,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 
 // measured adds the cost of a measurement to a sum.
 func (r *run) measured(ctx context.Context, sum *spent, do func() (rate, error)) (rate, error) {
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return rate{}, err
 	}
@@ -103,7 +103,7 @@ func (r *run) batches(ctx context.Context, s *subject) error {
 	if err := r.paced(ctx, s, &f, l, batchSize); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (r *run) warm(ctx context.Context, l *load) error {
 // backlog of the service stays far below its bound.
 func (s *subject) published(ctx context.Context, limit func() (float64, error)) func() (float64, error) {
 	return func() (float64, error) {
-		if err := s.passRelay(ctx); err != nil {
+		if err := s.moveRelayToHeads(ctx); err != nil {
 			return 0, err
 		}
 		return limit()
@@ -139,7 +139,7 @@ func (s *subject) published(ctx context.Context, limit func() (float64, error)) 
 
 // paced adds the latencies at a share of the measured rate.
 func (r *run) paced(ctx context.Context, s *subject, f *Figure, l *load, size int) error {
-	if err := s.takeForPublished(ctx); err != nil {
+	if err := s.markPublished(ctx); err != nil {
 		return err
 	}
 	offered := f.Value * pacedShare
@@ -178,7 +178,7 @@ func (r *run) singles(ctx context.Context, s *subject) error {
 	if err := r.paced(ctx, s, &f, l, 1); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,11 +216,11 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 		return err
 	}
 	f := figureB3()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LimitLatency = latencyOf(h), latencyOf(bare)
 	f.LatencyAt = fmt.Sprintf("at %d requests/s", latencyRate)
 	f.Value, f.Limit = f.Latency.P99, f.LimitLatency.P99
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 

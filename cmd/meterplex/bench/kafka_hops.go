@@ -19,7 +19,7 @@ import (
 // all), read, written to a second topic and read again, at the same rate and of
 // about the same size, without other work.
 func (r *run) kafkaHops(ctx context.Context) (*hdrhistogram.Histogram, error) {
-	brokers := kgo.SeedBrokers(r.stand.broker.Brokers()...)
+	brokers := kgo.SeedBrokers(r.servers.broker.Brokers()...)
 	admin, err := kgo.NewClient(brokers)
 	if err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)

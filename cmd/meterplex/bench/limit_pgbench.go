@@ -55,7 +55,7 @@ func (s *subject) newInserter(ctx context.Context, clients int, scratch string) 
 	if _, err := conn.Exec(ctx, "CREATE SEQUENCE bench_single_position CACHE 32"); err != nil {
 		return nil, fmt.Errorf("make a sequence: %w", err)
 	}
-	in := &inserter{subject: s, clients: clients, program: s.stand.pgbench(), script: filepath.Join(scratch, "insert.sql")}
+	in := &inserter{subject: s, clients: clients, program: s.servers.pgbench(), script: filepath.Join(scratch, "insert.sql")}
 	if in.program == "" {
 		return in, in.connect(ctx)
 	}
@@ -63,7 +63,7 @@ func (s *subject) newInserter(ctx context.Context, clients int, scratch string) 
 }
 
 // pgbench returns the path of the program beside the server's own, or else in the PATH.
-func (s *stand) pgbench() string {
+func (s *servers) pgbench() string {
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", s.database.PID())); err == nil {
 		beside := filepath.Join(filepath.Dir(exe), "pgbench")
 		if _, err := os.Stat(beside); err == nil {

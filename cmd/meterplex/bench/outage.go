@@ -19,18 +19,18 @@ const (
 
 // phases are the latencies before and during the outage, by when a send was due.
 type phases struct {
-	mu          sync.Mutex
-	went, came  time.Time
-	before, out *hdrhistogram.Histogram
+	mu           sync.Mutex
+	downAt, upAt time.Time
+	before, out  *hdrhistogram.Histogram
 }
 
 func (p *phases) seen(due time.Time, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.went.IsZero() || due.Before(p.went):
+	case p.downAt.IsZero() || due.Before(p.downAt):
 		record(p.before, took)
-	case p.came.IsZero() || due.Before(p.came):
+	case p.upAt.IsZero() || due.Before(p.upAt):
 		record(p.out, took)
 	}
 }
@@ -65,7 +65,7 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 		done <- err
 	}()
 	f := figureB9(r.times.outage)
-	err = r.breakAndMend(ctx, s, p, &f)
+	err = r.breakBroker(ctx, s, p, &f)
 	stop()
 	if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
 		err = errors.Join(err, lerr)
@@ -76,31 +76,31 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
 	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was down; the limit is the same load before", outageSize, outageRate)
 	f.refused(sent)
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// breakAndMend kills the broker, restarts it and waits until only the load's newest events
+// breakBroker kills the broker, restarts it and waits until only the load's newest events
 // are left.
-func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure) error {
+func (r *run) breakBroker(ctx context.Context, s *subject, p *phases, f *Figure) error {
 	pause(ctx, r.times.before)
-	p.at(&p.went)
-	if err := r.stand.broker.Kill(); err != nil {
+	p.at(&p.downAt)
+	if err := r.servers.broker.Kill(); err != nil {
 		return fmt.Errorf("kill the broker: %w", err)
 	}
 	pause(ctx, r.times.outage)
 	restarted := time.Now()
-	if err := r.stand.broker.Restart(ctx); err != nil {
+	if err := r.servers.broker.Restart(ctx); err != nil {
 		return fmt.Errorf("restart the broker: %w", err)
 	}
-	p.at(&p.came)
-	r.stand.meter.kafka = r.stand.broker.PID()
-	end, err := r.stand.spend(ctx)
+	p.at(&p.upAt)
+	r.servers.meter.kafka = r.servers.broker.PID()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
 	var first, last progress
-	err = s.follow(ctx, 100*time.Millisecond, func(at progress) bool {
+	err = s.pollProgress(ctx, 100*time.Millisecond, func(at progress) bool {
 		if first.at.IsZero() {
 			first = at
 		}
@@ -110,14 +110,14 @@ func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure
 	if err != nil {
 		return err
 	}
-	did := rate{events: int(last.applied - first.applied), took: last.at.Sub(p.came)}
+	did := rate{events: int(last.applied - first.applied), took: last.at.Sub(p.upAt)}
 	took, err := end(did)
 	if err != nil {
 		return err
 	}
 	f.Value = did.took.Seconds()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.note("worked off", fmt.Sprintf("%d events were queued when the broker answered; %d were applied until at most the events of a quarter of a second were left, %.0f/s", first.behind(), did.events, did.perSecond()))
-	f.note("the broker's own start", fmt.Sprintf("%.1f s more of outage, not in the figure", p.came.Sub(restarted).Seconds()))
+	f.note("the broker's own start", fmt.Sprintf("%.1f s more of outage, not in the figure", p.upAt.Sub(restarted).Seconds()))
 	return nil
 }

@@ -32,8 +32,8 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	sampled := make(chan []float64, 1)
-	go func() { sampled <- r.stand.meter.serviceMemory(sampling) }()
-	end, err := r.stand.spend(ctx)
+	go func() { sampled <- r.servers.meter.serviceMemory(sampling) }()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,13 +58,13 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	}
 	f := figureOverload(d)
 	f.Value = did.perSecond()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of an accepted request of %d events, at %d events/s offered", streamSize, overloadRate)
 	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were accepted, and the rest never sent: every connection waited for an answer",
 		did.refused, offered.sends, h.TotalCount()))
 	f.note("everything readable", fmt.Sprintf("%.1f s after the load", time.Since(ended).Seconds()))
 	f.note("memory of the service after a quarter, half, three quarters and all of it", quarters(memory))
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (r *run) idle(ctx context.Context, s *subject) error {
 		return err
 	}
 	pause(ctx, 2*time.Second) // for the consequences of the last events
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (r *run) idle(ctx context.Context, s *subject) error {
 	}
 	f := figureIdle()
 	f.Value = 100 * took.cpu.Service / took.did.took.Seconds()
-	f.cost(took, r.stand.meter.memory())
-	r.add(f)
+	f.cost(took, r.servers.meter.memory())
+	r.addFigure(f)
 	return nil
 }

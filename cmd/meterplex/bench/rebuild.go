@@ -38,7 +38,7 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,18 +58,18 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	f.Value, f.Limit = first.perSecond(), limit.perSecond()
 	f.Ratio = f.Value / f.Limit
 	f.LimitRuns = []float64{limit.perSecond()}
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
 	f.LimitLatency = quiet
 	f.note("reads beside it", fmt.Sprintf("the first run has 2 workers and no other load, the second has %d reads/s and the service's default number of workers (half the processors); the limit's latencies are those of the same reads without a rebuild", readRate))
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
 // rebuilt rebuilds and promotes a projection, and returns the rate of the fold. The function
 // beside runs until the rebuild is ready.
 func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
-	a := s.operate()
+	a := s.operatorAPI()
 	var made struct{ ID string }
 	body := map[string]any{"reason": "bench"}
 	if workers > 0 {
@@ -107,7 +107,7 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 	if err := a.call(ctx, "POST", path+"/promote", map[string]any{"reason": "bench"}, nil); err != nil {
 		return rate{}, err
 	}
-	return rate{events: s.stand.cfg.times().history, took: took}, nil
+	return rate{events: s.servers.cfg.times().history, took: took}, nil
 }
 
 // rebuildWorkers use the whole machine.

@@ -83,7 +83,7 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 	}
 	t.operator = m.Key
 	fmt.Fprintf(m.Log, "Creating %d tenants named Benchmark …\n", m.Tenants)
-	with := settle{feature: m.Feature, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
+	with := tenantSpec{feature: m.Feature, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
 	return t, t.seed(ctx, with)
 }
 
@@ -180,10 +180,10 @@ func round(v float64, digits int) float64 {
 // ends are the last positions of a load by partition, with their tenants.
 type ends struct {
 	mu   sync.Mutex
-	last map[int16]sighting
+	last map[int16]sampledEvent
 }
 
-func (e *ends) note(s sighting) {
+func (e *ends) note(s sampledEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last[s.position.Partition].position.Number < s.position.Number {
@@ -199,8 +199,8 @@ func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	defer l.close()
-	e := &ends{last: map[int16]sighting{}}
-	l.accepted = func(tenant int, p events.Position) { e.note(sighting{tenant: tenant, position: p}) }
+	e := &ends{last: map[int16]sampledEvent{}}
+	l.accepted = func(tenant int, p events.Position) { e.note(sampledEvent{tenant: tenant, position: p}) }
 	if _, _, err := m.pace(ctx, l, m.WarmUp, l.send); err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
 	began := time.Now()
 	var o *Outcome
 	if m.Rate > 0 {
-		w, err := l.watched(ctx, m.Rate/float64(m.Batch), m.Duration)
+		w, err := l.withFreshness(ctx, m.Rate/float64(m.Batch), m.Duration)
 		if err != nil {
 			return nil, err
 		}

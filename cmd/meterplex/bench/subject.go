@@ -19,7 +19,7 @@ import (
 // subject is the service under test: its own processes, with tenants.
 type subject struct {
 	target
-	stand       *stand
+	servers     *servers
 	roles       string
 	database    string // its name
 	databaseURL string
@@ -43,19 +43,19 @@ const answersAt = "The service answers at "
 
 // serve starts the service on an empty database, with its own topics and sixteen
 // tenants.
-func (s *stand) serve(ctx context.Context, roles string) (*subject, error) {
-	return s.serveMany(ctx, roles, 1, settle{feature: feature, tenants: tenantCount, spread: true})
+func (s *servers) serve(ctx context.Context, roles string) (*subject, error) {
+	return s.serveMany(ctx, roles, 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true})
 }
 
 // serveMany starts a number of instances that share database, topics and tenants.
-func (s *stand) serveMany(ctx context.Context, roles string, instances int, with settle) (*subject, error) {
+func (s *servers) serveMany(ctx context.Context, roles string, instances int, with tenantSpec) (*subject, error) {
 	s.served++
 	name := fmt.Sprintf("bench_%d", s.served)
 	address, err := s.newDatabase(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	sub := &subject{stand: s, roles: roles, database: name, databaseURL: address}
+	sub := &subject{servers: s, roles: roles, database: name, databaseURL: address}
 	sub.operator = "mp_op_" + rand.Text() + rand.Text()
 	for range instances {
 		p, err := startInstance(s.cfg.Serve(ctx), sub.environment())
@@ -129,7 +129,7 @@ func (p *instance) stop() error {
 // environment has no settings of the service except those set here.
 func (s *subject) environment() []string {
 	return append(ownEnvironment(),
-		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.stand.broker.Brokers(), ","),
+		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.servers.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
 		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator)
 }
@@ -143,7 +143,7 @@ func ownEnvironment() []string {
 // stop ends all instances of the service.
 func (s *subject) stop() error {
 	s.stopped.Do(func() {
-		s.stand.meter.setService()
+		s.servers.meter.setService()
 		errs := make([]error, len(s.instances))
 		_ = all(len(s.instances), func(i int) error {
 			errs[i] = s.instances[i].stop()
@@ -154,8 +154,8 @@ func (s *subject) stop() error {
 	return s.err
 }
 
-// lastWords returns the last log lines of the instances.
-func (s *subject) lastWords() string {
+// logTail returns the last log lines of the instances.
+func (s *subject) logTail() string {
 	var words string
 	for _, p := range s.instances {
 		words += p.tail.text()

@@ -19,8 +19,8 @@ type target struct {
 	whale    float64 // the first tenant's share of the requests; 0: all shares are equal
 }
 
-// operate returns a client of the first instance with the operator's key.
-func (t *target) operate() *api { return &api{t.urls[0], t.operator, http.DefaultClient} }
+// operatorAPI returns a client of the first instance with the operator's key.
+func (t *target) operatorAPI() *api { return &api{t.urls[0], t.operator, http.DefaultClient} }
 
 // pick returns the tenant of a client's n-th request. Each client begins at another place
 // in the list, so that they do not all write to one partition at a time.
@@ -76,7 +76,7 @@ func (l *load) send(client int) (int, error) {
 	m := l.requests[client]
 	l.last[client] = l.target.pick(client, len(l.wires), l.turns[client])
 	l.turns[client]++
-	m.of(&l.target.tenants[l.last[client]])
+	m.setTenant(&l.target.tenants[l.last[client]])
 	err := l.wires[client].exchange(m)
 	if err == nil && l.accepted != nil {
 		var p events.Position

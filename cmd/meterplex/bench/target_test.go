@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func crowd(n int) *target {
+func targetOf(n int) *target {
 	t := &target{feature: "f"}
 	for i := range n {
 		t.tenants = append(t.tenants, tenant{secret: strings.Repeat("k", 3+i%3) + string(rune('a'+i%26))})
@@ -22,7 +22,7 @@ func crowd(n int) *target {
 }
 
 func TestTenantsHaveAlikeShares(t *testing.T) {
-	all := crowd(10)
+	all := targetOf(10)
 	count := map[int]int{}
 	for client := range 4 {
 		for n := range 100 {
@@ -37,7 +37,7 @@ func TestTenantsHaveAlikeShares(t *testing.T) {
 }
 
 func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
-	all := crowd(11)
+	all := targetOf(11)
 	all.whale = 0.9
 	count := map[int]int{}
 	for client := range 2 {
@@ -84,7 +84,7 @@ func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 
 // A shorter key leaves no byte of a longer one behind.
 func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
-	all := crowd(9)
+	all := targetOf(9)
 	url, keys := answering(t, false)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
@@ -105,7 +105,7 @@ func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
 }
 
 func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
-	all := crowd(1)
+	all := targetOf(1)
 	url, _ := answering(t, true)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
@@ -131,7 +131,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 
 // A server closes idle connections: that is no failure of the service.
 func TestAConnectionThatLayIdleIsOpenedAnew(t *testing.T) {
-	all := crowd(1)
+	all := targetOf(1)
 	url, _ := answering(t, false)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())

@@ -95,8 +95,8 @@ func (a *Answer) Error() string {
 	return fmt.Sprintf("%s: the service answers %d: %.300s", a.To, a.Status, bytes.TrimSpace(a.Body))
 }
 
-// settle describes the tenants of a load.
-type settle struct {
+// tenantSpec describes the tenants of a load.
+type tenantSpec struct {
 	feature string // lookup key of a metered feature, which is created
 	tenants int
 	spread  bool      // one log partition each, the same number for each writer
@@ -104,7 +104,7 @@ type settle struct {
 }
 
 // seed creates the catalogue and the tenants.
-func (t *target) seed(ctx context.Context, with settle) error {
+func (t *target) seed(ctx context.Context, with tenantSpec) error {
 	a := &api{t.urls[0], t.operator, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: seeders}}}
 	defer a.http.CloseIdleConnections()
 	t.feature = with.feature
@@ -124,7 +124,7 @@ func (t *target) seed(ctx context.Context, with settle) error {
 	return all(min(seeders, with.tenants), func(i int) (err error) {
 		for ; i < len(t.tenants) && err == nil; i += seeders {
 			if t.tenants[i], err = a.newTenant(ctx); err == nil {
-				err = a.equip(ctx, &t.tenants[i], with.expires)
+				err = a.addKey(ctx, &t.tenants[i], with.expires)
 			}
 		}
 		return err
@@ -137,7 +137,7 @@ const (
 	seeders = 16
 )
 
-func (t *target) spread(ctx context.Context, a *api, with settle) error {
+func (t *target) spread(ctx context.Context, a *api, with tenantSpec) error {
 	taken, share := map[int16]bool{}, map[int16]int{}
 	for len(t.tenants) < with.tenants {
 		made, err := a.newTenant(ctx)
@@ -149,7 +149,7 @@ func (t *target) spread(ctx context.Context, a *api, with settle) error {
 		}
 		taken[made.partition] = true
 		share[made.partition%writers]++
-		if err := a.equip(ctx, &made, with.expires); err != nil {
+		if err := a.addKey(ctx, &made, with.expires); err != nil {
 			return err
 		}
 		t.tenants = append(t.tenants, made)
@@ -163,8 +163,8 @@ func (a *api) newTenant(ctx context.Context) (tenant, error) {
 	return tenant{id: made.ID, partition: events.PartitionOf(made.ID)}, err
 }
 
-// equip gives a tenant a subscription and a key.
-func (a *api) equip(ctx context.Context, t *tenant, expires time.Time) error {
+// addKey gives a tenant a subscription and a key.
+func (a *api) addKey(ctx context.Context, t *tenant, expires time.Time) error {
 	path := "/tenants/" + t.id.String()
 	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// watch observes B4 while the load runs and until all events are in the aggregates.
-type watch struct {
+// pipelineObserver observes B4 while the load runs and until all events are in the aggregates.
+type pipelineObserver struct {
 	run   *run
 	ended atomic.Bool // the load
 
@@ -16,8 +16,8 @@ type watch struct {
 	memory      Memory   // at the end of the load and of the drain
 }
 
-// look records one observation, and reports whether it was the last.
-func (w *watch) look(p progress) bool {
+// observe records one observation, and reports whether it was the last.
+func (w *pipelineObserver) observe(p progress) bool {
 	if w.first.at.IsZero() || p.recorded == w.first.recorded {
 		w.first = p
 	}
@@ -32,13 +32,13 @@ func (w *watch) look(p progress) bool {
 	// The kernel keeps the service's peak. Reading PostgreSQL's proportional memory repeatedly
 	// would cost more than the whole load.
 	if p.caughtUp() || w.atEnd.at.Equal(p.at) {
-		w.memory = w.memory.most(w.run.stand.meter.memory())
+		w.memory = w.memory.most(w.run.servers.meter.memory())
 	}
 	return p.caughtUp()
 }
 
-// tell adds the notes of the figure.
-func (w *watch) tell(f *Figure) {
+// addNotes adds the notes of the figure.
+func (w *pipelineObserver) addNotes(f *Figure) {
 	during := rate{events: int(w.atEnd.applied - w.first.applied), took: w.atEnd.at.Sub(w.first.at)}
 	f.note("applied while the load ran", fmt.Sprintf("%.0f events/s over %.1f s", during.perSecond(), during.took.Seconds()))
 	f.note("recorded while the load ran", fmt.Sprintf("%.0f events/s", float64(w.atEnd.recorded-w.first.recorded)/during.took.Seconds()))

@@ -38,8 +38,8 @@ const (
 	majorSQL      = `SELECT current_setting('server_version_num')::int / 10000`
 )
 
-// written returns the database's counters since its creation.
-func (s *stand) written(ctx context.Context) (w Written, err error) {
+// writes returns the database's counters since its creation.
+func (s *servers) writes(ctx context.Context) (w Written, err error) {
 	address, err := inDatabase(s.database.AdminURL(), "postgres")
 	if err != nil {
 		return w, err
@@ -72,13 +72,13 @@ func (s spent) plus(o spent) spent {
 	return spent{s.cpu.plus(o.cpu), s.written.plus(o.written), s.did.plus(o.did)}
 }
 
-// spend begins a measurement; the returned function ends it.
-func (s *stand) spend(ctx context.Context) (func(did rate) (spent, error), error) {
-	written, err := s.written(ctx)
+// measure begins a measurement; the returned function ends it.
+func (s *servers) measure(ctx context.Context) (func(did rate) (spent, error), error) {
+	written, err := s.writes(ctx)
 	cpu := s.meter.taken()
 	return func(did rate) (spent, error) {
 		took := s.meter.taken().minus(cpu)
-		now, err := s.written(ctx)
+		now, err := s.writes(ctx)
 		return spent{took, now.minus(written), did}, err
 	}, err
 }

@@ -9,28 +9,28 @@ import (
 // whaleShare is the share of the requests that one tenant sends.
 const whaleShare = 0.9
 
-// crowds is B4's load from very many tenants, and from very unequal ones.
-func (r *run) crowds(ctx context.Context) error {
-	many := settle{feature: feature, tenants: r.times.crowd}
-	err := r.apart(ctx, 1, many, func(s *subject) error {
-		f := figureCrowd("B4/many", fmt.Sprintf("B4's load from %s tenants evenly (all roles)", thousands(int64(r.times.crowd))))
+// manyTenants is B4's load from very many tenants, and from very unequal ones.
+func (r *run) manyTenants(ctx context.Context) error {
+	many := tenantSpec{feature: feature, tenants: r.times.tenants}
+	err := r.withService(ctx, 1, many, func(s *subject) error {
+		f := figureTenants("B4/many", fmt.Sprintf("B4's load from %s tenants evenly (all roles)", thousands(int64(r.times.tenants))))
 		if err := r.stream(ctx, s, &f); err != nil {
 			return err
 		}
-		r.add(f)
+		r.addFigure(f)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	few := settle{feature: feature, tenants: tenantCount, spread: true}
-	return r.apart(ctx, 1, few, func(s *subject) error {
+	few := tenantSpec{feature: feature, tenants: tenantCount, spread: true}
+	return r.withService(ctx, 1, few, func(s *subject) error {
 		s.whale = whaleShare
-		f := figureCrowd("B4/whale", fmt.Sprintf("B4's load, %.0f %% of it from one of %d tenants (all roles)", whaleShare*100, tenantCount))
+		f := figureTenants("B4/whale", fmt.Sprintf("B4's load, %.0f %% of it from one of %d tenants (all roles)", whaleShare*100, tenantCount))
 		if err := r.stream(ctx, s, &f); err != nil {
 			return err
 		}
-		r.add(f)
+		r.addFigure(f)
 		return nil
 	})
 }
@@ -39,22 +39,22 @@ func (r *run) crowds(ctx context.Context) error {
 // broker.
 func (r *run) instances(ctx context.Context) error {
 	for _, n := range []int{1, 2, 4} {
-		err := r.apart(ctx, n, settle{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
+		err := r.withService(ctx, n, tenantSpec{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
 			f := figureInstances("B1", n, "batches of 1,000")
 			if err := r.closed(ctx, s, &f, 2*batchClients, batchSize); err != nil {
 				return err
 			}
-			r.add(f)
+			r.addFigure(f)
 			f = figureInstances("B2", n, "single events, 64 clients")
 			if err := r.closed(ctx, s, &f, singleClients, 1); err != nil {
 				return err
 			}
-			r.add(f)
+			r.addFigure(f)
 			f = figureInstances("B4", n, "end to end")
 			if err := r.stream(ctx, s, &f); err != nil {
 				return err
 			}
-			r.add(f)
+			r.addFigure(f)
 			return nil
 		})
 		if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// stand holds the servers of the service under test, started as the service starts its embedded
+// servers holds the servers of the service under test, started as the service starts its embedded
 // servers.
-type stand struct {
+type servers struct {
 	cfg      *Config
 	database *local.Postgres
 	broker   *local.Kafka
@@ -27,8 +27,8 @@ type stand struct {
 
 const stopTime = time.Minute
 
-func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
-	s := &stand{cfg: cfg}
+func startServers(ctx context.Context, cfg *Config, dir string) (*servers, error) {
+	s := &servers{cfg: cfg}
 	// Four instances need more than the usual hundred connections.
 	settings := map[string]string{"max_connections": "200"}
 	if cfg.Profile != "" {
@@ -50,7 +50,7 @@ func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
 	return s, nil
 }
 
-func (s *stand) close() error {
+func (s *servers) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	var errs []error
@@ -67,7 +67,7 @@ func (s *stand) close() error {
 }
 
 // newDatabase creates an empty database owned by the service's owner.
-func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
+func (s *servers) newDatabase(ctx context.Context, name string) (string, error) {
 	err := s.asAdmin(ctx, "postgres", "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" OWNER meterplex")
 	if err != nil {
 		return "", err
@@ -90,7 +90,7 @@ func inDatabase(address, name string) (string, error) {
 }
 
 // asAdmin runs statements as the superuser.
-func (s *stand) asAdmin(ctx context.Context, database string, statements ...string) error {
+func (s *servers) asAdmin(ctx context.Context, database string, statements ...string) error {
 	address, err := inDatabase(s.database.AdminURL(), database)
 	if err != nil {
 		return err
@@ -108,11 +108,13 @@ func (s *stand) asAdmin(ctx context.Context, database string, statements ...stri
 	return nil
 }
 
-// even makes a checkpoint, so that measurements begin from a similar state.
-func (s *stand) even(ctx context.Context) error { return s.asAdmin(ctx, "postgres", "CHECKPOINT") }
+// checkpoint makes a checkpoint, so that measurements begin from a similar state.
+func (s *servers) checkpoint(ctx context.Context) error {
+	return s.asAdmin(ctx, "postgres", "CHECKPOINT")
+}
 
 // versions adds the versions of the servers.
-func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
+func (s *servers) versions(ctx context.Context, v Versions) (Versions, error) {
 	conn, err := pgx.Connect(ctx, s.database.URL())
 	if err != nil {
 		return v, fmt.Errorf("reach the database: %w", err)
@@ -145,7 +147,7 @@ const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, ro
  ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
 
 // keepProfile writes the database's slowest statements to a file.
-func (s *stand) keepProfile(ctx context.Context, dir string, subject *subject) error {
+func (s *servers) keepProfile(ctx context.Context, dir string, subject *subject) error {
 	if dir == "" {
 		return nil
 	}
