@@ -68,12 +68,12 @@ func (in *inputs) brokers(s *size) {
 	}
 }
 
-// held is storage: TB in PostgreSQL by the classes' days, and with early archiving; TB in the
+// storageNeed is storage: TB in PostgreSQL by the classes' days, and with early archiving; TB in the
 // archive when it is full; TB of archived keys for each year, and when the archive is
 // full.
-type held struct{ byClass, early, archive, keysYear, keys float64 }
+type storageNeed struct{ byClass, early, archive, keysYear, keys float64 }
 
-func (in *inputs) storage(rate float64) (h held) {
+func (in *inputs) storage(rate float64) (h storageNeed) {
 	s := in.plan.Storage
 	perDay := rate * day / 1e12
 	for _, c := range s.Classes {

@@ -6,7 +6,7 @@ const (
 	partitions   = 32   // of a log
 	nodeWriters  = 4    // of each instance; writer p mod 4 appends to partition p
 	smallRows    = 16   // most rows of a request for the instance's shared writer of all partitions
-	crowd        = 16   // rows of the last group from which the shared writer waits for as many again
+	gatherRows   = 16   // rows of the last group from which the shared writer waits for as many again
 	linger       = 1.0  // ms at most
 	groupRows    = 2000 // most rows in one commit
 	headTrips    = 1    // round trips to the database with heads locked: COPY, heads and COMMIT in one
@@ -101,14 +101,14 @@ func newCell(s *sim, at site, c costs, in *inputs, weights []float64) *cell {
 	return l
 }
 
-// arrive sends a request to one of the nodes in the load balancer.
-func (c *cell) arrive(r *request) {
+// accept sends a request to one of the nodes in the load balancer.
+func (c *cell) accept(r *request) {
 	for c.next++; c.out[c.next%len(c.api)]; c.next++ {
 	}
 	r.node = c.next % len(c.api)
 	c.api[r.node].run(service, c.request.of(r.n), func() {
 		if c.dead[r.node] {
-			c.again(r)
+			c.retry(r)
 			return
 		}
 		w := c.writer(r, r.n <= smallRows)
@@ -126,15 +126,15 @@ func (c *cell) writer(r *request, small bool) *writer {
 	return of[r.partition%nodeWriters]
 }
 
-// again is a client's retry: without an answer it waits and sends to another node.
-func (c *cell) again(r *request) { c.after(c.wait, func() { c.arrive(r) }) }
+// retry is a client's retry: without an answer it waits and sends to another node.
+func (c *cell) retry(r *request) { c.after(c.wait, func() { c.accept(r) }) }
 
 func (w *writer) kick() {
-	if w.busy || len(w.queue) == 0 || w.shared && w.gathers() {
+	if w.busy || len(w.queue) == 0 || w.shared && w.gathering() {
 		return
 	}
 	if w.shared {
-		w.passOn()
+		w.passToOwners()
 		if len(w.queue) == 0 {
 			return
 		}
@@ -157,13 +157,13 @@ func (w *writer) kick() {
 	w.c.hold(heads, w.c.append.of(rows), w.c.wal.recorded*float64(rows), func() { w.answer(group) })
 }
 
-// gathers reports whether the next group waits for as many rows as the last one had.
-func (w *writer) gathers() bool {
+// gathering reports whether the next group waits for as many rows as the last one had.
+func (w *writer) gathering() bool {
 	rows := 0
 	for _, r := range w.queue {
 		rows += r.n
 	}
-	if w.last < crowd || rows >= w.last {
+	if w.last < gatherRows || rows >= w.last {
 		return false
 	}
 	if !w.waiting {
@@ -180,9 +180,9 @@ func (w *writer) gathers() bool {
 	return true
 }
 
-// passOn passes requests with locked heads to the writers of their partitions,
+// passToOwners passes requests with locked heads to the writers of their partitions,
 // which wait for the lock.
-func (w *writer) passOn() {
+func (w *writer) passToOwners() {
 	queue := w.queue
 	w.queue = nil
 	for _, r := range queue {
@@ -198,7 +198,7 @@ func (w *writer) passOn() {
 
 // hold is a transaction that holds heads until it is durable.
 func (c *cell) hold(heads []int, cost, bytes float64, done func()) {
-	c.lockAll(heads, func() {
+	c.lockHeads(heads, func() {
 		c.after(c.trip*headTrips, func() {
 			c.postgres.run(database, cost, func() {
 				c.disk.flush(bytes, func() {
@@ -212,12 +212,12 @@ func (c *cell) hold(heads []int, cost, bytes float64, done func()) {
 	})
 }
 
-func (c *cell) lockAll(heads []int, then func()) {
+func (c *cell) lockHeads(heads []int, then func()) {
 	if len(heads) == 0 {
 		then()
 		return
 	}
-	c.heads[heads[0]].take(func() { c.lockAll(heads[1:], then) })
+	c.heads[heads[0]].acquire(func() { c.lockHeads(heads[1:], then) })
 }
 
 func (w *writer) answer(group []*request) {
@@ -226,7 +226,7 @@ func (w *writer) answer(group []*request) {
 	for _, r := range group {
 		c.store(r)
 		if c.dead[w.node] { // durable, but without an answer: the client retries, a duplicate
-			c.again(r)
+			c.retry(r)
 			continue
 		}
 		if r.due >= c.from {

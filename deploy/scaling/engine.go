@@ -10,27 +10,27 @@ import (
 // sim is a discrete-event simulation. Time is in nanoseconds from its start; events
 // at the same time run in the order in which they were scheduled.
 type sim struct {
-	now   int64
-	asked int64
-	queue agenda
-	rng   *rand.Rand
+	now            int64
+	scheduledCount int64
+	queue          agenda
+	rng            *rand.Rand
 }
 
 func newSim(seed uint64) *sim { return &sim{rng: rand.New(rand.NewPCG(seed, 1))} }
 
-type happening struct {
+type scheduled struct {
 	at, turn int64
 	do       func()
 }
 
-type agenda []happening
+type agenda []scheduled
 
 func (a agenda) Len() int { return len(a) }
 func (a agenda) Less(i, j int) bool {
 	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
 }
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(scheduled)) }
 func (a *agenda) Pop() any {
 	last := (*a)[len(*a)-1]
 	*a = (*a)[:len(*a)-1]
@@ -38,14 +38,14 @@ func (a *agenda) Pop() any {
 }
 
 func (s *sim) after(d int64, do func()) {
-	s.asked++
-	heap.Push(&s.queue, happening{s.now + max(d, 0), s.asked, do})
+	s.scheduledCount++
+	heap.Push(&s.queue, scheduled{s.now + max(d, 0), s.scheduledCount, do})
 }
 
 // until runs everything due before a time.
 func (s *sim) until(end int64) {
 	for len(s.queue) > 0 && s.queue[0].at < end {
-		h := heap.Pop(&s.queue).(happening)
+		h := heap.Pop(&s.queue).(scheduled)
 		s.now = h.at
 		h.do()
 	}
@@ -187,7 +187,7 @@ type lock struct {
 	waiting []func()
 }
 
-func (l *lock) take(then func()) {
+func (l *lock) acquire(then func()) {
 	if l.held {
 		l.waiting = append(l.waiting, then)
 		return

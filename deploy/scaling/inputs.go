@@ -12,22 +12,22 @@ import (
 
 // plan is plan.json: the assumptions, as opposed to measurements.
 type plan struct {
-	Date     string    `json:"date"`
-	Measured standIn   `json:"measuredByHand"`
-	Bench    benchSite `json:"benchMachine"`
-	Shares   shares    `json:"stageShares"`
-	Traffic  traffic   `json:"traffic"`
-	Cell     cellSite  `json:"cell"`
-	Kafka    kafkaSite `json:"kafka"`
-	Failures failures  `json:"failures"`
-	Tenants  tenants   `json:"tenants"`
-	Storage  storage   `json:"storage"`
-	Prices   prices    `json:"pricesAssumed"`
+	Date     string         `json:"date"`
+	Measured measuredByHand `json:"measuredByHand"`
+	Bench    benchSite      `json:"benchMachine"`
+	Shares   shares         `json:"stageShares"`
+	Traffic  traffic        `json:"traffic"`
+	Cell     cellSite       `json:"cell"`
+	Kafka    kafkaSite      `json:"kafka"`
+	Failures failures       `json:"failures"`
+	Tenants  tenants        `json:"tenants"`
+	Storage  storage        `json:"storage"`
+	Prices   prices         `json:"pricesAssumed"`
 }
 
-// standIn has values that docs/benchmarks lacks. Reports of newer builds have some of them
+// measuredByHand has values that docs/benchmarks lacks. Reports of newer builds have some of them
 // and take precedence.
-type standIn struct {
+type measuredByHand struct {
 	How          string             `json:"how"`
 	WALBytes     map[string]float64 `json:"walBytesEach"`        // by figure
 	Writes       map[string]float64 `json:"writingTransactions"` // for each event, by figure

@@ -5,10 +5,10 @@ func (c *cell) send(n int, due int64, answered func()) {
 	c.offered += n
 	r := &request{n: n, partition: c.pick(), due: due, answered: answered}
 	if c.load == nil {
-		c.arrive(r)
+		c.accept(r)
 		return
 	}
-	c.load.run(loader, c.costs.send.of(n), func() { c.arrive(r) })
+	c.load.run(loader, c.costs.send.of(n), func() { c.accept(r) })
 }
 
 // inTurn sends to n partitions in turn.
@@ -76,8 +76,8 @@ func (c *cell) random(perSecond func(at int64) float64, requests []portion, end 
 	}
 }
 
-// beside keeps a part of a processor busy with programs that are not simulated.
-func (c *cell) beside(p *processor, by process, cores float64, end int64) {
+// otherLoad keeps a part of a processor busy with programs that are not simulated.
+func (c *cell) otherLoad(p *processor, by process, cores float64, end int64) {
 	const every = 10_000 // microseconds
 	if cores <= 0 {
 		return

@@ -85,8 +85,8 @@ func TestNothingIsLostOnTheWay(t *testing.T) {
 func TestTheSameSeedIsTheSameRun(t *testing.T) {
 	in := inputsOf(t)
 	a, b := in.steadyCell(guess(), even(), 9000, 4), in.steadyCell(guess(), even(), 9000, 4)
-	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.asked != b.asked {
-		t.Errorf("two runs differ: %d and %d recorded, %d and %d scheduled events", a.recorded, b.recorded, a.asked, b.asked)
+	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.scheduledCount != b.scheduledCount {
+		t.Errorf("two runs differ: %d and %d recorded, %d and %d scheduled events", a.recorded, b.recorded, a.scheduledCount, b.scheduledCount)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAHeadIsHeldByOne(t *testing.T) {
 	l := in.cellAt(guess(), even(), 1)
 	holding := 0
 	for range 5 {
-		l.lockAll([]int{3, 7}, func() {
+		l.lockHeads([]int{3, 7}, func() {
 			holding++
 			l.after(seconds(1), func() {
 				if holding != 1 {

@@ -73,8 +73,8 @@ func (in *inputs) steadyCell(c costs, weights []float64, perSecond, took float64
 	return l
 }
 
-// holds reports whether a cell keeps up with a load within the latency targets.
-func (in *inputs) holds(c costs, perSecond float64) bool {
+// withinTargets reports whether a cell keeps up with a load within the latency targets.
+func (in *inputs) withinTargets(c costs, perSecond float64) bool {
 	const took = 5.0
 	l := in.steadyCell(c, even(), perSecond, took)
 	t := in.plan.Traffic
@@ -83,7 +83,7 @@ func (in *inputs) holds(c costs, perSecond float64) bool {
 
 // limit is the greatest rate that a cell holds, in events a second.
 func (in *inputs) limit(c costs) float64 {
-	return most(func(rate float64) bool { return in.holds(c, rate) }, 10_000)
+	return most(func(rate float64) bool { return in.withinTargets(c, rate) }, 10_000)
 }
 
 // shock is a disturbance of a cell during a run: a failure, or a higher load for a

@@ -4,18 +4,18 @@ import "slices"
 
 // stage is a consumer of the log or a topic, with an instance on each worker node.
 type stage struct {
-	c         *cell
-	name      string
-	lanes     [partitions][]parcel
-	count     [partitions]int
-	locked    [partitions]bool // one batch of a partition at a time
-	instances []*instance
-	perLane   int
-	perBatch  int
-	inFlight  int
-	small     int   // smaller batches are paced
-	pace      int64 // least time of a small batch
-	process   func(i *instance, b *batch)
+	c            *cell
+	name         string
+	queues       [partitions][]parcel
+	count        [partitions]int
+	locked       [partitions]bool // one batch of a partition at a time
+	instances    []*instance
+	perPartition int
+	perBatch     int
+	inFlight     int
+	small        int   // smaller batches are paced
+	pace         int64 // least time of a small batch
+	process      func(i *instance, b *batch)
 }
 
 // instance owns the partitions p mod the number of instances.
@@ -37,8 +37,8 @@ type batch struct {
 }
 
 func (c *cell) stages(sh shares) {
-	add := func(name string, perLane, perBatch, inFlight, small int, pace float64, process func(*instance, *batch)) *stage {
-		s := &stage{c: c, name: name, perLane: perLane, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace), process: process}
+	add := func(name string, perPartition, perBatch, inFlight, small int, pace float64, process func(*instance, *batch)) *stage {
+		s := &stage{c: c, name: name, perPartition: perPartition, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace), process: process}
 		for n, cpu := range c.workers {
 			s.instances = append(s.instances, &instance{s: s, n: n, cpu: cpu})
 		}
@@ -57,7 +57,7 @@ func (c *cell) stages(sh shares) {
 }
 
 func (s *stage) put(partition int, p parcel) {
-	s.lanes[partition] = append(s.lanes[partition], p)
+	s.queues[partition] = append(s.queues[partition], p)
 	s.count[partition] += p.n
 	s.instances[partition%len(s.instances)].kick()
 }
@@ -86,7 +86,7 @@ func (i *instance) gather() *batch {
 		if p%len(s.instances) != i.n || s.count[p] == 0 || s.locked[p] || s.c.down[p] && s == s.c.relay {
 			continue
 		}
-		got := s.takeFrom(p, min(s.perLane, s.perBatch-b.n))
+		got := s.takeFrom(p, min(s.perPartition, s.perBatch-b.n))
 		for _, x := range got {
 			b.n += x.n
 		}
@@ -102,12 +102,12 @@ func (i *instance) gather() *batch {
 
 // takeFrom takes at most n events of a partition, and splits the last parcel if necessary.
 func (s *stage) takeFrom(p, n int) (got []parcel) {
-	for n > 0 && len(s.lanes[p]) > 0 {
-		first := s.lanes[p][0]
+	for n > 0 && len(s.queues[p]) > 0 {
+		first := s.queues[p][0]
 		if first.n <= n {
-			s.lanes[p] = s.lanes[p][1:]
+			s.queues[p] = s.queues[p][1:]
 		} else {
-			s.lanes[p][0].n -= n
+			s.queues[p][0].n -= n
 			first.n = n
 		}
 		n -= first.n

@@ -107,7 +107,7 @@ func (in *inputs) validationTable(c costs) string {
 
 func (in *inputs) cpuTable(c costs) string {
 	var rows [][]string
-	add := func(id string, r *ran) {
+	add := func(id string, r *benchRun) {
 		m, s := in.figures[id].CPU.Each, r.each()
 		pair := func(m, s float64) string { return num(m) + " / " + num(s) }
 		writes := "–"

@@ -62,19 +62,19 @@ func (in *inputs) ratesTable(sizes []size) string {
 	)
 }
 
-// moved is a change of the plan.
-type moved struct {
+// variant is a change of the plan.
+type variant struct {
 	what   string
 	change func(p *plan)
 }
 
 func (in *inputs) leversTable(c costs, limit float64) string {
-	set := func(what string, change func(p *plan)) moved { return moved{what, change} }
+	set := func(what string, change func(p *plan)) variant { return variant{what, change} }
 	requests := func(n int) func(p *plan) {
 		return func(p *plan) { p.Traffic.Requests = []portion{{n, 1}} }
 	}
 	rows := [][]string{{"as planned", num(limit), "1"}}
-	for _, m := range []moved{
+	for _, m := range []variant{
 		set("1 worker node in place of 3", func(p *plan) { p.Cell.Workers.Count = 1 }),
 		set("6 worker nodes", func(p *plan) { p.Cell.Workers.Count = 6 }),
 		set("1 API node in place of 3", func(p *plan) { p.Cell.API.Count = 1 }),

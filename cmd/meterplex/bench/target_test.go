@@ -55,7 +55,7 @@ func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
 	}
 }
 
-// answering is a server that accepts usage of the tenants of crowd, and refuses every third
+// answering is a server that accepts usage of the tenants of targetOf, and refuses every third
 // request if refuse is set.
 func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 	var mu sync.Mutex
