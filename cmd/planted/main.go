@@ -1,10 +1,10 @@
-// Command planted proves the tests: it builds the project with a bug planted, one
-// after the other, and runs the test that has to catch it. Without the bug the same
-// test has to pass. What no test catches is told, and is a test that is missing.
+// Command planted proves the tests: it builds the project with one planted bug after the
+// other, and runs the test that has to catch it. Without the bug the same test
+// has to pass. A bug that no test catches is reported: a test is missing.
 //
-// The bugs are edits of the sources as they are, built through the Go tool's
-// -overlay (see docs/decisions/0010-planted-bugs-by-overlay.md): the sources hold
-// none of them, and an edit that does not fit any more is an error.
+// The bugs are edits of the present sources, built through the Go tool's
+// -overlay (see docs/decisions/0010-planted-bugs-by-overlay.md): the sources contain
+// none of them, and an edit that no longer matches is an error.
 package main
 
 import (
@@ -36,22 +36,22 @@ func main() {
 // Exit codes.
 const (
 	exitCaught   = 0
-	exitSurvived = 1 // a bug that no test caught, or not by what it promises, or a test that fails without it
-	exitUnbuilt  = 2 // an edit that does not fit or does not compile, or a wrong flag
+	exitSurvived = 1 // a bug that no test caught, a test that failed for another reason, or a test that fails without the bug
+	exitUnbuilt  = 2 // an edit that does not match or does not compile, or an invalid flag
 )
 
-// run does what the arguments say and gives the exit code.
+// run executes the command line and returns the exit code.
 func run(ctx context.Context, p *prover, args []string) int {
 	flags := flag.NewFlagSet("planted", flag.ContinueOnError)
 	flags.SetOutput(p.log)
 	flags.Usage = func() {
-		fmt.Fprintln(p.log, "planted [flags] [name or pattern, such as 'relay-*' …]")
+		fmt.Fprintln(p.log, "planted [flags] [name or pattern, e.g. 'relay-*' …]")
 		flags.PrintDefaults()
 	}
-	list := flags.Bool("list", false, "name the bugs and their tests, run nothing")
-	out := flags.String("out", "", "keep the findings as a table in this Markdown `file`; what is not run keeps its row")
+	list := flags.Bool("list", false, "list the bugs and their tests, and run none")
+	out := flags.String("out", "", "write the findings into the table of this Markdown `file`; bugs that are not run keep their rows")
 	flags.BoolVar(&p.verbose, "v", false, "show what the tests print")
-	flags.DurationVar(&p.limit, "limit", usualLimit, "what a test may take; more on a machine that does much else")
+	flags.DurationVar(&p.limit, "limit", usualLimit, "time limit of a test; increase it on a busy machine")
 	control := flags.Bool("control", true, "run the tests without the bugs, too")
 	if err := flags.Parse(args); err != nil {
 		return exitUnbuilt
@@ -87,7 +87,7 @@ func tell(to io.Writer, bugs []bug) {
 	}
 }
 
-// proveAll plants the bugs one by one; the worst of them decides the code.
+// proveAll plants the bugs one by one. The worst outcome decides the code.
 func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, code int) {
 	began := time.Now()
 	counts := map[outcome]int{}
@@ -112,7 +112,7 @@ func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, 
 	return findings, code
 }
 
-// projectRoot is where go.mod lies.
+// projectRoot returns the folder of go.mod.
 func projectRoot() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {

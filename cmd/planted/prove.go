@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// envOverlay is where tests that build the service find what it is built with.
+// envOverlay names the overlay for tests that build the service.
 const envOverlay = "METERPLEX_TEST_OVERLAY"
 
 // prover runs tests of a project with bugs planted.
@@ -27,27 +27,27 @@ type prover struct {
 	bugs    []bug
 	log     io.Writer
 	verbose bool
-	limit   time.Duration // of a test
+	limit   time.Duration // of one test
 }
 
-// outcome is what became of a planted bug.
+// outcome is the result for a planted bug.
 type outcome string
 
 // The outcomes.
 const (
 	caught   outcome = "caught"
 	survived outcome = "SURVIVED"
-	unclear  outcome = "UNCLEAR" // the test failed, and did not say what the bug makes it say
+	unclear  outcome = "UNCLEAR" // the test failed with another text than the bug's
 	unbuilt  outcome = "UNBUILT"
 	notRun   outcome = "not run yet"
 )
 
-// finding is what became of one bug.
+// finding is the result for one bug with its message.
 type finding struct {
 	*bug
 	outcome outcome
 	by      string // the test that failed
-	message string // the first that it said, or why the bug could not be built
+	message string // the first failure text, or why the bug could not be built
 	took    time.Duration
 }
 
@@ -84,8 +84,8 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 	return f
 }
 
-// control runs the tests of the bugs without them: a test that fails by itself
-// catches nothing.
+// control runs the bugs' tests without the bugs: a test that fails by itself catches
+// none.
 func (p *prover) control(ctx context.Context, bugs []bug) error {
 	tests := map[string][]string{}
 	for _, b := range bugs {
@@ -120,8 +120,8 @@ func keys(m map[string][]string) func(func(string) bool) {
 	}
 }
 
-// together makes one pattern of whole tests; those that name a part of a test stay
-// by themselves, since a pattern is split at its slashes first.
+// together makes one pattern of whole tests. A part of a test gets a pattern of its own,
+// since go test splits a pattern at its slashes first.
 func together(runs []string) (patterns []string) {
 	var whole []string
 	for _, r := range runs {
@@ -137,7 +137,7 @@ func together(runs []string) (patterns []string) {
 	return patterns
 }
 
-// exactly makes the pattern of a test's name, and of the part after each slash.
+// exactly makes an anchored pattern of a test's name and its parts.
 func exactly(run string) string {
 	if strings.HasPrefix(run, "^") {
 		return run
@@ -149,7 +149,7 @@ func exactly(run string) string {
 	return strings.Join(parts, "/")
 }
 
-// test runs tests of a package, with an overlay or without.
+// test runs tests of a package, with or without an overlay.
 func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration, overlaid string) (*report, error) {
 	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", exactly(run)}
 	if overlaid != "" {
@@ -157,8 +157,8 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	}
 	args = append(args, pkg)
 	if p.drawsCases(pkg) {
-		// A failed case would lie in the sources, and be tried again without the bug; that
-		// it fails is enough, however long it is.
+		// rapid would store a failed case in the sources and replay it without the bug. The failure
+		// is enough, so it need not be shrunk for long.
 		args = append(args, "-rapid.nofailfile", "-rapid.shrinktime=1s")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
@@ -184,15 +184,15 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	})
 	r.passed = cmd.Wait() == nil && readErr == nil
 	if readErr != nil {
-		return nil, fmt.Errorf("read what go test says: %w", readErr)
+		return nil, fmt.Errorf("read the output of go test: %w", readErr)
 	}
 	if !r.passed && len(r.failed) == 0 && r.build == "" && !r.timedOut {
-		r.build = "no test failed, and go test did: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
+		r.build = "go test failed without a failed test: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
 	}
 	return r, nil
 }
 
-// drawsCases says whether tests of a package draw their cases by rapid.
+// drawsCases reports whether tests of a package draw their cases by rapid.
 func (p *prover) drawsCases(pkg string) bool {
 	files, _ := filepath.Glob(filepath.Join(p.root, pkg, "*_test.go"))
 	return slices.ContainsFunc(files, func(f string) bool {
@@ -201,13 +201,13 @@ func (p *prover) drawsCases(pkg string) bool {
 	})
 }
 
-// report is what go test -json said.
+// report is the parsed output of go test -json.
 type report struct {
 	passed   bool
 	ran      int
 	failed   []string            // tests and parts of tests, in the order of their ends
 	said     map[string][]string // by test
-	build    string              // what the compiler said; "": it was built
+	build    string              // the compiler's output; "": the build succeeded
 	timedOut bool
 }
 
@@ -248,25 +248,25 @@ func (r *report) read(from io.Reader, show func(string)) error {
 	return lines.Err()
 }
 
-// judge says what a test run with a bug in it proves.
+// judge returns the outcome of a test run with a bug.
 func (r *report) judge(b *bug) (o outcome, by, message string) {
 	switch {
 	case r.build != "":
 		return unbuilt, "", compilerLine(r.build)
 	case r.ran == 0:
-		return unbuilt, "", "there is no test " + b.run
+		return unbuilt, "", "test not found: " + b.run
 	case r.timedOut && !b.hangs:
-		return survived, "", "the test ran out of its time, which is no proof here"
+		return survived, "", "the test timed out, which proves nothing here"
 	case r.timedOut:
 		return caught, b.run, "it does not end"
 	case len(r.failed) == 0:
 		return survived, "", b.run + " of " + b.pkg + " passes"
 	}
-	// Any other failure, of a server that does not start or of a machine that is
-	// slow, proves nothing.
+	// Any other failure, such as a server that does not start or a slow
+	// machine, proves nothing.
 	says, err := regexp.Compile(b.says)
 	if err != nil || b.says == "" {
-		return unbuilt, "", fmt.Sprintf("what its test has to say is not known: %q %v", b.says, err)
+		return unbuilt, "", fmt.Sprintf("the bug has no valid failure text: %q %v", b.says, err)
 	}
 	by = r.failed[0] // the innermost part fails first
 	for _, name := range r.failed {
@@ -280,7 +280,7 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 		}
 	}
 	if message == "" {
-		return unclear, by, "it failed without a word"
+		return unclear, by, "the test failed without a message"
 	}
 	return unclear, by, message
 }
@@ -288,11 +288,11 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
-	// notes are what tests say of themselves, failed or not.
+	// notes match the log lines that tests print whether they pass or fail.
 	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d+$|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
 )
 
-// messagesOf are what a test said of what is wrong, each by its first line.
+// messagesOf returns the first lines of a test's failure texts.
 func (r *report) messagesOf(test string) (messages []string) {
 	for _, at := range []*regexp.Regexp{errorLine, panicLine} {
 		for _, line := range r.said[test] {
@@ -304,7 +304,7 @@ func (r *report) messagesOf(test string) (messages []string) {
 	return messages
 }
 
-// compilerLine is the first complaint in what a failed build printed.
+// compilerLine returns the first error in the output of a failed build.
 func compilerLine(text string) string {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
