@@ -9,8 +9,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// bug is a plausible fault, planted by edits of the sources, with the test that has
-// to catch it.
+// bug is a plausible fault, planted by edits of the sources, with the test that has to catch it.
 type bug struct {
 	name    string
 	what    string // what the code does wrong

@@ -1,10 +1,10 @@
-// Command planted proves the tests: it builds the project with one planted bug after the
-// other, and runs the test that has to catch it. Without the bug the same test
-// has to pass. A bug that no test catches is reported: a test is missing.
+// Command planted proves the tests: it builds the project with one planted bug after the other,
+// and runs the test that has to catch it. Without the bug the same test has to pass. A bug that no
+// test catches is reported: a test is missing.
 //
-// The bugs are edits of the present sources, built through the Go tool's
-// -overlay (see docs/decisions/0010-planted-bugs-by-overlay.md): the sources contain
-// none of them, and an edit that no longer matches is an error.
+// The bugs are edits of the present sources, built through the Go tool's -overlay (see
+// docs/decisions/0010-planted-bugs-by-overlay.md): the sources contain none of them, and an edit
+// that no longer matches is an error.
 package main
 
 import (

@@ -262,8 +262,7 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 	case len(r.failed) == 0:
 		return survived, "", b.run + " of " + b.pkg + " passes"
 	}
-	// Any other failure, such as a server that does not start or a slow
-	// machine, proves nothing.
+	// Any other failure, such as a server that does not start or a slow machine, proves nothing.
 	says, err := regexp.Compile(b.says)
 	if err != nil || b.says == "" {
 		return unbuilt, "", fmt.Sprintf("the bug has no valid failure text: %q %v", b.says, err)

@@ -44,8 +44,8 @@ func newMessage(base string, t *target, method, path, body string) (*message, er
 	return &message{what: method + " " + path, size: 1, raw: raw, key: raw[len(head) : len(head)+longest], status: 200}, nil
 }
 
-// newBatch makes events like those in the API's documentation, with one short
-// member of metadata. No two batches share the prefix of their event ids.
+// newBatch makes events like those in the API's documentation, with one short member of metadata.
+// No two batches share the prefix of their event ids.
 func newBatch(base string, t *target, size int, now time.Time) (*message, error) {
 	var body bytes.Buffer
 	var ids []int

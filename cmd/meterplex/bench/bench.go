@@ -1,6 +1,6 @@
-// Package bench measures the service from outside: over HTTP, as its clients do,
-// with the database and the broker on the same machine. Each figure has the raw limit of
-// the same servers, measured in the same run.
+// Package bench measures the service from outside: over HTTP, as its clients do, with the database
+// and the broker on the same machine. Each figure has the raw limit of the same servers, measured
+// in the same run.
 //
 // It asserts nothing: a missed aim is reported as missed. It must not make the servers
 // less durable than they are shipped.

@@ -12,14 +12,14 @@ import (
 const (
 	// streamRate is offered in B4: a third above the aim.
 	streamRate = 20_000
-	// streamSize is the number of events in a request of B4, as from clients that
-	// collect events for some milliseconds.
+	// streamSize is the number of events in a request of B4, as from clients that collect events
+	// for some milliseconds.
 	streamSize    = 100
 	streamClients = 16
 )
 
-// progress is the state of the pipeline: events recorded, events in the
-// aggregates, and the consumers' positions.
+// progress is the state of the pipeline: events recorded, events in the aggregates, and the
+// consumers' positions.
 type progress struct {
 	at                 time.Time
 	recorded, applied  int64

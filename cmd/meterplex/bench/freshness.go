@@ -26,8 +26,7 @@ type sampledEvent struct {
 	accepted time.Time
 }
 
-// freshness is B5: from the 202 until a client can read the aggregate with the
-// event.
+// freshness is B5: from the 202 until a client can read the aggregate with the event.
 func (r *run) freshness(ctx context.Context, s *subject) error {
 	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {

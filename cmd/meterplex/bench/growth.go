@@ -11,8 +11,8 @@ import (
 // grownFrom is the size of the log that B10's larger log is compared with.
 const grownFrom = 1_000_000
 
-// growth is B10: B1, B5 and B4 with a million events in the log and with very
-// many. As in B8 the database itself writes the histories.
+// growth is B10: B1, B5 and B4 with a million events in the log and with very many. As in B8 the
+// database itself writes the histories.
 func (r *run) growth(ctx context.Context) error {
 	if r.cfg.Grow < 2*grownFrom {
 		return fmt.Errorf("--grow is too small: expected at least %d events, e.g. --grow 50000000", 2*grownFrom)
@@ -81,9 +81,8 @@ func (r *run) grown(ctx context.Context, s *subject) ([]Figure, error) {
 	return list, err
 }
 
-// roomFor checks that the disk has room for that many more events, by the space
-// of each event so far, plus a third for vacuum, sorting and the write-ahead
-// log.
+// roomFor checks that the disk has room for that many more events, by the space of each event so
+// far, plus a third for vacuum, sorting and the write-ahead log.
 func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
 	free, known := freeSpace(r.servers.database.Dir())
 	if !known {

@@ -12,10 +12,10 @@ import (
 // historyRun is the length of a tenant's run in the log: that many recorded events, then their verdicts.
 const historyRun = 1000
 
-// writeRun appends one run behind the tenant's partition, past its head: no one reads it
-// before raiseHeads. The rows equal the service's, column by column. $1 partition,
-// $2 tenant, $3 the position before the run, $4 the number of the run, $5 and $6 the last
-// positions of its topics, $7 subscription, $8 origin.
+// writeRun appends one run behind the tenant's partition, past its head: no one reads it before
+// raiseHeads. The rows equal the service's, column by column. $1 partition, $2 tenant, $3 the
+// position before the run, $4 the number of the run, $5 and $6 the last positions of its topics,
+// $7 subscription, $8 origin.
 const writeRun = `
 INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, causation_id,
   epoch, origin, partition, topic, subject, dedupe_key, body)

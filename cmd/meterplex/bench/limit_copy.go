@@ -106,8 +106,7 @@ func (c *copier) fill() {
 	for _, at := range c.rows {
 		c.written[t]++
 		n := uint64(c.written[t])
-		// Each copier has positions of its own range, as each partition of the log
-		// has.
+		// Each copier has positions of its own range, as each partition of the log has.
 		binary.BigEndian.PutUint64(c.raw[at[columnPosition]:], uint64(c.mark)<<40|n)
 		binary.BigEndian.PutUint64(c.raw[at[columnEventID]+8:], uint64(c.mark)<<40|n)
 		copy(c.raw[at[columnTenant]:], c.tenants[t].id[:])

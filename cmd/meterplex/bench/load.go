@@ -10,9 +10,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// closed keeps a number of clients busy for a duration: each sends again as soon as it
-// has an answer. It returns the number of answered events and the time. It
-// finds the greatest rate; it does not measure latency.
+// closed keeps a number of clients busy for a duration: each sends again as soon as it has an
+// answer. It returns the number of answered events and the time. It finds the greatest rate; it
+// does not measure latency.
 func closed(ctx context.Context, clients int, d time.Duration, send func(client int) (int, error)) (rate, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, errTimeIsUp)
 	defer cancel()

@@ -26,9 +26,8 @@ func (m *meter) instances() []int {
 	return nil
 }
 
-// Taken is CPU time in seconds by process: the service, all of PostgreSQL's
-// processes, Kafka, this load generator, and all other
-// processes.
+// Taken is CPU time in seconds by process: the service, all of PostgreSQL's processes, Kafka, this
+// load generator, and all other processes.
 type Taken struct {
 	Service  float64 `json:"service"`
 	Postgres float64 `json:"postgres"`

@@ -45,8 +45,8 @@ func scaleOf(values []float64, from, to float64) scale {
 	return s
 }
 
-// Picture draws the curves as SVG: a panel for each kind, throughput to the
-// right and latency upwards, both logarithmic. It returns "" without curves.
+// Picture draws the curves as SVG: a panel for each kind, throughput to the right and latency
+// upwards, both logarithmic. It returns "" without curves.
 func (r *Report) Picture() string {
 	var panels []string
 	for _, c := range r.Curves {

@@ -6,8 +6,7 @@ import (
 )
 
 // sleepUntil sleeps in the kernel: if nothing else runs, the timers of the Go runtime wait in
-// whole milliseconds, which is as long as the measured
-// times.
+// whole milliseconds, which is as long as the measured times.
 func sleepUntil(at time.Time) {
 	for left := time.Until(at); left > 0; left = time.Until(at) {
 		spec := syscall.NsecToTimespec(left.Nanoseconds())

@@ -18,9 +18,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// wire is a keep-alive connection for requests. The load shares the machine with
-// the service, so it sends prepared requests and parses no more of the answers than
-// it must.
+// wire is a keep-alive connection for requests. The load shares the machine with the service, so
+// it sends prepared requests and parses no more of the answers than it must.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -72,8 +71,7 @@ func withPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// dialAll opens a connection for each client, to the instances in
-// turn.
+// dialAll opens a connection for each client, to the instances in turn.
 func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), error) {
 	var wires []*wire
 	closeAll := func() {

@@ -22,8 +22,7 @@ SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors 
 // ends, and records that the pipe lost are read from the log after that.
 const drainTime = 2 * time.Minute
 
-// drain waits until the whole backlog is published and folded, and returns how
-// long that took.
+// drain waits until the whole backlog is published and folded, and returns how long that took.
 func (w *world) drain() time.Duration {
 	w.t.Helper()
 	start := time.Now()

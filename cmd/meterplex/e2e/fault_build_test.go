@@ -43,7 +43,7 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 }
 
 // faultFile is a separate package, which all other packages may import.
-const faultFile = `// Package fault is in no build but that of the tests.
+const faultFile = `// Package fault exists only in builds of the tests.
 package fault
 
 import (
@@ -59,8 +59,8 @@ import (
 
 var hits atomic.Int64
 
-// Die ends the process as a crash does where its place is armed: the file holds
-// "place#n". The file is renamed first: that the place was reached is seen by it.
+// Die kills the process at the n-th pass of an armed kill point. The file holds "place#n"; it
+// is renamed first, which shows the test that the kill point was reached.
 func Die(place string) {
 	path := os.Getenv("METERPLEX_FAULT_ARM")
 	if path == "" {
@@ -83,13 +83,13 @@ func Die(place string) {
 	select {}
 }
 
-// Now is a clock that may be wrong.
+// Now is an adjustable clock.
 func Now() time.Time {
 	wrong, _ := time.ParseDuration(os.Getenv("METERPLEX_FAULT_CLOCK"))
 	return time.Now().Add(wrong)
 }
 
-// Dial goes to the broker by way of a proxy where there is one.
+// Dial connects to the broker, through a proxy if one is set.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if proxy := os.Getenv("METERPLEX_FAULT_BROKER"); proxy != "" {
 		address = proxy
@@ -128,7 +128,7 @@ func killPoints() (edits []overlay.Edit) {
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
 		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
-		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: the offsets are moved, nobody knows")`},
+		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: offsets moved, not recorded")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
 		{"http/ingest.go", "\tw.WriteHeader(nethttp.StatusAccepted)\n\t_, _ = w.Write(body) // who", `fault.Die("ingest: before the answer")`},

@@ -219,7 +219,7 @@ func (d *killRun) large(n int) func() {
 
 func (d *killRun) retry(l deadLetter) func() {
 	return func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "mended"}, http.StatusAccepted)
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "fixed"}, http.StatusAccepted)
 	}
 }
 
@@ -268,7 +268,7 @@ func killConsumer(m *killable, group string) {
 	m.killAt(group+": before COMMIT", 1, nil)
 	m.killAt(group+": between COMMIT and ack", 1, nil)
 	if group == "meterplex-usage-validator" {
-		m.killAt("rewind: the offsets are moved, nobody knows", 1, func() {
+		m.killAt("rewind: offsets moved, not recorded", 1, func() {
 			api := m.w.instances[0]
 			m.w.insist(m.w.operator, http.MethodPost, api, "/api/v1/replays/rewind", object{"consumer": group, "to": "start", "reason": "test"}, http.StatusAccepted)
 		})

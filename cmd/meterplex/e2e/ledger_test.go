@@ -77,8 +77,8 @@ func (l *ledger) sending(batch []event) {
 	}
 }
 
-// answered records the verdicts, which end the doubt. It returns an error
-// unless there is one verdict for each event, in order.
+// answered records the verdicts, which end the doubt. It returns an error unless there is one
+// verdict for each event, in order.
 func (l *ledger) answered(batch []event, verdicts []verdict) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 )
 
 // Clients send more than can be recorded and retry far sooner than Retry-After allows.
-// METERPLEX_TEST_OVERLOAD=10m makes the overload last, and compares the memory of
-// the service at its beginning and its end.
+// METERPLEX_TEST_OVERLOAD=10m makes the overload last, and compares the memory of the service at
+// its beginning and its end.
 func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	long := overloadTime(t)
 	w := newWorld(t)

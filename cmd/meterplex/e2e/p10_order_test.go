@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A tenant's client sends one batch after the other through two instances, of which one
-// is killed. The log, the topics and the verdicts have the events in that
-// order.
+// A tenant's client sends one batch after the other through two instances, of which one is killed.
+// The log, the topics and the verdicts have the events in that order.
 func TestP10_OrderPerTenant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -97,8 +97,7 @@ WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after
 func rehearseAll() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
 
 // P2: the database is recovered without its last events. Their unread records are never counted,
-// even when their positions are issued again. TestRunbookRestore does the
-// same with a dump.
+// even when their positions are issued again. TestRunbookRestore does the same with a dump.
 func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
 	type variant struct {

@@ -19,8 +19,8 @@ func (x identityTerms) hold() bool {
 	return x.Missing == 0 && x.Accepted == x.Applied+x.Rejected+x.Undecided+x.Unapplied+x.Parked
 }
 
-// In every sample each accepted event is in exactly one place, while clients
-// send and subscriptions end between acceptance and verdict.
+// In every sample each accepted event is in exactly one place, while clients send and
+// subscriptions end between acceptance and verdict.
 func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

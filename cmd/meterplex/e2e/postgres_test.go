@@ -10,9 +10,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// A backend is killed, so PostgreSQL ends all others and recovers. Then the postmaster
-// is killed twice under load and restarts with all acknowledged events;
-// the service waits for it.
+// A backend is killed, so PostgreSQL ends all others and recovers. Then the postmaster is killed
+// twice under load and restarts with all acknowledged events; the service waits for it.
 func TestPostgresKilled(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")

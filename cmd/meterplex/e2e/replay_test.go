@@ -31,9 +31,8 @@ func (c *cli) replay(args ...string) (r replayed) {
 	return r
 }
 
-// Kafka is killed under load and loses its data; one command fills the topics again. Then
-// each topic has the same set of positions as the log, and the figures are
-// unchanged.
+// Kafka is killed under load and loses its data; one command fills the topics again. Then each
+// topic has the same set of positions as the log, and the figures are unchanged.
 func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
@@ -119,8 +118,7 @@ func (w *world) skips(at *instance) (n float64) {
 	return n
 }
 
-// drainedFor waits until a consumer has folded an event: before that a rewind has
-// no effect.
+// drainedFor waits until a consumer has folded an event: before that a rewind has no effect.
 func (w *world) drainedFor(at *instance, consumer string) {
 	w.t.Helper()
 	within(w.t, time.Minute, consumer+" has folded an event", func(context.Context) (bool, string) {

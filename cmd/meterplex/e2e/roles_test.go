@@ -23,8 +23,8 @@ func (i *instance) health() string {
 	return ""
 }
 
-// The roles run in two instances: each serves its health, and each metric that
-// rules and dashboards use exists on at least one of them.
+// The roles run in two instances: each serves its health, and each metric that rules and
+// dashboards use exists on at least one of them.
 func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -140,8 +140,8 @@ func schemathesis(t *testing.T) (python string) {
 
 func lastOf(text string, n int) string { return text[max(0, len(text)-n):] }
 
-// schemathesisRules: a followed stream has no end; and an invalid event is answered
-// by its verdict, with 202.
+// schemathesisRules: a followed stream has no end; and an invalid event is answered by its
+// verdict, with 202.
 const schemathesisRules = `
 [checks]
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 409, 413, 415, 422, 429, "5xx"]

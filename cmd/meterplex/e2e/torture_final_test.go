@@ -148,8 +148,7 @@ func (x *torture) rebuiltTwice(at *instance, projection string) string {
 	return fmt.Sprintf("%d rows, md5 %s", rows, live)
 }
 
-// verified runs meterplex verify besides the tests' own checker; every check must
-// run.
+// verified runs meterplex verify besides the tests' own checker; every check must run.
 func (x *torture) verified(at *instance) string {
 	p := x.verify(at, "--all")
 	x.report.verify = p.String()

@@ -21,8 +21,7 @@ const (
 )
 
 // faultKind is one kind of fault. apply begins the fault, holds it and ends it; the round restarts
-// processes. It returns "" if the fault was reached, else the
-// reason.
+// processes. It returns "" if the fault was reached, else the reason.
 type faultKind struct {
 	name     string
 	scope    scope

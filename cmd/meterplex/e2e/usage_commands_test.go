@@ -142,10 +142,9 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// Usage arrives as messages and over HTTP at the same time, the same events both ways, with
-// every mistake that producers make. The service is killed in the middle; the topic is
-// consumed from its beginning twice. Each event counts once, each refusal is
-// one dead letter.
+// Usage arrives as messages and over HTTP at the same time, the same events both ways, with every
+// mistake that producers make. The service is killed in the middle; the topic is consumed from its
+// beginning twice. Each event counts once, each refusal is one dead letter.
 func TestP2_UsageAsCommands(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

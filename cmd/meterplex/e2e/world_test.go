@@ -68,9 +68,8 @@ func newWorldAt(t testing.TB, database, admin string) *world {
 	return w
 }
 
-// dropTopics deletes the world's topics from the shared broker: the partitions of dozens of
-// worlds would be more than it can bear. All users of the topics have
-// ended by then.
+// dropTopics deletes the world's topics from the shared broker: the partitions of dozens of worlds
+// would be more than it can bear. All users of the topics have ended by then.
 func (w *world) dropTopics() {
 	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
 		return
@@ -181,8 +180,7 @@ func (w *world) get(ctx context.Context, key string, at *instance, path string, 
 	return json.Unmarshal(body, out)
 }
 
-// ask makes a request, checks the status of the answer, and reads the answer into
-// out.
+// ask makes a request, checks the status of the answer, and reads the answer into out.
 func (w *world) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)

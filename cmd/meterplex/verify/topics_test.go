@@ -34,8 +34,8 @@ func (s *fakeTopics) read(_ context.Context, _ int16, _ map[string]span, take fu
 }
 
 // onTopic reads records, each given as offset and position, from a topic that held [0, end) at
-// first and begins at start now. The log has the positions 1 to 6, of one
-// tenant. A negative position is a stand-in.
+// first and begins at start now. The log has the positions 1 to 6, of one tenant. A negative
+// position is a stand-in.
 func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass {
 	t.Helper()
 	s.head = 6

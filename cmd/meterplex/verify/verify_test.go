@@ -53,8 +53,7 @@ func requireFault(t *testing.T, what string, tally *tally, text string) {
 	}
 }
 
-// An impossible position in a row is reported, and costs neither memory nor
-// time.
+// An impossible position in a row is reported, and costs neither memory nor time.
 func TestAPositionThatIsNoneIsTold(t *testing.T) {
 	for _, n := range []int64{far, -far, -1, 4} {
 		x := newTestPass(stateAt(3, events.GroupValidator))

@@ -19,9 +19,9 @@ type Edit struct {
 	Old, New string
 }
 
-// Write writes the changed files and the overlay's description into dir, and returns
-// the description's path, for go build -overlay. It fails if an edit does not
-// match: its file has changed, and the edit must follow.
+// Write writes the changed files and the overlay's description into dir, and returns the
+// description's path, for go build -overlay. It fails if an edit does not match: its file has
+// changed, and the edit must follow.
 func Write(dir, root string, edits []Edit) (path string, err error) {
 	return WriteOver(dir, root, "", edits)
 }
