@@ -37,10 +37,10 @@ func edit(file, before, after string) overlay.Edit {
 func catalogue() []bug {
 	return slices.Concat(
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), crowdBugs(), serverBugs(),
-		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
-		verdictBugs(), periodBugs(), endBugs(), answerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), toldBugs(),
-		watchBugs(), roomBugs(), shareBugs(), upgradeBugs(), wayBugs(), withheldBugs(), documentedBugs(), lifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
+		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), concurrencyBugs(), serverBugs(),
+		processBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
+		verdictBugs(), periodBugs(), endBugs(), conditionalAnswerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), answerTextBugs(),
+		watchBugs(), admissionBugs(), fairnessBugs(), upgradeBugs(), connectionBugs(), withheldBugs(), documentedBugs(), serverLifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
 	)
 }
 

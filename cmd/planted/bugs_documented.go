@@ -32,8 +32,8 @@ func watchBugs() []bug {
 	}
 }
 
-// roomBugs are in the admission of submissions.
-func roomBugs() []bug {
+// admissionBugs are in the admission of submissions.
+func admissionBugs() []bug {
 	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
 	return []bug{
 		{
@@ -62,8 +62,8 @@ func roomBugs() []bug {
 	}
 }
 
-// shareBugs are in the share of one tenant, or one kind of work.
-func shareBugs() []bug {
+// fairnessBugs are in the share of one tenant, or one kind of work.
+func fairnessBugs() []bug {
 	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
 	return []bug{
 		{
@@ -148,8 +148,8 @@ func upgradeBugs() []bug {
 	}
 }
 
-// wayBugs are in connections, and on the path to the broker and back.
-func wayBugs() []bug {
+// connectionBugs are in connections, and on the path to the broker and back.
+func connectionBugs() []bug {
 	return []bug{
 		{
 			name: "first-of-two-keys", what: "of two keys in a request the first is used",

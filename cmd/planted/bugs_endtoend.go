@@ -8,7 +8,7 @@ func documentedBugs() []bug {
 	const db = "infra/postgres/db.go"
 	guessed := []overlay.Edit{edit(db, `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)}
 	const notInTheLog = `was acknowledged as .*, in the log: |was acknowledged at .*, in the log at|: position .*, was `
-	list := append(goneBugs(), []bug{
+	list := append(lossBugs(), []bug{
 		{
 			name: "lost-commits-guessed", what: "a COMMIT without an answer counts as done",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
@@ -46,8 +46,8 @@ func documentedBugs() []bug {
 	return list
 }
 
-// goneBugs show when an answer, the broker or consumers' records are lost.
-func goneBugs() []bug {
+// lossBugs show when an answer, the broker or consumers' records are lost.
+func lossBugs() []bug {
 	const wiring = "cmd/meterplex/wiring.go"
 	return []bug{
 		{

@@ -4,8 +4,8 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 const e2e = "./cmd/meterplex/e2e"
 
-// crowdBugs show when many clients send the same at once, or disconnect.
-func crowdBugs() []bug {
+// concurrencyBugs show when many clients send the same at once, or disconnect.
+func concurrencyBugs() []bug {
 	return []bug{
 		{
 			name: "killed-before-commit", what: "a batch is answered before its COMMIT is sent, and the process is killed",
@@ -118,8 +118,8 @@ func serverBugs() []bug {
 	}
 }
 
-// memberBugs show when a process is cut off, or frozen while others own its partitions.
-func memberBugs() []bug {
+// processBugs show when a process is cut off, or frozen while others own its partitions.
+func processBugs() []bug {
 	return []bug{
 		{
 			name: "outage-ends-the-process", what: "a second failure in a row ends the consumer, and with it the process",

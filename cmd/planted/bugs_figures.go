@@ -77,8 +77,8 @@ func limitBugs() []bug {
 	}
 }
 
-// toldBugs are in the answers about events and figures: lists, receipts, explanations.
-func toldBugs() []bug {
+// answerTextBugs are in the answers about events and figures: lists, receipts, explanations.
+func answerTextBugs() []bug {
 	const list, receipt = "projections/read_usage_events.go", "projections/read_receipt.go"
 	return []bug{
 		{

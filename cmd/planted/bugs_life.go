@@ -5,8 +5,8 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 // ghosts is the promise about records of lost events.
 const ghosts = "P5: a record of lost events changes no figure"
 
-// lifeBugs are in the detection of a server that was restarted, promoted or set back.
-func lifeBugs() []bug {
+// serverLifeBugs are in the detection of a server that was restarted, promoted or set back.
+func serverLifeBugs() []bug {
 	const lives, epoch = "migrations/0013_server_lives.sql", "infra/postgres/epoch.go"
 	const pg, raisedFirst = "./infra/postgres", "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst"
 	return []bug{

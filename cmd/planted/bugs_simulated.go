@@ -36,7 +36,7 @@ func simulatedBugs() []bug {
 		{
 			name: "simulated-heads", what: "an append that starts over keeps the positions of its first attempt",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   keepsPlaces(),
+			edits:   keepsPositions(),
 			says:    `the head of partition \d+ says .*; the log says|was appended behind`,
 		},
 		{

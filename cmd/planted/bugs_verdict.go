@@ -121,8 +121,8 @@ func endBugs() []bug {
 	}
 }
 
-// answerBugs are in repeated answers, and in answers of 304.
-func answerBugs() []bug {
+// conditionalAnswerBugs are in repeated answers, and in answers of 304.
+func conditionalAnswerBugs() []bug {
 	const http = "./http"
 	return []bug{
 		{

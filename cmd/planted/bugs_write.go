@@ -112,8 +112,8 @@ func dedupeBugs() []bug {
 	}
 }
 
-// keepsPlaces makes an append that starts over keep its first positions.
-func keepsPlaces() []overlay.Edit {
+// keepsPositions makes an append that starts over keep its first positions.
+func keepsPositions() []overlay.Edit {
 	return []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)}
 }
 
@@ -123,7 +123,7 @@ func headBugs() []bug {
 		{
 			name: "positions-with-holes", what: "an append that starts over keeps the positions of its first attempt",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   keepsPlaces(),
+			edits:   keepsPositions(),
 			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
 			says: `^first \[.*\], second \[`,
 		},

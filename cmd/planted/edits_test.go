@@ -150,7 +150,7 @@ func TestATestThatIsNotThereIsMissed(t *testing.T) {
 		"TestContract": true, "TestContract/CloseGivesUpABatchThatHangs": true, "TestContract/Gone": false, "TestGone": false, "TestGone/CloseGivesUpABatchThatHangs": false,
 	} {
 		if got := hasTest(t, filepath.Join(root, "infra", "kafka"), run); got != want {
-			t.Errorf("%s is there: %v", run, got)
+			t.Errorf("%s exists: %v, want %v", run, got, want)
 		}
 	}
 }

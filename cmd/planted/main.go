@@ -62,7 +62,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 		return exitUnbuilt
 	}
 	if *list {
-		tell(p.log, chosen)
+		printList(p.log, chosen)
 		return exitCaught
 	}
 	if *control {
@@ -73,7 +73,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 	}
 	findings, code := p.proveAll(ctx, chosen)
 	if *out != "" {
-		if err := keepTable(*out, p.bugs, findings); err != nil {
+		if err := writeTable(*out, p.bugs, findings); err != nil {
 			fmt.Fprintln(p.log, err)
 			return exitUnbuilt
 		}
@@ -81,7 +81,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 	return code
 }
 
-func tell(to io.Writer, bugs []bug) {
+func printList(to io.Writer, bugs []bug) {
 	for _, b := range bugs {
 		fmt.Fprintf(to, "%-34s %s\n%-34s %s %s\n", b.name, b.what, "", b.pkg, b.run)
 	}
@@ -99,7 +99,7 @@ func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, 
 		}
 		findings = append(findings, f)
 		counts[f.outcome]++
-		fmt.Fprintf(p.log, "%-9s %-34s %5.1fs  %s\n", f.outcome, f.name, f.took.Seconds(), f.word())
+		fmt.Fprintf(p.log, "%-9s %-34s %5.1fs  %s\n", f.outcome, f.name, f.took.Seconds(), f.summary())
 		switch {
 		case f.outcome == unbuilt:
 			code = exitUnbuilt

@@ -51,7 +51,7 @@ type finding struct {
 	took    time.Duration
 }
 
-func (f *finding) word() string {
+func (f *finding) summary() string {
 	if f.by != "" {
 		return f.by + ": " + f.message
 	}
@@ -79,7 +79,7 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 		f.message = err.Error()
 		return f
 	}
-	f.outcome, f.by, f.message = r.judge(b)
+	f.outcome, f.by, f.message = r.outcomeOf(b)
 	f.took = time.Since(began)
 	return f
 }
@@ -95,13 +95,13 @@ func (p *prover) control(ctx context.Context, bugs []bug) error {
 	}
 	for _, pkg := range slices.Sorted(keys(tests)) {
 		began := time.Now()
-		for _, run := range together(tests[pkg]) {
+		for _, run := range combinedPatterns(tests[pkg]) {
 			r, err := p.test(ctx, pkg, run, 3*p.limit, "")
 			if err != nil {
 				return err
 			}
 			if r.build != "" || !r.passed || r.ran == 0 {
-				_, by, message := r.judge(&bug{hangs: true, says: "."})
+				_, by, message := r.outcomeOf(&bug{hangs: true, says: "."})
 				return fmt.Errorf("without any bug %s %s does not pass: %s %s%s", pkg, run, by, message, r.build)
 			}
 		}
@@ -120,9 +120,9 @@ func keys(m map[string][]string) func(func(string) bool) {
 	}
 }
 
-// together makes one pattern of whole tests. A part of a test gets a pattern of its own,
+// combinedPatterns makes one pattern of whole tests. A part of a test gets a pattern of its own,
 // since go test splits a pattern at its slashes first.
-func together(runs []string) (patterns []string) {
+func combinedPatterns(runs []string) (patterns []string) {
 	var whole []string
 	for _, r := range runs {
 		if strings.Contains(r, "/") {
@@ -137,8 +137,8 @@ func together(runs []string) (patterns []string) {
 	return patterns
 }
 
-// exactly makes an anchored pattern of a test's name and its parts.
-func exactly(run string) string {
+// anchored makes an anchored pattern of a test's name and its parts.
+func anchored(run string) string {
 	if strings.HasPrefix(run, "^") {
 		return run
 	}
@@ -151,7 +151,7 @@ func exactly(run string) string {
 
 // test runs tests of a package, with or without an overlay.
 func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration, overlaid string) (*report, error) {
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", exactly(run)}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", anchored(run)}
 	if overlaid != "" {
 		args = append(args, "-overlay", overlaid)
 	}
@@ -176,7 +176,7 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("run go test: %w", err)
 	}
-	r := &report{said: map[string][]string{}}
+	r := &report{output: map[string][]string{}}
 	readErr := r.read(out, func(line string) {
 		if p.verbose {
 			fmt.Fprint(p.log, line)
@@ -187,7 +187,7 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 		return nil, fmt.Errorf("read the output of go test: %w", readErr)
 	}
 	if !r.passed && len(r.failed) == 0 && r.build == "" && !r.timedOut {
-		r.build = "go test failed without a failed test: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
+		r.build = "go test failed without a failed test: " + firstLine(stderr.String()+strings.Join(r.output[""], ""))
 	}
 	return r, nil
 }
@@ -206,7 +206,7 @@ type report struct {
 	passed   bool
 	ran      int
 	failed   []string            // tests and parts of tests, in the order of their ends
-	said     map[string][]string // by test
+	output   map[string][]string // by test
 	build    string              // the compiler's output; "": the build succeeded
 	timedOut bool
 }
@@ -232,7 +232,7 @@ func (r *report) read(from io.Reader, show func(string)) error {
 		case "build-fail":
 			r.build = compiler.String()
 		case "output":
-			r.said[e.Test] = append(r.said[e.Test], e.Output)
+			r.output[e.Test] = append(r.output[e.Test], e.Output)
 			r.timedOut = r.timedOut || strings.HasPrefix(e.Output, "panic: test timed out after ")
 		case "run":
 			r.ran++
@@ -248,8 +248,8 @@ func (r *report) read(from io.Reader, show func(string)) error {
 	return lines.Err()
 }
 
-// judge returns the outcome of a test run with a bug.
-func (r *report) judge(b *bug) (o outcome, by, message string) {
+// outcomeOf returns the outcome of a test run with a bug.
+func (r *report) outcomeOf(b *bug) (o outcome, by, message string) {
 	switch {
 	case r.build != "":
 		return unbuilt, "", compilerLine(r.build)
@@ -294,7 +294,7 @@ var (
 // messagesOf returns the first lines of a test's failure texts.
 func (r *report) messagesOf(test string) (messages []string) {
 	for _, at := range []*regexp.Regexp{errorLine, panicLine} {
-		for _, line := range r.said[test] {
+		for _, line := range r.output[test] {
 			if m := at.FindStringSubmatch(line); m != nil && !notes.MatchString(m[1]) {
 				messages = append(messages, strings.TrimSpace(m[1]))
 			}

@@ -89,10 +89,10 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 // A timeout proves nothing, unless the promise is to come to an end.
 func TestATimeoutIsNoProof(t *testing.T) {
 	r := report{ran: 1, timedOut: true, failed: []string{"TestX"}}
-	if o, _, _ := r.judge(&bug{run: "TestX"}); o != survived {
+	if o, _, _ := r.outcomeOf(&bug{run: "TestX"}); o != survived {
 		t.Errorf("a test that ran out of time: %s", o)
 	}
-	if o, _, message := r.judge(&bug{run: "TestX", hangs: true}); o != caught || message == "" {
+	if o, _, message := r.outcomeOf(&bug{run: "TestX", hangs: true}); o != caught || message == "" {
 		t.Errorf("with hangs set: %s %q", o, message)
 	}
 }

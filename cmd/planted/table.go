@@ -19,8 +19,8 @@ Method and reasons: docs/decisions/0010-planted-bugs-by-overlay.md. Bugs marked 
 |---|---|---|---|---|
 `
 
-// keepTable writes the findings into the page. Bugs that were not run keep their rows.
-func keepTable(path string, all []bug, findings []finding) error {
+// writeTable writes the findings into the page. Bugs that were not run keep their rows.
+func writeTable(path string, all []bug, findings []finding) error {
 	rows, err := readRows(path)
 	if err != nil {
 		return err

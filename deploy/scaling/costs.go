@@ -11,8 +11,8 @@ type costs struct {
 	request rate // service: an HTTP request, with its share of the writer
 	send    rate // load generator: the same
 	append  rate // database: a transaction that appends, its rows
-	// Costs after the append: for each round (a batch and its transaction) of any
-	// stage, and for each event, all stages together.
+	// Costs after the append: for each round (a batch and its transaction) of any stage, and for
+	// each event, all stages together.
 	service, database, broker rate
 }
 

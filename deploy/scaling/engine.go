@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// sim is a discrete-event simulation. Time is in nanoseconds from its start; events
-// at the same time run in the order in which they were scheduled.
+// sim is a discrete-event simulation. Time is in nanoseconds from its start; events at the same
+// time run in the order in which they were scheduled.
 type sim struct {
 	now            int64
 	scheduledCount int64

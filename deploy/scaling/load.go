@@ -57,8 +57,8 @@ func (c *cell) steady(perSecond float64, size, connections int, end int64) {
 	tick()
 }
 
-// random is an open loop of many independent clients: the times between requests
-// of a size are exponential. The rate may change over time.
+// random is an open loop of many independent clients: the times between requests of a size are
+// exponential. The rate may change over time.
 func (c *cell) random(perSecond func(at int64) float64, requests []portion, end int64) {
 	for _, p := range requests {
 		var tick func()
