@@ -20,9 +20,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// TestEveryPlantedBugStillFits checks that each edit matches the present sources once, that the
-// result compiles, and that the bug's test exists. `make planted` proves that the test catches the
-// bug.
+// TestEveryPlantedBugStillFits checks that each edit matches the present sources once, that the result
+// compiles, and that the bug's test exists. `make planted` proves that the test catches the bug.
 func TestEveryPlantedBugStillFits(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {

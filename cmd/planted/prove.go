@@ -84,8 +84,7 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 	return f
 }
 
-// control runs the bugs' tests without the bugs: a test that fails by itself catches
-// none.
+// control runs the bugs' tests without the bugs: a test that fails by itself catches none.
 func (p *prover) control(ctx context.Context, bugs []bug) error {
 	tests := map[string][]string{}
 	for _, b := range bugs {

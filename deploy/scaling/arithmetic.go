@@ -69,8 +69,7 @@ func (in *inputs) brokers(s *size) {
 }
 
 // storageNeed is storage: TB in PostgreSQL by the classes' days, and with early archiving; TB in the
-// archive when it is full; TB of archived keys for each year, and when the archive is
-// full.
+// archive when it is full; TB of archived keys for each year, and when the archive is full.
 type storageNeed struct{ byClass, early, archive, keysYear, keys float64 }
 
 func (in *inputs) storage(rate float64) (h storageNeed) {

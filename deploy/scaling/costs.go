@@ -1,7 +1,6 @@
 package main
 
-// rate is a cost in microseconds of CPU time: for each operation, and for each event of the
-// operation.
+// rate is a cost in microseconds of CPU time: for each operation, and for each event of the operation.
 type rate struct{ fixed, each float64 }
 
 func (r rate) of(n int) float64 { return r.fixed + r.each*float64(n) }

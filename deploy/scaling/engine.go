@@ -87,8 +87,7 @@ type task struct {
 // slice is how long a task runs before the next task.
 const slice = 1_000_000
 
-// run takes a random time with the measured mean, since the times of single tasks were not
-// measured.
+// run takes a random time with the measured mean, since the times of single tasks were not measured.
 func (p *processor) run(by process, us float64, done func()) {
 	p.waiting = append(p.waiting, task{max(1, micros(us/p.speed*p.rng.ExpFloat64())), by, done})
 	p.start()

@@ -86,8 +86,7 @@ func (in *inputs) limit(c costs) float64 {
 	return most(func(rate float64) bool { return in.withinTargets(c, rate) }, 10_000)
 }
 
-// shock is a disturbance of a cell during a run: a failure, or a higher load for a
-// while.
+// shock is a disturbance of a cell during a run: a failure, or a higher load for a while.
 type shock struct {
 	name  string
 	do    func(c *cell)

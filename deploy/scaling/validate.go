@@ -24,8 +24,7 @@ func (in *inputs) bench(c costs, whole bool) *cell {
 	return l
 }
 
-// hop is the time of a record through the broker: half of B5's limit, whose records pass the
-// broker twice.
+// hop is the time of a record through the broker: half of B5's limit, whose records pass the broker twice.
 func (in *inputs) hop() float64 { return in.figures["B5"].Limit.P50 / 2 }
 
 // stalls returns how long and how often the machine's disk stalled, from the latencies of

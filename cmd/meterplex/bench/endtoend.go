@@ -50,8 +50,7 @@ const catchUpTime = 30 * time.Minute
 
 // pollProgress polls the pipeline until a condition holds.
 func (s *subject) pollProgress(ctx context.Context, every time.Duration, until func(progress) bool) error {
-	// Row level security hides the aggregates from their owner, so read them in the
-	// service's role.
+	// Row level security hides the aggregates from their owner, so read them in the service's role.
 	conn, err := pgx.Connect(ctx, s.databaseURL)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)

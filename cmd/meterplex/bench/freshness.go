@@ -109,8 +109,7 @@ func (l *load) withFreshness(ctx context.Context, perSecond float64, d time.Dura
 	return w, err
 }
 
-// sampleFreshness reads the aggregates until they include the sampled events, several samples at a
-// time.
+// sampleFreshness reads the aggregates until they include the sampled events, several samples at a time.
 func (t *target) sampleFreshness(ctx context.Context, asked <-chan sampledEvent, seen *hdrhistogram.Histogram) error {
 	const watchers = 16
 	hists := make([]*hdrhistogram.Histogram, watchers)

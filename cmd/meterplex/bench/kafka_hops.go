@@ -15,9 +15,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// kafkaHops is the limit of B5: records are written to one topic (acknowledged by all), read,
-// written to a second topic and read again, at the same rate and of about the same size, without
-// other work.
+// kafkaHops is the limit of B5: records are written to one topic (acknowledged by all), read, written to a
+// second topic and read again, at the same rate and of about the same size, without other work.
 func (r *run) kafkaHops(ctx context.Context) (*hdrhistogram.Histogram, error) {
 	brokers := kgo.SeedBrokers(r.servers.broker.Brokers()...)
 	admin, err := kgo.NewClient(brokers)

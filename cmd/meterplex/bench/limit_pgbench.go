@@ -33,8 +33,7 @@ const insertScript = `INSERT INTO bench_single (position, previous_position, rec
  '[5,"api_calls",{"region":"eu-1"}]'
  FROM nextval('bench_single_position') n`
 
-// inserter is the limit of B2: one row in one commit, as many at once as there are
-// clients.
+// inserter is the limit of B2: one row in one commit, as many at once as there are clients.
 type inserter struct {
 	subject *subject
 	clients int

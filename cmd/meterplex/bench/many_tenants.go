@@ -35,8 +35,7 @@ func (r *run) manyTenants(ctx context.Context) error {
 	})
 }
 
-// instances measures B1, B2 and B4 with 1, 2 and 4 processes that share a database and a
-// broker.
+// instances measures B1, B2 and B4 with 1, 2 and 4 processes that share a database and a broker.
 func (r *run) instances(ctx context.Context) error {
 	for _, n := range []int{1, 2, 4} {
 		err := r.withService(ctx, n, tenantSpec{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {

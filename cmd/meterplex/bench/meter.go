@@ -77,8 +77,7 @@ func (m *meter) memory() Memory {
 	return mem
 }
 
-// process is a line of /proc/PID/stat: its own CPU seconds, and those of its ended
-// children.
+// process is a line of /proc/PID/stat: its own CPU seconds, and those of its ended children.
 type process struct {
 	parent    int
 	own, gone float64

@@ -80,8 +80,7 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// breakBroker kills the broker, restarts it and waits until only the load's newest events
-// are left.
+// breakBroker kills the broker, restarts it and waits until only the load's newest events are left.
 func (r *run) breakBroker(ctx context.Context, s *subject, p *phases, f *Figure) error {
 	pause(ctx, r.times.before)
 	p.at(&p.downAt)

@@ -13,9 +13,8 @@ const (
 	overloadClients = 64
 )
 
-// overload offers more than the pipeline can process: accepted requests should be answered
-// as usual, the rest refused early, memory should not grow, and the service should recover
-// soon.
+// overload offers more than the pipeline can process: accepted requests should be answered as usual, the
+// rest refused early, memory should not grow, and the service should recover soon.
 func (r *run) overload(ctx context.Context, s *subject) error {
 	l, err := s.newIngestLoad(ctx, overloadClients, streamSize, r.cfg.Now())
 	if err != nil {

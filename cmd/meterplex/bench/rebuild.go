@@ -15,8 +15,7 @@ import (
 // readRate is the number of reads in a second, with the rebuild and without it.
 const readRate = 200
 
-// rebuild is B8: the aggregates of a long history are rebuilt while readers read the
-// live ones.
+// rebuild is B8: the aggregates of a long history are rebuilt while readers read the live ones.
 func (r *run) rebuild(ctx context.Context, s *subject) error {
 	total := r.times.history
 	r.cfg.say("  writing a history of %d usage events with their verdicts …", total)

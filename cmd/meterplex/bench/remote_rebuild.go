@@ -17,8 +17,7 @@ type Rebuilt struct {
 	Reached    float64 `json:"perSecond"`
 }
 
-// Rebuild rebuilds a projection beside the live one until it has caught up, and abandons
-// it.
+// Rebuild rebuilds a projection beside the live one until it has caught up, and abandons it.
 func (m *Remote) Rebuild(ctx context.Context, projection string, workers int) (r *Rebuilt, err error) {
 	a := &api{m.URL, m.Key, http.DefaultClient}
 	body := map[string]any{"reason": "meterplex bench rebuild"}

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown returns the report as Markdown. It links the picture's file, if one is
-// named.
+// Markdown returns the report as Markdown. It links the picture's file, if one is named.
 func (r *Report) Markdown(picture string) string {
 	var b strings.Builder
 	kind := ""

@@ -69,8 +69,7 @@ type Figure struct {
 	aims []aim
 }
 
-// Latency is the latency of an open-loop load in milliseconds, counted from when each send
-// was due.
+// Latency is the latency of an open-loop load in milliseconds, counted from when each send was due.
 type Latency struct {
 	P50   float64 `json:"p50ms"`
 	P90   float64 `json:"p90ms"`
@@ -92,8 +91,7 @@ func (l *Latency) String() string {
 	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s ms", short(l.P50), short(l.P90), short(l.P99), short(l.P999), short(l.Max))
 }
 
-// CPU is the CPU time of a measurement: seconds by process, and microseconds for each
-// event.
+// CPU is the CPU time of a measurement: seconds by process, and microseconds for each event.
 type CPU struct {
 	Seconds    Taken   `json:"seconds"`
 	Elapsed    float64 `json:"elapsed"`
@@ -173,8 +171,7 @@ func newReport(cfg *Config, now time.Time) *Report {
 	return r
 }
 
-// workingTree asks git for the most likely commit of a build without the toolchain's
-// stamp.
+// workingTree asks git for the most likely commit of a build without the toolchain's stamp.
 func workingTree() (commit string, modified bool) {
 	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// servers holds the servers of the service under test, started as the service starts its embedded
-// servers.
+// servers holds the servers of the service under test, started as the service starts its embedded servers.
 type servers struct {
 	cfg      *Config
 	database *local.Postgres

@@ -41,8 +41,7 @@ type instance struct {
 // answersAt begins the line that serve prints when it is ready.
 const answersAt = "The service answers at "
 
-// serve starts the service on an empty database, with its own topics and sixteen
-// tenants.
+// serve starts the service on an empty database, with its own topics and sixteen tenants.
 func (s *servers) serve(ctx context.Context, roles string) (*subject, error) {
 	return s.serveMany(ctx, roles, 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true})
 }

@@ -93,8 +93,7 @@ func (l *load) sendOne(client, _ int) error {
 	return err
 }
 
-// refusal is an answer that asks to retry later. It is counted and does not end the
-// load.
+// refusal is an answer that asks to retry later. It is counted and does not end the load.
 type refusal struct {
 	status int
 	after  time.Duration

@@ -95,8 +95,7 @@ func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), 
 // answerTime bounds the wait for an answer. A request without one by then ends the measurement.
 const answerTime = 60 * time.Second
 
-// send sends a request and reads the whole answer. The body is valid until the next
-// call.
+// send sends a request and reads the whole answer. The body is valid until the next call.
 func (w *wire) send(request []byte) (status int, body []byte, err error) {
 	now := time.Now()
 	if now.Sub(w.used) > maxIdle {
@@ -163,8 +162,7 @@ func (w *wire) header() (int, error) {
 	return length, nil
 }
 
-// exchange sends a message and checks the answer: of usage, that every event was
-// accepted.
+// exchange sends a message and checks the answer: of usage, that every event was accepted.
 func (w *wire) exchange(m *message) error {
 	status, body, err := w.send(m.next())
 	switch {

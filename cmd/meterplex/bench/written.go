@@ -8,9 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Written counts the database's writes. The bytes of its write-ahead log and the transactions that
-// wrote are exact. The others are its own statistics, to which each of its processes adds once a
-// second.
+// Written counts the database's writes. The bytes of its write-ahead log and the transactions that wrote
+// are exact. The others are its own statistics, to which each of its processes adds once a second.
 type Written struct {
 	WALBytes     float64 `json:"walBytes"`
 	Writes       float64 `json:"writingTransactions"`

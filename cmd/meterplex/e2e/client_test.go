@@ -77,8 +77,7 @@ func (c *client) send(ctx context.Context, batch []event) []verdict {
 	return nil
 }
 
-// settle sends events without a verdict again until each has one. It returns the
-// verdicts.
+// settle sends events without a verdict again until each has one. It returns the verdicts.
 func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)

@@ -131,8 +131,7 @@ func (p *pair) end() {
 	}
 }
 
-// url is the owner's address of the database, adminURL the superuser's. Both lead to the
-// present primary.
+// url is the owner's address of the database, adminURL the superuser's. Both lead to the present primary.
 func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
 
 func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }

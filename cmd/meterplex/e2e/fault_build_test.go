@@ -98,10 +98,10 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 }
 `
 
-// killPoint is a kill point: a call to insert before a text in a file.
+// killPoint is a call to insert before a text in a file.
 type killPoint struct{ file, at, call string }
 
-// killPoints are the kill points. If a call must come before another call, its edit uses a
+// killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
 func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"

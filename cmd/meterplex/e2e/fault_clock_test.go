@@ -25,9 +25,9 @@ func shifted(batch []event, by time.Duration) []event {
 }
 
 // One instance's clock is two days ahead, another's two days behind, a third's six minutes
-// behind. All accept usage; all but the third, an api only, relay and fold, beside one with the right clock. Each
-// instance accepts events by its own clock; an accepted event counts once, in the order of
-// the log, and a partition's recordedAt never decreases.
+// behind. All accept usage, beside one with the right clock; all but the third, an api only,
+// relay and fold. Each instance accepts events by its own clock; an accepted event counts once,
+// in the order of the log, and a partition's recordedAt never decreases.
 func TestP10_ClocksThatAreWrong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -79,8 +79,7 @@ func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
 	}
 }
 
-// The demo of make run works with embedded servers, and a shell runs the curls that it
-// prints.
+// The demo of make run works with embedded servers, and a shell runs the curls that it prints.
 func TestFirstCommandOfTheReadme(t *testing.T) {
 	onFreshMachine(t)
 	t.Parallel()

@@ -25,7 +25,7 @@ const (
 type cli struct {
 	w      *world
 	env    []string
-	stderr bytes.Buffer // stderr
+	stderr bytes.Buffer
 }
 
 func (w *world) cli(at *instance, key string) *cli {

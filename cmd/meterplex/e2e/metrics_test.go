@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// metric reads one series of an instance, named with its labels; 0 if it does not
-// exist.
+// metric reads one series of an instance, named with its labels; 0 if it does not exist.
 func (w *world) metric(at *instance, series string) float64 {
 	w.t.Helper()
 	return w.metricOf(at.url(), series)

@@ -60,8 +60,7 @@ func overloadTime(t *testing.T) time.Duration {
 	return d
 }
 
-// overload holds the answers of many clients. A batch counts as a whole, to save
-// memory.
+// overload holds the answers of many clients. A batch counts as a whole, to save memory.
 type overload struct {
 	w       *world
 	at      *instance

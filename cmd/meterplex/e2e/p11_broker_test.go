@@ -151,8 +151,7 @@ func TestP11_TopicsWiped(t *testing.T) {
 	w.finish()
 }
 
-// The topics are deleted and created again while the service runs and the broker
-// answers.
+// The topics are deleted and created again while the service runs and the broker answers.
 func TestP11_TopicsMadeAnew(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")

@@ -130,8 +130,7 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	r.prove()
 }
 
-// cancelWaits cancels each wait for the standby until done is closed, and returns their
-// number.
+// cancelWaits cancels each wait for the standby until done is closed, and returns their number.
 func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
 	for {
 		select {

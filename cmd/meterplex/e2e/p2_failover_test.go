@@ -131,9 +131,8 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 	}
 }
 
-// P2: records of lost verdicts, which only the aggregator has not read, are never counted.
-// The validator has read the lost events, and decides again on the events that now have
-// their positions.
+// P2: records of lost verdicts, which only the aggregator has not read, are never counted. The validator
+// has read the lost events, and decides again on the events that now have their positions.
 func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t, "aggregator")

@@ -18,8 +18,7 @@ type step struct {
 	want    []string
 }
 
-// transcript reads the first console block after a heading of a document; "" means its
-// beginning.
+// transcript reads the first console block after a heading of a document; "" means its beginning.
 func transcript(t testing.TB, path, heading string) (steps []step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", path))

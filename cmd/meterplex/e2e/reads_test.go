@@ -56,8 +56,7 @@ func TestReadYourWrite(t *testing.T) {
 	w.finish()
 }
 
-// refusesPositions checks that a position beyond the head, or of another partition, is
-// refused.
+// refusesPositions checks that a position beyond the head, or of another partition, is refused.
 func (w *world) refusesPositions(at *instance, x *tenant) {
 	w.t.Helper()
 	partition, head := 0, int64(0)

@@ -57,8 +57,7 @@ func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 	w.finish()
 }
 
-// missingMetrics returns the series used by rules and dashboards that none of the addresses
-// has.
+// missingMetrics returns the series used by rules and dashboards that none of the addresses has.
 func missingMetrics(ctx context.Context, w *world, addresses ...string) (missing []string) {
 	var found strings.Builder
 	for _, at := range addresses {

@@ -128,8 +128,7 @@ func (x *torture) concurrent(scopes scope) bool {
 	return slices.ContainsFunc(x.now.faults, func(f drawnFault) bool { return f.kind.scope&processes == 0 && f.kind.scope&scopes != 0 })
 }
 
-// shutdownTimeout is the last log line of a process that could not finish its requests
-// after SIGTERM.
+// shutdownTimeout is the last log line of a process that could not finish its requests after SIGTERM.
 const shutdownTimeout = "context deadline exceeded"
 
 // stopInstance sends SIGTERM: the process must exit with 0. If another fault delays requests, it

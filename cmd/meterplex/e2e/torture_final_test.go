@@ -50,8 +50,7 @@ func (x *torture) final() {
 	x.report.whole = true
 }
 
-// refill fills deleted topics by the command of the runbook. Afterwards no record may be
-// missing.
+// refill fills deleted topics by the command of the runbook. Afterwards no record may be missing.
 func (x *torture) refill(at *instance) {
 	if x.goneUpTo == nil {
 		return

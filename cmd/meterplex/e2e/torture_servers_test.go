@@ -85,8 +85,7 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 	return ""
 }
 
-// held calls while during an open transaction of another session that has executed
-// sql.
+// held calls while during an open transaction of another session that has executed sql.
 func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
 	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {

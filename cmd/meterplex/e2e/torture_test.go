@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// torture is a run of real instances, servers and clients with faults drawn by its
-// seed.
+// torture is a run of real instances, servers and clients with faults drawn by its seed.
 type torture struct {
 	*world
 	servers      *pair
@@ -118,8 +117,7 @@ func TestTorture(t *testing.T) {
 	x.final()
 }
 
-// allWork is more than enough time for every kind of background work to be done at
-// least once.
+// allWork is more than enough time for every kind of background work to be done at least once.
 const allWork = 10 * time.Minute
 
 // checkWork checks that every kind of background work was done at least once.
@@ -150,8 +148,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	return x
 }
 
-// addMember starts an instance whose connections, to servers and from clients, all pass
-// proxies.
+// addMember starts an instance whose connections, to servers and from clients, all pass proxies.
 func (x *torture) addMember() {
 	m := &member{pipe: newPipeProxies(x.t, x.brokers().Brokers())}
 	m.database = newProxy(x.t, func() string { return x.servers.host.Load().(string) })
@@ -320,8 +317,7 @@ func (x *torture) identity() string {
 		response.Total.Undecided+response.Total.Unapplied, response.Total.Parked)
 }
 
-// checkLeaks checks that an idle service has no long transaction and no leaked
-// goroutines.
+// checkLeaks checks that an idle service has no long transaction and no leaked goroutines.
 func (x *torture) checkLeaks() {
 	n, text := 0, ""
 	quiet := x.soon(20*time.Second, func(ctx context.Context) bool {

@@ -49,8 +49,7 @@ func (o *outsider) produce(key string, value []byte, header ...kgo.RecordHeader)
 	}
 }
 
-// batch sends a tenant's batch as one message, or only its first event. It returns the
-// sent events.
+// batch sends a tenant's batch as one message, or only its first event. It returns the sent events.
 func (o *outsider) batch(x *tenant) []event {
 	o.w.t.Helper()
 	batch := o.sources[x].batch()

@@ -42,8 +42,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 	}
 }
 
-// moveTo moves the world to another server, and to a login there that may only create
-// tables.
+// moveTo moves the world to another server, and to a login there that may only create tables.
 func (w *world) moveTo(s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {

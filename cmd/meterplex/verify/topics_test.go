@@ -11,8 +11,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// fakeTopics is a topic, usage.raw, during a read; the broker may delete its oldest records
-// meanwhile.
+// fakeTopics is a topic, usage.raw, during a read; the broker may delete its oldest records meanwhile.
 type fakeTopics struct {
 	records []*kgo.Record
 	now     span
@@ -116,8 +115,7 @@ func orderOf(t *testing.T, furthest int64, positions ...int64) *tally {
 	return x.first
 }
 
-// P10: a rewind excuses the order of the records that it publishes again, and no other disorder
-// below.
+// P10: a rewind excuses the order of the records that it publishes again, and no other disorder below.
 func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
 	requireResult(t, "in order", orderOf(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "a repetition", orderOf(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")

@@ -11,9 +11,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// verdicts follows each recorded event to its outcome. An event has exactly one outcome: a no, a
-// failure of the validator, a stand-in on the topic, or a yes. A retry may add a yes to one of the
-// others.
+// verdicts follows each recorded event to its outcome. An event has exactly one outcome: a no, a failure
+// of the validator, a stand-in on the topic, or a yes. A retry may add a yes to one of the others.
 type verdicts struct {
 	hash      maphash.Hash
 	upTo      int64 // the validator's checkpoint

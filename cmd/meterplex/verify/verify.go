@@ -1,8 +1,7 @@
-// Package verify proves the promises about the log, the tables and the topics on a running
-// service, from outside. It does not use the service's code, so that it does not repeat its bugs:
-// it has its own SQL and decoding. Of the service it uses the registries of subjects, topics and
-// consumers (package events) and the canonical form of a payload (package domain) for the hashes
-// of conflicts.
+// Package verify proves the promises about the log, the tables and the topics on a running service, from
+// outside. It does not use the service's code, so that it does not repeat its bugs: it has its own SQL and
+// decoding. Of the service it uses the registries of subjects, topics and consumers (package events) and
+// the canonical form of a payload (package domain) for the hashes of conflicts.
 //
 // It only reads. Each partition is read once, in order, in a snapshot of its own: memory grows
 // with the largest partition, by some bytes for each row, and no snapshot is older than the read

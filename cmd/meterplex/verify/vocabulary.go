@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// vocabulary is a row of log_vocabularies. The copies that releases embed are not used
-// here.
+// vocabulary is a row of log_vocabularies. The copies that releases embed are not used here.
 type vocabulary struct {
 	subjects map[int16]term
 	fault    error // why the row cannot be used
