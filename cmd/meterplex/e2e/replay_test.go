@@ -56,7 +56,7 @@ func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	l.awaitMore(100)
 	l.stop()
 	w.noneWithheld()
-	w.finish() // w.gone is empty: no record may be missing on the topics
+	w.finish() // w.goneUpTo is empty: no record may be missing on the topics
 }
 
 // All consumers are rewound while they work, on two instances under load: each record

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scope is what a fault affects. The faults of one round have disjoint scopes.
+// scope is the set of components that a fault affects. The faults of one round have disjoint scopes.
 type scope uint
 
 const (
