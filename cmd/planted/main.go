@@ -3,7 +3,7 @@
 // test catches is reported: a test is missing.
 //
 // The bugs are edits of the present sources, built through the Go tool's -overlay (see
-// docs/decisions/0010-planted-bugs-by-overlay.md): the sources contain none of them, and an edit
+// docs/decisions/0010-planted-bugs-by-overlay.md): the sources stay free of them, and an edit
 // that no longer matches is an error.
 package main
 

@@ -84,7 +84,7 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 	return f
 }
 
-// control runs the bugs' tests without the bugs: a test that fails by itself catches none.
+// control runs the bugs' tests without the bugs: a test that fails by itself catches no bug.
 func (p *prover) control(ctx context.Context, bugs []bug) error {
 	tests := map[string][]string{}
 	for _, b := range bugs {
@@ -261,7 +261,7 @@ func (r *report) outcomeOf(b *bug) (o outcome, by, message string) {
 	case len(r.failed) == 0:
 		return survived, "", b.run + " of " + b.pkg + " passes"
 	}
-	// Any other failure, such as a server that does not start or a slow machine, proves nothing.
+	// Any other failure, such as a server that does not start or a slow machine, is no proof.
 	says, err := regexp.Compile(b.says)
 	if err != nil || b.says == "" {
 		return unbuilt, "", fmt.Sprintf("the bug has no valid failure text: %q %v", b.says, err)

@@ -86,7 +86,7 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 	}
 }
 
-// A timeout proves nothing, unless the promise is to come to an end.
+// A timeout is no proof, unless the promise is to come to an end.
 func TestATimeoutIsNoProof(t *testing.T) {
 	r := report{ran: 1, timedOut: true, failed: []string{"TestX"}}
 	if o, _, _ := r.outcomeOf(&bug{run: "TestX"}); o != survived {

@@ -2,7 +2,7 @@
 // and the broker on the same machine. Each figure has the raw limit of the same servers, measured
 // in the same run.
 //
-// It asserts nothing: a missed aim is reported as missed. It must not make the servers
+// It makes no assertions: a missed aim is reported as missed. It must not make the servers
 // less durable than they are shipped.
 package bench
 
@@ -23,7 +23,7 @@ type Config struct {
 	// Serve makes the command that runs the service under test, configured by its
 	// environment. The service prints its address on standard error.
 	Serve func(ctx context.Context) *exec.Cmd
-	// Empty makes the command of an HTTP server whose one handler does nothing.
+	// Empty makes the command of an HTTP server with one empty handler.
 	Empty func(ctx context.Context) *exec.Cmd
 	Only  []string // ids of figures; empty: all
 	Grow  int      // events in the log for B10; 0: skip B10
@@ -45,7 +45,7 @@ type times struct {
 	latency time.Duration // B3, and its limit
 	stream  time.Duration // B4
 	fresh   time.Duration // B5, and its limit
-	mixed   time.Duration // B1 with everything running
+	mixed   time.Duration // B1 with all roles running
 	history int           // usage events of B8
 	before  time.Duration // B9: the load with the broker
 	outage  time.Duration // and without the broker

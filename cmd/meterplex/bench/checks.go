@@ -14,7 +14,7 @@ const (
 )
 
 // checks is B6: entitlement checks over HTTP, compared with a server of the same kind
-// whose handler does nothing.
+// with an empty handler.
 func (r *run) checks(ctx context.Context, s *subject) error {
 	empty, err := startInstance(r.cfg.Empty(ctx), ownEnvironment())
 	if err != nil {

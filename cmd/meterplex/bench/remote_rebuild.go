@@ -36,7 +36,7 @@ func (m *Remote) Rebuild(ctx context.Context, projection string, workers int) (r
 	path := "/rebuilds/" + now.ID
 	ctx, cancel := context.WithTimeout(ctx, m.Duration)
 	defer cancel()
-	// Abandon it also after an interruption: nothing else would.
+	// Abandon it also after an interruption; otherwise it would stay.
 	defer func() {
 		if derr := a.call(context.WithoutCancel(ctx), "POST", path+"/abandon", map[string]any{"reason": "measured"}, nil); err == nil && derr != nil {
 			err = fmt.Errorf("the rebuild was measured, but not abandoned: %w; run meterplex projections abandon %s", derr, r.RebuildID)

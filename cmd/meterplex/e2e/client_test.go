@@ -15,7 +15,7 @@ import (
 type client struct {
 	w      *world
 	tenant *tenant
-	to     func() string // base URL to send to now, "" for none
+	to     func() string // base URL to send to now, "" if there is no instance
 
 	mu      sync.Mutex
 	answers []answer

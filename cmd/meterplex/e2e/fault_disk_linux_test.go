@@ -257,7 +257,7 @@ func TestP1_LogDiskFull(t *testing.T) {
 }
 
 // Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
-// Requests are late; none fails.
+// Requests are late, but do not fail.
 func TestP1_SlowDisk(t *testing.T) {
 	w := newWorld(t)
 	d := &smallDisk{t: t}

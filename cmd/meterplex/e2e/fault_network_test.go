@@ -97,7 +97,7 @@ type networkFault struct {
 }
 
 // networkFaults returns the faults. A cut network refuses connections; a half-open one
-// accepts bytes and delivers none.
+// accepts bytes and drops them.
 func networkFaults() []networkFault {
 	return []networkFault{
 		{name: "cut", lasts: time.Second, cut: true},

@@ -133,7 +133,7 @@ func (o *overload) send(x *tenant, name string, size int) bool {
 	return fate.accepted
 }
 
-// ask makes a request and checks the form of the answer. It returns 0 if there is none.
+// ask makes a request and checks the form of the answer. It returns 0 without an answer.
 func (o *overload) ask(x *tenant, method, path string, body io.Reader, good func([]byte)) (status int) {
 	r, err := http.NewRequest(method, o.at.url()+path, body)
 	if err != nil {

@@ -16,7 +16,7 @@ type manner int
 const (
 	passes             manner = iota
 	cuts                      // connections end, new ones too
-	stalls                    // no byte is delivered, none is lost
+	stalls                    // bytes are held back, not lost
 	halfOpen                  // bytes vanish in both directions, connections stay open
 	answersVanish             // requests arrive, answers vanish
 	dribbles                  // one byte at a time
@@ -28,7 +28,7 @@ const (
 // codec and commits may be set before it starts.
 type proxy struct {
 	listener net.Listener
-	target   func() string // host:port, "" for none
+	target   func() string // host:port, "" if there is no target
 	codec    func() (forth, back reader)
 	commits  func() loser
 

@@ -59,7 +59,7 @@ func (x *torture) slowClient(ctx context.Context, m *member, how int, open *atom
 	defer ended()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
-	if how == 2 { // requests a lot and reads nothing
+	if how == 2 { // sends many requests and reads no answer
 		_, _ = io.WriteString(conn, strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n", 60))
 		<-ctx.Done()
 		return

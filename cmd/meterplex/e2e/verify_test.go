@@ -31,7 +31,7 @@ type proof struct {
 	stderr string
 }
 
-// verify runs meterplex verify with access to everything. If at is not nil, verify also reads
+// verify runs meterplex verify with access to the database and the topics. If at is not nil, verify also reads
 // its HTTP API.
 func (w *world) verify(at *instance, args ...string) (p proof) {
 	w.t.Helper()

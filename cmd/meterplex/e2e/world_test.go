@@ -138,7 +138,7 @@ func (w *world) serve(roles string, env ...string) *instance {
 	return i
 }
 
-// call makes one request and reads the answer. It returns err if there is none.
+// call makes one request and reads the answer. It returns err without an answer.
 func (w *world) call(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
 	var sent io.Reader
 	if in != nil {

@@ -168,7 +168,7 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// hash recomputes the stored hash of recorded usage. Most rows store none: it follows
+// hash recomputes the stored hash of recorded usage. Most rows store no hash: it follows
 // from the payload, which must then be readable.
 func (x *pass) hash(r *row, unread error) {
 	x.hashes.n++

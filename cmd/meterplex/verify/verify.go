@@ -22,10 +22,10 @@ import (
 // Config selects the checks. Checks without their settings are skipped.
 type Config struct {
 	DatabaseURL string
-	Kafka       []kgo.Opt // how to reach the brokers; none: the topics are skipped
+	Kafka       []kgo.Opt // how to reach the brokers; empty: the topics are skipped
 	NoTopics    string    // the reason, if Kafka is empty
 	TopicPrefix string
-	Partitions  []int16       // none: all
+	Partitions  []int16       // empty: all
 	Watch       time.Duration // at least this long between the two observations of unchanging state
 	Idle        time.Duration // how long a session may pause in a transaction
 	Progress    func(text string)
@@ -65,7 +65,7 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	return r.list(), nil
 }
 
-// distinct returns the partitions asked for without duplicates, in order; all if none is given.
+// distinct returns the partitions asked for without duplicates, in order; all if the list is empty.
 func distinct(asked []int16) []int16 {
 	if len(asked) == 0 {
 		for p := range int16(partitions) {

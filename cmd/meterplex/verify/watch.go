@@ -121,7 +121,7 @@ func (v *verifier) unchanged(before, after *observation) {
 }
 
 // leases checks that one live instance publishes each partition. A new owner has a new
-// fence; between two owners there may be none for a moment.
+// fence; between two owners there may be no owner for a moment.
 func (v *verifier) leases(before, after *observation) {
 	owners := map[string]bool{}
 	for p, a := range after.cursors {

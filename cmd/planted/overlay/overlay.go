@@ -27,7 +27,7 @@ func Write(dir, root string, edits []Edit) (path string, err error) {
 }
 
 // WriteOver is Write on top of another overlay, given by its description's path; ""
-// means none. The edits apply to that overlay's files.
+// means no such overlay. The edits apply to that overlay's files.
 func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 	texts, err := textsOf(under, root)
 	if err != nil {
