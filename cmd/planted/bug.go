@@ -9,24 +9,23 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// bug is a fault that somebody could make, planted by edits, and the test that has
-// to catch it.
+// bug is a plausible fault, planted by edits of the sources, with the test that has to catch it.
 type bug struct {
 	name    string
-	what    string // the code does wrong
-	promise string // it breaks
-	// elsewhere says that a service of others had it, and lost or doubled usage.
+	what    string // what the code does wrong
+	promise string // the broken promise
+	// elsewhere says that another metering service had this bug, and lost or doubled usage.
 	elsewhere bool
 	edits     []overlay.Edit
 	pkg       string // of the test, from the project's root
-	run       string // the test, as go test -run takes it
-	says      string // the test then, as a regular expression: words of what it asserts, no figures
-	// hangs says that the promise is to come to an end: a test that runs out of its
-	// time has caught it.
+	run       string // the test, as a pattern of go test -run
+	says      string // a regular expression of the test's failure text: its words, no figures
+	// hangs says that the broken promise is to come to an end: a test that times out has
+	// caught the bug.
 	hangs bool
 }
 
-// usualLimit is many times what any of the tests takes.
+// usualLimit is many times the time of any of the tests.
 const usualLimit = 4 * time.Minute
 
 // edit changes one place of a file.
@@ -34,19 +33,19 @@ func edit(file, before, after string) overlay.Edit {
 	return overlay.Edit{File: file, Old: before, New: after}
 }
 
-// catalogue lists every planted bug, in the order of the way that an event takes.
+// catalogue returns every planted bug, in the order of an event's path.
 func catalogue() []bug {
 	return slices.Concat(
 		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), crowdBugs(), serverBugs(),
-		memberBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
-		verdictBugs(), periodBugs(), endBugs(), answerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), toldBugs(),
-		watchBugs(), roomBugs(), shareBugs(), upgradeBugs(), wayBugs(), withheldBugs(), documentedBugs(), lifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
+		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), foldVersionBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), concurrencyBugs(), serverBugs(),
+		processBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
+		verdictBugs(), periodBugs(), endBugs(), conditionalAnswerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), answerTextBugs(),
+		watchBugs(), admissionBugs(), fairnessBugs(), upgradeBugs(), connectionBugs(), withheldBugs(), documentedBugs(), serverLifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
 	)
 }
 
-// choose gives the bugs whose name is one of the patterns, as path.Match has them;
-// all where there is none.
+// choose returns the bugs whose names match one of the patterns of path.Match; all
+// bugs if there are no patterns.
 func choose(all []bug, patterns []string) ([]bug, error) {
 	if len(patterns) == 0 {
 		return all, nil
@@ -64,7 +63,7 @@ func choose(all []bug, patterns []string) ([]bug, error) {
 			}
 		}
 		if len(chosen) == n {
-			return nil, fmt.Errorf("no planted bug is named %q; -list names them", p)
+			return nil, fmt.Errorf("no planted bug matches %q; see -list", p)
 		}
 	}
 	return chosen, nil

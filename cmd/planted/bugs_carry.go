@@ -2,13 +2,13 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// carryBugs are in what the relay makes of a publish, and of one that failed.
+// carryBugs are in how the relay handles a publish, also a failed one.
 func carryBugs() []bug {
 	const batch, carry = "infra/relay/batch.go", "infra/relay/carry.go"
 	return []bug{
 		{
-			name: "relay-position-after-last", what: "the relay reads what is after its last position, and takes a hole for what will never come",
-			promise: "P3: nothing is passed that was not published",
+			name: "relay-position-after-last", what: "the relay reads everything above its last position, and skips holes in the log",
+			promise: "P3: the cursor passes only published events",
 			edits: []overlay.Edit{
 				edit(batch, `if e.Position.Number != p.to+1 {`, `if e.Position.Number <= p.to {`),
 				edit(batch, "		p.to++\n	}\n	return records, nil", "		p.to = e.Position.Number\n	}\n	return records, nil"),
@@ -17,9 +17,9 @@ func carryBugs() []bug {
 			says: `records up to \d+, <nil>`,
 		},
 		{
-			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor goes on",
+			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor moves on",
 			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
-			edits: []overlay.Edit{edit(batch, `	failed, err := failures(len(records), err)
+			edits: []overlay.Edit{edit(carry, `	failed, err := failures(len(records), err)
 	r.count(`, `	if err != nil {
 		r.Observe.Failed(err)
 	}
@@ -29,10 +29,10 @@ func carryBugs() []bug {
 			says: `is not on the topic as the log has it`,
 		},
 		{
-			name: "relay-outage-dead-letters", what: "what could not be published while the broker was away becomes a dead letter",
+			name: "relay-outage-dead-letters", what: "events that could not be published during a broker outage become dead letters",
 			promise: "P11: an outage of the broker costs latency only", elsewhere: true,
 			edits: []overlay.Edit{
-				edit(batch, `			failed[f.Index] = f
+				edit(carry, `			failed[f.Index] = f
 `, `			f.Permanent = true
 			failed[f.Index] = f
 `),
@@ -42,19 +42,19 @@ func carryBugs() []bug {
 			says: `events withheld or attempts left over`,
 		},
 		{
-			name: "relay-past-a-failed-part", what: "the cursor passes a whole part of which the broker has the beginning",
-			promise: "P3: nothing is passed that was not published",
-			edits: []overlay.Edit{edit(batch, `	if b.result != nil && b.result[i].err != nil {
-		r := &b.result[i]
-		return p.positions`, `	if b.result != nil && b.result[i].err != nil && b.result[i].stored == 0 {
-		r := &b.result[i]
+			name: "relay-past-a-failed-part", what: "the cursor passes all of a partition's records, of which the broker has only the first",
+			promise: "P3: the cursor passes only published events",
+			edits: []overlay.Edit{edit(batch, `	if b.results != nil && b.results[i].err != nil {
+		r := &b.results[i]
+		return p.positions`, `	if b.results != nil && b.results[i].err != nil && b.results[i].stored == 0 {
+		r := &b.results[i]
 		return p.positions`)},
 			pkg: "./infra/relay", run: "TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace",
 			says: `^the cursors passed .*, which are not published`,
 		},
 		{
-			name: "relay-close-grace", what: "a stop gives up the batch that is under way",
-			promise: "P2: an orderly stop sends nothing twice",
+			name: "relay-close-grace", what: "a stop abandons the batch under way",
+			promise: "P2: a clean stop sends no record twice",
 			edits:   []overlay.Edit{edit(carry, `Grace: s.CloseGrace}`, `Grace: 0}`)},
 			pkg:     "./infra/relay", run: "TestP2_AStopWaitsForTheBatchUnderWay",
 			says: `records were sent twice`,
@@ -62,11 +62,11 @@ func carryBugs() []bug {
 	}
 }
 
-// leaseBugs are in what makes one relay at a time publish a partition.
+// leaseBugs are in the leases, by which one relay at a time publishes a partition.
 func leaseBugs() []bug {
 	return []bug{
 		{
-			name: "relay-without-lease", what: "a relay takes partitions that another one is publishing: its lock ended with the statement",
+			name: "relay-without-lease", what: "a relay leases partitions that another one is publishing: its lock ended with the statement",
 			promise: "P2: one live relay for each partition", elsewhere: true,
 			edits: []overlay.Edit{
 				edit("infra/relay/leases.go", "WHERE owner IS NULL OR lease_until < now()\n ORDER BY partition LIMIT $2", "WHERE owner IS DISTINCT FROM $1\n ORDER BY partition LIMIT $2"),
@@ -75,7 +75,7 @@ func leaseBugs() []bug {
 			says: `records were sent twice`,
 		},
 		{
-			name: "relay-without-fence", what: "a relay that lost its lease moves the cursor all the same",
+			name: "relay-without-fence", what: "a relay that lost its lease still moves the cursor",
 			promise: "P2: one live relay for each partition",
 			edits: []overlay.Edit{
 				edit("infra/relay/cursor.go", ` WHERE c.fence = s.fence AND c.position = s.was AND`, ` WHERE c.position = s.was AND`),
@@ -96,7 +96,7 @@ func leaseBugs() []bug {
 	}
 }
 
-// pipeBugs are in what speaks with the broker, and in the router.
+// pipeBugs are in the clients of the broker and in the router.
 func pipeBugs() []bug {
 	const produce = "infra/kafka/produce.go"
 	return []bug{
@@ -115,7 +115,7 @@ func pipeBugs() []bug {
 			says: `a broker that hangs gave <nil>`,
 		},
 		{
-			name: "publish-acks-one", what: "the leader alone acknowledges",
+			name: "publish-acks-one", what: "a publish is acknowledged by the leader alone",
 			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
 			edits: []overlay.Edit{edit("infra/kafka/publisher.go", `		kgo.RequiredAcks(kgo.AllISRAcks()),
 `, `		kgo.RequiredAcks(kgo.LeaderAck()),
@@ -125,11 +125,11 @@ func pipeBugs() []bug {
 			says: `acknowledgements asked for: .*, want those of all in-sync replicas`,
 		},
 		{
-			name: "publish-behind-a-failure", what: "what stands behind a refused record is written before it is settled",
+			name: "publish-behind-a-failure", what: "records behind a refused record are written before it is settled",
 			promise: "P10: a tenant's events are published in log order",
 			edits: []overlay.Edit{edit(produce, `		f.addAll(group[half:], watermill.ErrBehind)
 		return false
-`, `		p.again(ctx, group[half:], f)
+`, `		p.resend(ctx, group[half:], f)
 		return false
 `)},
 			pkg: "./infra/kafka", run: "TestP10_NothingIsWrittenBehindARefusedRecord",
@@ -137,7 +137,7 @@ func pipeBugs() []bug {
 		},
 		{
 			name: "offset-before-commit", what: "the group's offset moves before the batch is handled",
-			promise: "P2, P3: what is acknowledged is committed",
+			promise: "P2, P3: an acknowledged record is committed",
 			edits: []overlay.Edit{edit("infra/kafka/subscription.go", `	for len(batch) > 0 {
 		switch s.delivery.Send(`, `	s.owned.mark(s.client, batch)
 	for len(batch) > 0 {
@@ -147,13 +147,13 @@ func pipeBugs() []bug {
 		},
 		{
 			name: "handler-error-swallowed", what: "a handler's error is dropped and the batch acknowledged",
-			promise: "P3: nothing is dropped in silence", elsewhere: true,
+			promise: "P3: no event is dropped silently", elsewhere: true,
 			edits: []overlay.Edit{edit("infra/watermill/router.go", "		return err\n	})\n}\n\n// Logger makes", "		return nil\n	})\n}\n\n// Logger makes")},
 			pkg:   "./infra/watermill", run: "TestFailedBatchIsSentAgainUntilItSucceeds",
 			says: `one of which fails twice, were handled`,
 		},
 		{
-			name: "retry-limit", what: "a batch that failed ten times is given up",
+			name: "retry-limit", what: "a batch that failed ten times is dropped",
 			promise: "P11: an outage costs latency only", elsewhere: true,
 			edits: []overlay.Edit{edit("infra/watermill/settle.go", `		pause := s.failed(msg.Context(), name, err)
 `, `		pause := s.failed(msg.Context(), name, err)

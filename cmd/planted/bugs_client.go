@@ -34,7 +34,7 @@ func clientBugs() []bug {
 		},
 		{
 			name: "client-new-idempotency-key", what: "a retry of a creation has a new Idempotency-Key",
-			promise: "what is created is created once",
+			promise: "a creation takes effect once",
 			edits: []overlay.Edit{edit("cmd/meterplex/client.go", `	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })`, `	return c.retrying(ctx, func() (json.RawMessage, error) {
 		if r.header.Get("Idempotency-Key") != "" {
 			r.header.Set("Idempotency-Key", rand.Text())
@@ -45,8 +45,8 @@ func clientBugs() []bug {
 			says: `^exit code \d+, keys \[`,
 		},
 		{
-			name: "import-anchor-late", what: "an import keeps where it moved its times to after its first events",
-			promise: "P2: an import that is repeated counts once",
+			name: "import-anchor-late", what: "an import stores its time anchor after its first events",
+			promise: "P2: a repeated import counts once",
 			edits: []overlay.Edit{
 				edit("cmd/meterplex/import_state.go", `		err := createState(path, fresh)
 		if err == nil {`, `		err := os.MkdirAll(filepath.Dir(path), 0o700)

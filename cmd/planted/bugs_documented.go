@@ -2,19 +2,19 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// watchBugs are in what looks after an instance while it runs.
+// watchBugs are in the watch for required migrations of a running instance.
 func watchBugs() []bug {
 	const pg, migrate = "./infra/postgres", "infra/postgres/migrate.go"
 	return []bug{
 		{
-			name: "beyond-ends-the-watch-alone", what: "a database that is not for this release any more ends the watch for it, and nothing else",
-			promise: "P1: no release works on a database that it would spoil",
+			name: "beyond-ends-the-watch-alone", what: "if the database requires a later release, only the watch ends, not the service",
+			promise: "P1: no release works on a database that it would corrupt",
 			edits:   []overlay.Edit{edit(migrate, "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return beyond\n", "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return nil\n")},
 			pkg:     pg, run: "TestABinaryIsToldWhatIsBeyondIt",
 			says: `^where it is required: <nil>`,
 		},
 		{
-			name: "outage-taken-for-a-requirement", what: "a database that does not answer is taken for one that is not for this release",
+			name: "outage-taken-for-a-requirement", what: "a database that does not answer counts as one that requires a later release",
 			promise: "P11: an outage costs latency only",
 			edits: []overlay.Edit{
 				edit(migrate, "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return beyond\n", "Scan(&beyond.Needs, &beyond.Because); !errors.Is(err, pgx.ErrNoRows) {\n			return beyond\n"),
@@ -23,22 +23,22 @@ func watchBugs() []bug {
 			says: `^it ended without a database`,
 		},
 		{
-			name: "nobody-watches", what: "what a later release requires is looked for at the start alone",
-			promise: "P1: no release works on a database that it would spoil",
+			name: "nobody-watches", what: "required migrations are checked only at the start",
+			promise: "P1: no release works on a database that it would corrupt",
 			edits:   []overlay.Edit{edit("cmd/meterplex/wiring.go", "	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })\n", "")},
 			pkg:     e2e, run: "TestP2_OldAndNewBinaryTogetherAcrossAMigration",
-			says: `^not so within .*: the old release ends by itself`,
+			says: `^not within .*: the old release ends by itself`,
 		},
 	}
 }
 
-// roomBugs are in who is let in when many come.
-func roomBugs() []bug {
+// admissionBugs are in the admission of submissions.
+func admissionBugs() []bug {
 	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
 	return []bug{
 		{
-			name: "the-refused-take-room", what: "a submission is counted before it is refused, and those that come meanwhile are refused for it",
-			promise: "what there is room for is taken",
+			name: "the-refused-take-room", what: "a submission is counted before it is refused, and so causes the refusal of others",
+			promise: "usage is accepted if there is room",
 			edits: []overlay.Edit{edit(admission, `	q.mu.Lock()
 	defer q.mu.Unlock()
 	had, others := q.meet(s)
@@ -62,41 +62,41 @@ func roomBugs() []bug {
 	}
 }
 
-// shareBugs are in what one tenant, or one kind of work, may take from the others.
-func shareBugs() []bug {
+// fairnessBugs are in the share of one tenant, or one kind of work.
+func fairnessBugs() []bug {
 	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
 	return []bug{
 		{
-			name: "half-of-a-queue-for-whoever-is-alone", what: "a tenant that is alone may have half of a queue",
-			promise: "what there is room for is taken",
+			name: "half-of-a-queue-for-whoever-is-alone", what: "a single tenant may use only half of a queue",
+			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, `; err != nil || !others || s.owed {`, `; err != nil || s.owed {`)},
 			pkg:     pg, run: "TestATenantAloneHasAllOfAQueue",
 			says: `^a tenant alone got \d+ rows in`,
 		},
 		{
-			name: "messages-refused-for-the-flood", what: "messages are refused for what their tenant sends over HTTP",
-			promise: "what there is room for is taken",
+			name: "messages-refused-for-the-flood", what: "messages are refused because their tenant floods HTTP",
+			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, `; err != nil || !others || s.owed {`, `; err != nil || !others {`)},
 			pkg:     pg, run: "TestMessagesAreNotRefusedForTheirTenantsFlood",
 			says: `^a message: |^messages: `,
 		},
 		{
-			name: "small-groups-tell-of-rows", what: "a group of a few rows on a slow disk tells that each row takes long",
-			promise: "what there is room for is taken",
+			name: "small-groups-tell-of-rows", what: "a small group on a slow disk raises the expected time of each row",
+			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, "	if rows < measuredRows && each >= before {\n		return\n	}\n", "	_ = measuredRows\n")},
 			pkg:     pg, run: "TestWhatIsExpectedFollowsWhatIsMeasured",
 			says: `^a slow group that is small or failed tells`,
 		},
 		{
-			name: "slow-disk-shuts-the-door", what: "a commit that takes a tenth of a second stands for a database that is away",
+			name: "slow-disk-shuts-the-door", what: "a commit that takes 100 ms counts as an outage of the database",
 			promise: "P1: a slow disk costs latency only",
 			edits:   []overlay.Edit{edit(admission, `	standardWait = 500 * time.Millisecond`, `	standardWait = 40 * time.Millisecond`)},
 			pkg:     e2e, run: "TestP1_SlowDisk",
-			says: `^clients were refused \d+ requests`,
+			says: `^\d+ requests were refused`,
 		},
 		{
-			name: "any-number-looks-at-keys", what: "looks at keys may have every connection of the pool",
-			promise: "events are taken in whatever else waits",
+			name: "any-number-looks-at-keys", what: "key lookups may use every connection of the pool",
+			promise: "ingest continues whatever else waits",
 			edits:   []overlay.Edit{edit(admission, "	maxLoads   = 3\n", "	maxLoads   = 300\n")},
 			pkg:     pg, run: "TestUnknownKeysLeaveEventsTheirConnections",
 			says: `not so within 30 s: the looks wait`,
@@ -104,26 +104,26 @@ func shareBugs() []bug {
 	}
 }
 
-// upgradeBugs are in migrations, restores and what is kept meanwhile.
+// upgradeBugs are in migrations, restores and caches.
 func upgradeBugs() []bug {
 	const pg, migrate = "./infra/postgres", "infra/postgres/migrate.go"
 	return []bug{
 		{
-			name: "migration-waits-for-its-lock", what: "a migration waits for its lock for as long as it takes, and all that come after it wait behind it",
+			name: "migration-waits-for-its-lock", what: "a migration waits for its lock without a limit, and all later statements queue behind it",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit(migrate, `"lock_timeout": migrationLock, `, ``)},
 			pkg:     pg, run: "TestEveryMigrationGivesUpItsLockSoon",
 			says: `^behind a lock that it does not get`,
 		},
 		{
-			name: "migration-waits-an-hour", what: "a migration that waits behind a long read lets all other readers wait behind it for an hour",
+			name: "migration-waits-an-hour", what: "a migration behind a long read makes all other readers wait for an hour",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit("migrations/0011_withheld_late.sql", `SET LOCAL lock_timeout = '2s';`, `SET LOCAL lock_timeout = '1h';`)},
 			pkg:     pg, run: "TestMigrationBehindALongReadStopsNoReaders",
 			says: `deadline exceeded|a read waited`,
 		},
 		{
-			name: "deadlock-ends-the-migration", what: "a migration that the server chose as a deadlock's victim ends the start",
+			name: "deadlock-ends-the-migration", what: "a migration that is a deadlock's victim ends the start",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit(migrate, `[]string{lockNotHad, deadlock}, sqlState`, `[]string{lockNotHad}, sqlState`)},
 			pkg:     pg, run: "TestMigrationThatIsADeadlocksVictimComesAgain",
@@ -131,14 +131,14 @@ func upgradeBugs() []bug {
 		},
 		{
 			name: "two-restores-one-history", what: "two restores raise the epoch to the same number",
-			promise: "records of a history that is over count nowhere",
+			promise: "records of an ended history are never counted",
 			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
 			pkg:     pg, run: "TestP1_TwoRestoresOfOneBackupAreTwoHistories",
 			says: `^the backup is of epoch`,
 		},
 		{
-			name: "load-as-old-as-its-end", what: "what was read of a key counts as read when the answer came, not when it was asked for",
-			promise: "what is changed on one instance holds on all within a second",
+			name: "load-as-old-as-its-end", what: "a cached key counts from when the load ended, not from when it began",
+			promise: "a change on one instance holds on all within a second",
 			edits: []overlay.Edit{edit("infra/postgres/histories.go", `		return c.note(key, kept[V]{value: v, at: at}, seen), err`,
 				`		at = c.now()
 		return c.note(key, kept[V]{value: v, at: at}, seen), err`)},
@@ -148,47 +148,47 @@ func upgradeBugs() []bug {
 	}
 }
 
-// wayBugs are in connections, and on the way to the broker and back.
-func wayBugs() []bug {
+// connectionBugs are in connections, and on the path to the broker and back.
+func connectionBugs() []bug {
 	return []bug{
 		{
-			name: "first-of-two-keys", what: "of two keys in a request the first one is taken",
-			promise: "P9: a key reaches what it was given, nothing else",
+			name: "first-of-two-keys", what: "of two keys in a request the first is used",
+			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/auth.go", `	if len(values) != 1 {`, `	if len(values) < 1 {`)},
 			pkg:     "./http", run: "TestConnectionsThatLie",
 			says: `^two keys: .* instead of HTTP/1.1 401`,
 		},
 		{
-			name: "readers-wait-for-ever", what: "a read waits for a connection for as long as its request may take",
-			promise: "who waits too long is told to come again",
+			name: "readers-wait-for-ever", what: "a read waits for a connection until its request's deadline",
+			promise: "a request that waits too long is refused, to be retried",
 			edits:   []overlay.Edit{edit("projections/reads.go", `conn, err := r.Pool.Acquire(soon)`, `conn, err := r.Pool.Acquire(ctx)`)},
 			pkg:     "./http", run: "TestReadersThatTakeAllConnectionsLeaveIngestItsOwn",
 			says: `instead of 503 overloaded|^it was not counted`,
 		},
 		{
-			name: "copies-for-who-is-there", what: "topics are made for the brokers that answer, not for those that belong to the cluster",
+			name: "copies-for-who-is-there", what: "topics are created for the brokers that answer, not for all brokers of the cluster",
 			promise: "P11: an outage of the broker loses nothing",
-			edits:   []overlay.Edit{edit("infra/kafka/admin.go", `ask.IncludeFencedBrokers = true`, `ask.IncludeFencedBrokers = false`)},
+			edits:   []overlay.Edit{edit("infra/kafka/admin.go", `request.IncludeFencedBrokers = true`, `request.IncludeFencedBrokers = false`)},
 			pkg:     "./infra/kafka", run: "TestP11_TopicsAreMadeForBrokersThatAreAway",
 			says: `brokers are away, .* is made with`,
 		},
 		{
-			name: "place-of-before-the-rewind", what: "what is published again is told to lie where it lay first",
-			promise: "P12: what became of an event is told",
+			name: "place-of-before-the-rewind", what: "an event published again is reported at its first offset",
+			promise: "P12: the outcome of an event is shown",
 			edits: []overlay.Edit{edit("infra/relay/cursor.go", ` DO UPDATE SET to_position = excluded.to_position, base_offset = excluded.base_offset, published_at = now()`,
 				` DO NOTHING`)},
 			pkg: "./infra/relay", run: "TestRelayRewoundUnderLoad",
 			says: `lies at -?\d+, the receipt says`,
 		},
 		{
-			name: "lease-of-the-dead", what: "partitions of a relay that died are left alone for ten minutes",
+			name: "lease-of-the-dead", what: "partitions of a dead relay stay unused for ten minutes",
 			promise: "P11: an outage costs latency only",
 			edits:   []overlay.Edit{edit("infra/relay/leases.go", "WHERE owner IS NULL OR lease_until < now()\n ORDER BY partition LIMIT $2", "WHERE owner IS NULL OR lease_until < now() - interval '10 minutes'\n ORDER BY partition LIMIT $2")},
 			pkg:     "./infra/relay", run: "TestP2_KilledBetweenTheBrokersAckAndTheCursor",
 			says: `^never: the log is published`,
 		},
 		{
-			name: "replay-is-folded", what: "what is published again for outside readers is taken by consumers, too",
+			name: "replay-is-folded", what: "consumers also fold events published again for external readers",
 			promise: "P2: whatever is delivered again counts once",
 			edits:   []overlay.Edit{edit(runner, `if record.Header(events.HeaderReplay) != nil {`, `if record.Header(events.HeaderReplay) != nil && len(record.Value) == 0 {`)},
 			pkg:     projections, run: "TestRecordsThatAreNotOfThisLog",

@@ -2,7 +2,7 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// edgeBugs are in what reads requests and lets callers in.
+// edgeBugs are in the decoding of requests and in authorization.
 func edgeBugs() []bug {
 	return []bug{
 		{
@@ -14,49 +14,49 @@ func edgeBugs() []bug {
 		},
 		{
 			name: "edge-time-rounded", what: "times are rounded to microseconds, and so into the next month",
-			promise: "usage is counted in the period that it was made in",
+			promise: "usage is counted in the period of its timestamp",
 			edits:   []overlay.Edit{edit("domain/time.go", `return nanos - nanos%1000, s[n:], ""`, `return (nanos + 500) / 1000 * 1000, s[n:], ""`)},
 			pkg:     "./domain", run: "TestParseTime",
 			says: `T23:59:59\.9+Z: .* want .*T23:59:59`,
 		},
 		{
-			name: "edge-body-limit", what: "what is unpacked from gzip has no limit",
+			name: "edge-body-limit", what: "a gzip body has no limit after decompression",
 			promise: "no request takes more memory than its limit",
 			edits:   []overlay.Edit{edit("http/body.go", `return readAll(&bounded{from: z, left: limit}, guess, charge)`, `return readAll(z, guess, charge)`)},
 			pkg:     "./http", run: "TestBadInputIsRefusedAndStoresNothing",
 			says: `instead of 413 body_too_large`,
 		},
 		{
-			name: "edge-scope", what: "reading needs a key and no scope",
-			promise: "P9: a key reaches what it was given, nothing else",
+			name: "edge-scope", what: "reads need a key but no scope",
+			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/auth.go", `if !slices.ContainsFunc(row.Scopes, x.caller.Has) {`, `if row.Method != get && !slices.ContainsFunc(row.Scopes, x.caller.Has) {`)},
 			pkg:     "./http", run: "TestP9_NoRouteLetsAnyKeyInThatMayNot",
 			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
-			name: "edge-kind-of-key", what: "a route of operators takes a tenant's key that has a scope of that name",
-			promise: "P9: a key reaches what it was given, nothing else",
+			name: "edge-kind-of-key", what: "an operator's route accepts a tenant's key that has a scope of the same name",
+			promise: "P9: a key allows its own scopes only",
 			edits: []overlay.Edit{edit("http/auth.go", `if isTenant := x.tenant != nil; isTenant && row.Who == Operator || !isTenant && row.Who == Tenant {`,
 				`if isTenant := x.tenant != nil; !isTenant && row.Who == Tenant {`)},
 			pkg: "./http", run: "TestP9_AKeyIsOfItsKindWhateverItsScopes",
 			says: `a key of the other kind is answered <nil>`,
 		},
 		{
-			name: "edge-suspended", what: "the keys of a suspended tenant are taken",
+			name: "edge-suspended", what: "the keys of a suspended tenant are accepted",
 			promise: "a suspended tenant is shut out at once",
 			edits:   []overlay.Edit{edit("http/auth.go", `if tenant != nil && tenant.Status == domain.TenantSuspended {`, `if tenant != nil && tenant.Status == domain.TenantSuspended && row.Method == get {`)},
 			pkg:     "./http", run: "TestASuspendedTenantIsShutOutAtOnce",
 			says: `the answer is no problem: .* 202 \{"accepted"`,
 		},
 		{
-			name: "edge-anothers-cursor", what: "a cursor of another tenant's list is taken",
+			name: "edge-anothers-cursor", what: "a cursor of another tenant's list is accepted",
 			promise: "P9: no tenant sees anything of another",
 			edits:   []overlay.Edit{edit("http/cursor.go", `range append(list{"meterplex cursor", after, strconv.Itoa(generation)}, l...) {`, `range (list{"meterplex cursor", after, strconv.Itoa(generation)}) {`)},
 			pkg:     "./http", run: "TestP9_CursorsBelongToTheirList",
 			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
-			name: "edge-refused-as-one", what: "policy is asked before the log: a retry of what was accepted is refused later",
+			name: "edge-refused-as-one", what: "policy is checked before dedupe: a retry of an accepted event is refused later",
 			promise: "P2: a retry of an accepted event is a duplicate for ever",
 			edits: []overlay.Edit{edit("commands/ingest_usage.go", `		refusals[i] = inBody(refusal, item)
 `, `		refusals[i] = inBody(refusal, item)
@@ -71,11 +71,11 @@ func edgeBugs() []bug {
 	}
 }
 
-// cacheBugs are in what is kept of keys, subscriptions and grants.
+// cacheBugs are in the caches of keys, subscriptions and grants.
 func cacheBugs() []bug {
 	return []bug{
 		{
-			name: "cache-before-commit", what: "what is kept is forgotten before the change is committed: who asks in between keeps the old",
+			name: "cache-before-commit", what: "the cache is cleared before the change commits: a read in between caches the old value",
 			promise: "a change holds once it is answered",
 			edits: []overlay.Edit{
 				edit("infra/postgres/store.go", "	if err == nil {\n		l.histories.forget()\n		l.keys.forget()\n", "	if err == nil {\n"),
@@ -85,35 +85,35 @@ func cacheBugs() []bug {
 			says: `the change was answered, and the tenant is still`,
 		},
 		{
-			name: "cache-load-overtaken", what: "a load that began before a change is kept after it",
+			name: "cache-load-overtaken", what: "a load that began before a change is cached after it",
 			promise: "a change holds once it is answered",
 			edits:   []overlay.Edit{edit("infra/postgres/histories.go", `	if c.era == era {`, `	if c.era >= era {`)},
 			pkg:     "./infra/postgres", run: "TestCachedAnswersAreConfirmedByTheLog",
 			says: `and so is read again: load`,
 		},
 		{
-			name: "cache-unconfirmed", what: "keys are kept for as long as the instance lives",
-			promise: "what is changed on one instance holds on all within a second",
+			name: "cache-unconfirmed", what: "keys are cached for as long as the instance lives",
+			promise: "a change on one instance holds on all within a second",
 			edits:   []overlay.Edit{edit("infra/postgres/histories.go", `if ok && (c.now().Sub(k.at) < confirmWithin || c.unchanged(&k)) {`, `if ok {`)},
 			pkg:     "./http", run: "TestChangesHoldOnAnotherInstanceWithinASecond",
 			says: `^suspended: 200`,
 		},
 		{
-			name: "grants-overtaken", what: "a load of grants is kept though a change was committed while it ran",
+			name: "grants-overtaken", what: "a load of grants is cached although a change committed while it ran",
 			promise: "a check is at most 100 ms behind",
 			edits:   []overlay.Edit{edit("projections/grant_cache.go", `if l.err == nil && l.brought.stands.folded >= l.atLeast {`, `if l.err == nil {`)},
 			pkg:     "./projections", run: "TestALoadThatIsOvertakenIsNotKept",
 			says: `after the load came back`,
 		},
 		{
-			name: "grants-told-before-commit", what: "a look that is under way counts as one that began after the change",
-			promise: "a check answered after a change was confirmed knows it",
+			name: "grants-told-before-commit", what: "a confirmation under way counts as one that began after the change",
+			promise: "a check after a confirmed change includes the change",
 			edits:   []overlay.Edit{edit("projections/grant_feed.go", `		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)`, `		c.feed.confirmed.Store(int64(time.Since(c.began)) + 1)`)},
 			pkg:     "./projections", run: "TestALookThatBeganBeforeConfirmsNothing",
 			says: `^confirmed, and still`,
 		},
 		{
-			name: "grants-never-overtaken", what: "what the feed saw change is told until it is asked for by position",
+			name: "grants-never-overtaken", what: "a grant that the feed saw change is still served until a request names a position",
 			promise: "a check is at most 100 ms behind",
 			edits: []overlay.Edit{edit("projections/grant_cache.go", `			g.overtaken.CompareAndSwap(0, at)
 			overtaken = append(overtaken, g)

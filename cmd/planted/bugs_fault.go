@@ -4,18 +4,18 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 const e2e = "./cmd/meterplex/e2e"
 
-// crowdBugs show when many clients send the same at once, or go away.
-func crowdBugs() []bug {
+// concurrencyBugs show when many clients send the same at once, or disconnect.
+func concurrencyBugs() []bug {
 	return []bug{
 		{
 			name: "killed-before-commit", what: "a batch is answered before its COMMIT is sent, and the process is killed",
 			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
 			edits: answeredEarly(),
 			pkg:   e2e, run: "TestP1_KillAfterCommitBeforeAnswer",
-			says: `^the answer to a batch: .*: position .*, and before |was promised as .* and is not in the log so`,
+			says: `^answer to a batch: .*: position .*, was |was acknowledged as .*, in the log: `,
 		},
 		{
-			name: "client-gone-leaves-a-hole", what: "the rows of a client that has gone away are left out after they had their positions",
+			name: "client-gone-leaves-a-hole", what: "the rows of a disconnected client are dropped after they got their positions",
 			promise: "positions are dense, so that a gap is a loss",
 			edits: []overlay.Edit{
 				edit(writer, "type submission struct {\n", "type submission struct {\n	ctx    context.Context\n"),
@@ -39,24 +39,24 @@ func crowdBugs() []bug {
 			says: `^positions are dense: partition`,
 		},
 		{
-			name: "accepted-twice-in-a-group", what: "what is sent twice at once, and lands in one transaction, is told to be accepted twice",
+			name: "accepted-twice-in-a-group", what: "an event sent twice within one transaction is answered accepted twice",
 			promise: "P2: each event is accepted once",
 			edits: []overlay.Edit{edit(group, `			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)`,
 				`			*m.placement = *g.members[first].placement`)},
 			pkg: e2e, run: "TestP2_OneBatchOfEveryVerdict",
-			says: `^(client \d+ was|all clients together were) told map`,
+			says: `^(client \d+|all clients together) got the verdicts map`,
 		},
 		{
-			name: "conflict-within-a-group", what: "what has the id of another event in the same transaction is its duplicate, whatever it says",
-			promise: "P4: the same id with another payload is told",
+			name: "conflict-within-a-group", what: "an event with the id of another one in the same transaction is a duplicate, whatever its payload",
+			promise: "P4: the same id with another payload is reported",
 			edits: []overlay.Edit{edit(group, `			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)`,
 				`			*m.placement = commands.Placement{Status: commands.Duplicate, Position: g.members[first].placement.Position}`)},
 			pkg: e2e, run: "TestP2_RetriesFromSixteenClientsInOppositeOrders",
-			says: `was promised and was a conflict|was promised as .* and is not in the log so`,
+			says: `was acknowledged and answered as a conflict|was acknowledged as .*, in the log: `,
 		},
 		{
-			name: "conflict-hashes-swapped", what: "a conflict is recorded with the two hashes in each other's place",
-			promise: "P4: a conflict is told, recorded with both hashes, counted",
+			name: "conflict-hashes-swapped", what: "a conflict is recorded with its two hashes swapped",
+			promise: "P4: a conflict is reported, recorded with both hashes, counted",
 			edits: []overlay.Edit{edit("commands/conflict.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(hash)`,
 				`FirstHash: hashText(hash), ConflictHash: hashText(firstHash)`)},
 			pkg: e2e, run: "TestP4_ConflictsAreTold",
@@ -65,11 +65,11 @@ func crowdBugs() []bug {
 	}
 }
 
-// serverBugs show when the database's disk fails, its sessions, or its clock.
+// serverBugs show when the database's disk, sessions or clock fail.
 func serverBugs() []bug {
 	return []bug{
 		{
-			name: "clock-turns-the-log-back", what: "recordedAt is what the clock says, whatever the last one was",
+			name: "clock-turns-the-log-back", what: "recordedAt follows the clock, even below the last one",
 			promise: "P10: the log is in the order of its times",
 			edits: []overlay.Edit{edit("infra/postgres/heads.go", `	if pl.now.After(h.recorded) {
 		h.recorded = pl.now
@@ -77,36 +77,36 @@ func serverBugs() []bug {
 `, `	h.recorded = pl.now
 `)},
 			pkg: e2e, run: "TestP10_ClocksThatAreWrong",
-			says: `^recordedAt goes back \d+ times`,
+			says: `^recordedAt decreases \d+ times`,
 		},
 		{
-			name: "sync-failed-is-done", what: "a COMMIT that ended with its session is taken for done",
+			name: "sync-failed-is-done", what: "a COMMIT that ended with its session counts as done",
 			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
 			edits: []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
 			pkg:   e2e, run: "TestP1_SyncFails",
-			says: `was promised as .* and is not in the log so|was said to be at .* and is at`,
+			says: `was acknowledged as .*, in the log: |was acknowledged at .*, in the log at`,
 		},
 		{
-			name: "refusal-tells-of-the-server", what: "a full disk is refused at once, and with what the database said",
-			promise: "P1: what is not durable is refused, to be sent again",
+			name: "refusal-tells-of-the-server", what: "a batch at a full disk is refused at once, with the database's message",
+			promise: "P1: an event that is not durable is refused, to be retried",
 			edits: []overlay.Edit{
 				edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "55", "57"}`),
 				edit("http/refusals.go", `"The event log does not answer; nothing is known about this request, send the same again"), err`,
 					`"The event log does not answer; nothing is known about this request, send the same again: "+err.Error()), err`),
 			},
 			pkg: e2e, run: "TestP1_DiskFull",
-			says: `^what the database said is told to a client`,
+			says: `^a database error reached a client`,
 		},
 		{
-			name: "ended-session-is-final", what: "a session that the server ended refuses what was under way",
-			promise: "P1: a lost answer is found out, never guessed",
+			name: "ended-session-is-final", what: "the batch of a session that the server ended is refused",
+			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "53", "55"}`)},
 			pkg:     "./infra/postgres", run: "TestP1_SubmitSurvivesTerminatedBackends",
 			says: `^the event log is not available: `,
 		},
 		{
-			name: "epoch-of-a-standby", what: "a standby that was promoted goes on in the epoch of the server before it",
-			promise: "records of a history that is over count nowhere",
+			name: "epoch-of-a-standby", what: "a promoted standby continues in the epoch of the former server",
+			promise: "records of an ended history are never counted",
 			edits: []overlay.Edit{edit("migrations/0013_server_lives.sql", `
      AND timeline IS NOT DISTINCT FROM ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint`, ``),
 				edit("infra/postgres/epoch.go", ` WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
@@ -118,11 +118,11 @@ func serverBugs() []bug {
 	}
 }
 
-// memberBugs show when a process is cut off, or frozen while others have what it had.
-func memberBugs() []bug {
+// processBugs show when a process is cut off, or frozen while others own its partitions.
+func processBugs() []bug {
 	return []bug{
 		{
-			name: "outage-ends-the-process", what: "what fails twice in a row ends the consumer, and with it the process",
+			name: "outage-ends-the-process", what: "a second failure in a row ends the consumer, and with it the process",
 			promise: "P11: an outage costs latency only",
 			edits: []overlay.Edit{edit(catchup, `		case err != nil:
 			r.Logger.Warn("will try again",`, `		case err != nil && backoff > backoffFirst:
@@ -130,10 +130,10 @@ func memberBugs() []bug {
 		case err != nil:
 			r.Logger.Warn("will try again",`)},
 			pkg: e2e, run: "TestP2_NetworksThatFail",
-			says: `ended with its network`,
+			says: `ended when its network failed`,
 		},
 		{
-			name: "checkpoint-remembered", what: "a consumer goes on from where it stood itself, whoever had the partition meanwhile",
+			name: "checkpoint-remembered", what: "a consumer continues from its own last position, whoever owned the partition meanwhile",
 			promise: "P2: each event counts once", elsewhere: true,
 			edits: []overlay.Edit{
 				edit(runner, "	toldLost    atomic.Int64 // Unix seconds\n", "	toldLost    atomic.Int64 // Unix seconds\n	remembered  [events.Partitions]atomic.Int64\n"),
@@ -152,8 +152,8 @@ func memberBugs() []bug {
 			says: `^verdicts are applied once: partition|validated map.*, in the aggregates map`,
 		},
 		{
-			name: "frozen-keeps-its-locks", what: "nobody ends the session of a process that is frozen in the middle of a transaction",
-			promise: "one instance's fault is not everybody's wait",
+			name: "frozen-keeps-its-locks", what: "the session of a process frozen in a transaction is not ended",
+			promise: "a fault of one instance does not delay the others",
 			edits: []overlay.Edit{
 				edit("infra/postgres/db.go", `"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",`, `"lock_timeout": "2s",`),
 				edit("cmd/meterplex/wiring.go", `	g.Go(func() error { return frozen.Run(ctx) })
@@ -161,10 +161,10 @@ func memberBugs() []bug {
 `),
 			},
 			pkg: e2e, run: "TestP2_ZombieInstance",
-			says: `no tenant waits for what the frozen one has locked`,
+			says: `no tenant waits for the heads locked by the frozen instance`,
 		},
 		{
-			name: "zombie-step-taken-for-made", what: "a step that was refused is taken for made where the cursor has come so far by another relay",
+			name: "zombie-step-taken-for-made", what: "a refused cursor update counts as done if another relay has moved the cursor as far",
 			promise: "P2: one live relay for each partition",
 			edits: []overlay.Edit{edit("infra/relay/cursor.go", "s (partition, fence, becomes) USING (partition, fence)\n WHERE c.position = s.becomes`",
 				"s (partition, fence, becomes) USING (partition)\n WHERE c.position >= s.becomes`")},
@@ -174,42 +174,42 @@ func memberBugs() []bug {
 	}
 }
 
-// brokerBugs show when the broker is away, or has lost what it had.
+// brokerBugs show when the broker is down, or has lost its data.
 func brokerBugs() []bug {
 	return []bug{
 		{
-			name: "door-shut-by-the-pipe", what: "usage is refused as soon as a hundred events wait for the broker",
+			name: "door-shut-by-the-pipe", what: "usage is refused as soon as a hundred events are queued for the broker",
 			promise: "P11: an outage of the broker costs latency only",
 			edits:   []overlay.Edit{edit("cmd/meterplex/wiring.go", `const maxBacklog = 10_000_000`, `const maxBacklog = 100`)},
 			pkg:     e2e, run: "TestP11_SixtySecondsWithoutABroker",
-			says: `^clients had no answer to \d+ requests|^nothing was accepted without a broker`,
+			says: `^\d+ requests had no answer|^no event was accepted without a broker`,
 		},
 		{
-			name: "missing-topic-is-a-refusal", what: "that a topic is not there is taken for a fault of the record",
+			name: "missing-topic-is-a-refusal", what: "a missing topic counts as a fault of the record",
 			promise: "P11: the broker may lose everything",
 			edits:   []overlay.Edit{edit("infra/kafka/produce.go", `kerr.InvalidRecord, kerr.PolicyViolation}`, `kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}`)},
 			pkg:     e2e, run: "TestP11_TopicsMadeAnew",
-			says: `events were withheld or could not be folded`,
+			says: `events were withheld or failed to fold`,
 		},
 		{
-			name: "topics-made-once", what: "topics are made when the service starts, and never again",
+			name: "topics-made-once", what: "topics are created only at the start",
 			promise: "P11: the broker may lose everything",
 			edits: []overlay.Edit{edit("cmd/meterplex/pipe.go", `		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 `, `		tidy:   func(ctx context.Context) error { <-ctx.Done(); return nil },
 `)},
 			pkg: e2e, run: "TestP11_TopicsWiped",
-			says: `not so within .*: the topics are there again`,
+			says: `not within .*: the topics exist again`,
 		},
 		{
-			name: "refusal-of-each-delivery", what: "what a message brings is refused anew each time that it is delivered",
+			name: "refusal-of-each-delivery", what: "an invalid message is refused again at each delivery",
 			promise: "P2: a message's fate is decided once",
 			edits:   []overlay.Edit{edit("commands/usage_commands.go", `events.KeyRefused(e.id, e.sum, e.item.Index)`, `events.KeyRefused(c.Ingest.NewID(c.Ingest.Now()).String(), e.sum, e.item.Index)`)},
 			pkg:     e2e, run: "TestP2_UsageAsCommands",
 			says: `refusals are in the log, want`,
 		},
 		{
-			name: "unknown-subject-passed", what: "the relay passes over an event of a subject that it does not know",
-			promise: "P3: nothing is dropped in silence",
+			name: "unknown-subject-passed", what: "the relay skips an event of an unknown subject",
+			promise: "P3: no event is dropped silently",
 			edits: []overlay.Edit{edit("infra/relay/batch.go", `		if err != nil && !e.Withheld {
 			p.refused = err
 `, `		if _, known := e.Subject.Info(); err != nil && !e.Withheld && known {

@@ -7,7 +7,7 @@ const (
 	catchup = "projections/catchup.go"
 )
 
-// foldsUnchecked lets a consumer fold what it has applied already.
+// foldsUnchecked makes a consumer fold events that it has applied already.
 func foldsUnchecked() []overlay.Edit {
 	return []overlay.Edit{
 		edit(catchup, `	case position <= l.last:
@@ -19,25 +19,25 @@ func foldsUnchecked() []overlay.Edit {
 	}
 }
 
-// consumeBugs are in what takes records and moves checkpoints.
+// consumeBugs are in the consumption of records and in the checkpoints.
 func consumeBugs() []bug {
 	return []bug{
 		{
-			name: "applied-unchecked", what: "a record is folded without a look at what was applied",
+			name: "applied-unchecked", what: "a record is folded without a duplicate check",
 			promise: "P2: whatever is delivered again counts once", elsewhere: true,
 			edits: foldsUnchecked(),
 			pkg:   "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
 			says: `got \{Amount:.*, want \{Am`,
 		},
 		{
-			name: "position-after-last", what: "a consumer takes the next higher position, whatever lies between",
-			promise: "P3: a gap in what came is read from the log",
+			name: "position-after-last", what: "a consumer accepts the next higher position, whatever lies between",
+			promise: "P3: a gap in the records is read from the log",
 			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last && (`, `it.place.Previous >= l.last && (`)},
 			pkg:     "./projections", run: "TestGapIsHealedFromTheLog",
 			says: `^applied \d+, told `,
 		},
 		{
-			name: "fold-again-when-safe", what: "a batch whose COMMIT had no answer is folded again at once, since the driver calls that safe",
+			name: "fold-again-when-safe", what: "a batch whose COMMIT had no answer is folded again at once, because the driver calls that safe",
 			promise: "P2: each event counts once",
 			edits: []overlay.Edit{
 				edit(runner, `	"github.com/jackc/pgx/v5"
@@ -63,7 +63,7 @@ func consumeBugs() []bug {
 			says: `a commit without an answer is told as <nil>`,
 		},
 		{
-			name: "checkpoint-unguarded", what: "a checkpoint is moved to where it was read, wherever it stands by now",
+			name: "checkpoint-unguarded", what: "a checkpoint is moved without a check of its present position",
 			promise: "P2: each event counts once",
 			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() > int64(rows) {`)},
 			pkg:     "./projections", run: "TestCheckpointMovesByCompareAndSet",
@@ -72,12 +72,12 @@ func consumeBugs() []bug {
 	}
 }
 
-// failureBugs are in what becomes of a batch that cannot be folded.
+// failureBugs are in the handling of a batch that cannot be folded.
 func failureBugs() []bug {
 	return []bug{
 		{
-			name: "poison-blocks", what: "a batch is folded without savepoints, and never a second time with them: one bad event stops a partition",
-			promise: "P3: what cannot be folded is parked, its neighbours go on",
+			name: "poison-blocks", what: "a failed batch is not folded again with savepoints: one bad event stops a partition",
+			promise: "P3: an event that cannot be folded is parked, its neighbours are folded",
 			edits: []overlay.Edit{edit(runner, `		if ofData(err) {
 			done, err`, `		if ofData(err) && len(lanes) == 0 {
 			done, err`)},
@@ -85,7 +85,7 @@ func failureBugs() []bug {
 			says: `the handler panicked: boom`,
 		},
 		{
-			name: "poison-twice", what: "looking for a poison event, its healthy neighbour is folded with both halves",
+			name: "poison-twice", what: "the search for a poison event folds its healthy neighbour with both halves",
 			promise: "P2: each event counts once", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/failures.go", `range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {`,
 				`range [][]events.Envelope{batch[:(len(batch)+1)/2], batch[len(batch)/2:]} {`)},
@@ -93,7 +93,7 @@ func failureBugs() []bug {
 			says: `^aggregates map\[`,
 		},
 		{
-			name: "outage-dead-letters", what: "a lock that is not had is taken for a fault of the event",
+			name: "outage-dead-letters", what: "a lock timeout counts as a fault of the event",
 			promise: "P11: an outage costs latency only", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
 			pkg:   "./projections", run: "TestLockThatIsNotHadIsWaitedOut",
@@ -102,26 +102,26 @@ func failureBugs() []bug {
 	}
 }
 
-// sourceBugs are in what a consumer takes out of the log.
+// sourceBugs are in the events that a consumer reads from the log.
 func sourceBugs() []bug {
 	return []bug{
 		{
-			name: "withheld-folded", what: "an event that was withheld from the pipe is counted, and its dead letter, too",
+			name: "withheld-folded", what: "a withheld event is counted, and so is its dead letter",
 			promise: "P2: each event counts once",
 			edits:   []overlay.Edit{edit("projections/consumer.go", `return c.Topic != 0 && e.W`, `return c.Topic < 0 && e.W`)},
 			pkg:     "./projections", run: "TestWithheldIsPassedWithoutAFold",
 			says: `^told .* applied:`,
 		},
 		{
-			name: "withheld-lost", what: "who reads the log itself leaves out what the pipe could not carry",
-			promise: "a read model holds all of the log",
+			name: "withheld-lost", what: "a consumer of the log skips the events that the pipe could not carry",
+			promise: "a read model covers the whole log",
 			edits:   []overlay.Edit{edit("projections/consumer.go", `return c.Topic != 0 && e.W`, `return c.Topic >= 0 && e.W`)},
 			pkg:     "./projections", run: "TestReaderOfTheLogFoldsWhatIsWithheld",
 			says: `^used \d+, want \d+; told`,
 		},
 		{
-			name: "lost-tail-passed", what: "with the filter by subject the end of a stretch is not asked for: a checkpoint passes what is not there",
-			promise: "P3: nothing is passed that was not read",
+			name: "lost-tail-passed", what: "with the filter by subject the end of a range is not read: a checkpoint passes missing events",
+			promise: "P3: the checkpoint passes only events that were read",
 			edits: []overlay.Edit{
 				edit("infra/postgres/read.go", `AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)`, `AND l.subject = ANY ($5::smallint[])`),
 				edit(catchup, `		lost := n < limit &&`, `		if n < limit {
@@ -133,7 +133,7 @@ func sourceBugs() []bug {
 			says: `the checkpoint stands at \d+, the last event is`,
 		},
 		{
-			name: "subject-left-out", what: "the filter by subject lacks one that the fold needs",
+			name: "subject-left-out", what: "the filter by subject lacks a subject that the fold needs",
 			promise: "a change of a subscription holds once it is answered",
 			edits: []overlay.Edit{edit("projections/entitlement_reads.go", `return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}`,
 				`return []events.Subject{events.SubscriptionCreated, events.UsageValidated}`)},
@@ -141,7 +141,7 @@ func sourceBugs() []bug {
 			says: `trialing with another plan: `,
 		},
 		{
-			name: "plans-kept-of-nothing", what: "what is planned once, while the tables are empty, may scan them when they have grown",
+			name: "plans-kept-of-nothing", what: "a plan made while the tables are empty may scan them when they have grown",
 			promise: "the cost of an event does not grow with the log",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `		"enable_seqscan":  "off", "enable_bitmapscan"`, `		"enable_bitmapscan"`)},
 			pkg:     "./projections", run: "TestKeptPlansUseTheKeys",
@@ -150,7 +150,7 @@ func sourceBugs() []bug {
 	}
 }
 
-// foldBugs are in what the events mean.
+// foldBugs are in the meaning of events.
 func foldBugs() []bug {
 	const aggregates, validator = "projections/usage_aggregates.go", "projections/validator.go"
 	return []bug{
@@ -162,7 +162,7 @@ func foldBugs() []bug {
 			says: `^usage_aggregates: generation \d+ has`,
 		},
 		{
-			name: "fold-float", what: "amounts are added up as float64",
+			name: "fold-float", what: "amounts are summed as float64",
 			promise: "a sum is exact, whatever its size", elsewhere: true,
 			edits: []overlay.Edit{edit(aggregates, `s.amount.Add(&s.amount, big.NewInt(d.Amount))`, `s.amount.Add(&s.amount, big.NewInt(int64(float64(d.Amount))))`)},
 			pkg:   "./projections", run: "TestP2_RedeliveryIsFoldedOnce",
@@ -176,41 +176,47 @@ func foldBugs() []bug {
 			says: `Undecided:\d+ .*Missing:`,
 		},
 		{
-			name: "known-later", what: "usage is judged by what is known now, not by what was known at its position",
+			name: "known-later", what: "a verdict uses the present history, not the history at the event's position",
 			promise: "P5: a verdict does not depend on when it is taken",
 			edits:   []overlay.Edit{edit(validator, `domain.Decide(h, e.Position.Number, `, `domain.Decide(h, 1<<62, `)},
 			pkg:     "./projections", run: "TestValidatorKnowsWhatWasKnownThen",
 			says: `^counts \{Accepted:`,
 		},
 		{
-			name: "unknown-version-skipped", what: "an event of a version that is not known is passed over",
-			promise: "P3: nothing is dropped in silence",
+			name: "unknown-version-skipped", what: "an event of an unknown version is skipped",
+			promise: "P3: no event is dropped silently",
 			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *Failure {\n", "func (s *usageSums) take(e *events.Envelope) *Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
 			pkg:     "./projections", run: "TestP2_PoisonIsParkedOnce",
 			says: `dead letters: \[\]`,
 		},
 		{
 			name: "unknown-fold-started", what: "a binary starts that lacks a fold version in use",
-			promise: "P5: a generation is fed by its own fold, always",
+			promise: "P5: a generation always uses its own fold",
 			edits:   []overlay.Edit{edit("projections/generation.go", `AND g.fold_version <> ALL ($2::text[])`, `AND g.fold_version = '' AND g.fold_version <> ALL ($2::text[])`)},
 			pkg:     "./projections", run: "TestP5_ABinaryHoldsEveryVersionInUse",
 			says: `a binary without the version would start`,
 		},
 		{
-			name: "unread-parked-nowhere", what: "what the validator cannot read is logged and passed over",
-			promise: "P3: nothing is dropped in silence",
+			name: "unread-parked-nowhere", what: "an event that the validator cannot read is logged and skipped",
+			promise: "P3: no event is dropped silently",
 			edits: []overlay.Edit{edit(validator, `			result.Failed = append(result.Failed, *failure)
 			continue`, `			continue`)},
 			pkg: "./projections", run: "TestValidatorParksWhatItCannotRead",
 			says: `^counts \{Accepted:`,
 		},
 		{
-			name: "letters-consumed-by-nobody", what: "dead letters are published and no consumer takes them",
-			promise: "P3: what was rejected can be retried", elsewhere: true,
+			name: "letters-consumed-by-nobody", what: "dead letters are published, but no consumer reads them",
+			promise: "P3: a rejected event can be retried", elsewhere: true,
 			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		all = append(all, p.Consumer)\n", "		if p.Consumer.Role != \"deadletter\" {\n			all = append(all, p.Consumer)\n		}\n")},
 			pkg:   "./cmd/meterplex/e2e", run: "TestP3_RejectedThenRetried",
 			says: `the backlog drains \(0 unpublished, behind: meterplex-dead-letter-handler\)`,
 		},
+	}
+}
+
+// foldVersionBugs break the rule that a generation has one fold.
+func foldVersionBugs() []bug {
+	return []bug{
 		{
 			name: "fold-version-unknown-newest", what: "a generation of an unknown fold version is folded by the newest",
 			promise: "P5: a generation is only ever folded by its own version",
@@ -235,18 +241,18 @@ func foldBugs() []bug {
 	}
 }
 
-// readBugs are in what is answered from projections.
+// readBugs are in the reads of projections.
 func readBugs() []bug {
 	return []bug{
 		{
-			name: "reads-mixed", what: "a read takes each of its statements from another moment",
+			name: "reads-mixed", what: "each statement of a read has its own snapshot",
 			promise: "P5: readers never see a mixture", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/reads.go", "beginSnapshot = `begin isolation level repeatable read read only`", "beginSnapshot = `begin isolation level read committed read only`")},
 			pkg:   "./projections", run: "TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips",
 			says: `^a read saw`,
 		},
 		{
-			name: "flip-of-the-unfed", what: "a generation is promoted that is not fed in every partition",
+			name: "flip-of-the-unfed", what: "a generation is promoted that is not current in every partition",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
 			edits:   []overlay.Edit{edit("infra/postgres/flip.go", "	if err := t.refuseUnfed(r, r.Generation, \"generation_broken\"", "	if err := t.refuseUnfed(r, -1, \"generation_broken\"")},
 			pkg:     "./projections", run: "TestARebuildThatCannotFoldFails",

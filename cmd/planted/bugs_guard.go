@@ -2,11 +2,11 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// tenantBugs let a tenant see, or a key do, what is not theirs.
+// tenantBugs give a tenant or a key access to others' data.
 func tenantBugs() []bug {
 	return []bug{
 		{
-			name: "rls-everybody", what: "a policy for one screen lets everybody read the dead letters",
+			name: "rls-everybody", what: "a policy lets every role read the dead letters",
 			promise: "P9: no tenant sees anything of another",
 			edits: []overlay.Edit{edit("migrations/0003_projections.sql", `GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, projection_pointers TO meterplex_worker;`,
 				`CREATE POLICY listed ON dead_letter_events FOR SELECT USING (true);
@@ -15,7 +15,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			says: `dead_letter_events: (A sees \d+ rows of others|B sees \d+ rows of A)`,
 		},
 		{
-			name: "rls-open-where-unset", what: "where no tenant is set, the policy of the log shows the rows of all",
+			name: "rls-open-where-unset", what: "if no tenant is set, the policy of the log shows all rows",
 			promise: "P9: no tenant sees anything of another",
 			edits: []overlay.Edit{edit("migrations/0001_event_log.sql", `  USING (tenant_id = NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid);`,
 				`  USING (tenant_id = coalesce(NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid, tenant_id));`)},
@@ -23,7 +23,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			says: `without a tenant set, \d+ rows are seen`,
 		},
 		{
-			name: "definer-asks-nobody", what: "a function that runs as its owner takes the tenant that it is told",
+			name: "definer-asks-nobody", what: "a function with its owner's rights trusts the tenant in its argument",
 			promise: "P9: no tenant sees anything of another",
 			edits: []overlay.Edit{edit("migrations/0005_reads.sql", "  tenant uuid := asking(of_tenant);\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n",
 				"  tenant uuid := of_tenant;\nBEGIN\n  RETURN QUERY\n  SELECT l.position FROM event_log_rows l\n")},
@@ -46,8 +46,8 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			says: `by tenantId: A's 200`,
 		},
 		{
-			name: "route-scope-too-many", what: "who may read dead letters may retry them, too",
-			promise: "P9: a key reaches what it was given, nothing else",
+			name: "route-scope-too-many", what: "a key that may read dead letters may retry them, too",
+			promise: "P9: a key allows its own scopes only",
 			edits:   []overlay.Edit{edit("http/routes.go", `{post, one + "/retry", Operator, deciders},`, `{post, one + "/retry", Operator, readers},`)},
 			pkg:     "./http", run: "TestP9_WhoMayDoWhat",
 			says: `takes operator keys with one of "billing audit"; it is for`,
@@ -55,53 +55,53 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 	}
 }
 
-// keyBugs are in how long keys hold, and where their secrets go.
+// keyBugs are in the lifetime of keys and the secrecy of their secrets.
 func keyBugs() []bug {
 	return []bug{
 		{
-			name: "key-rotated-never-ends", what: "an overlap of nothing is taken for the usual one",
-			promise: "a key that was ended is taken nowhere within a second",
+			name: "key-rotated-never-ends", what: "an overlap of 0 seconds counts as the default",
+			promise: "a revoked key is refused everywhere within a second",
 			edits:   []overlay.Edit{edit("commands/keys.go", `c.end(tx, old, c.now().Add(overlap))`, `c.end(tx, old, c.now().Add(max(overlap, time.Hour)))`)},
 			pkg:     "./http", run: "TestRotatedKeysOverlap",
 			says: `the answer is no problem: .* 200 \{"data"`,
 		},
 		{
-			name: "key-checked-once", what: "a stream goes on for a minute after its key was revoked",
-			promise: "a key that was ended is taken nowhere within a second",
+			name: "key-checked-once", what: "a stream continues for a minute after its key was revoked",
+			promise: "a revoked key is refused everywhere within a second",
 			edits:   []overlay.Edit{edit("http/events_stream.go", `checkEvery = tailEvery `, `checkEvery = time.Minute `)},
 			pkg:     "./http", run: "TestP9_AStreamOfAnotherInstanceEndsWithinASecond",
 			says: `a second after its key had ended the stream told|the stream goes on`,
 		},
 		{
 			name: "secret-in-the-log", what: "requests are logged with their query",
-			promise: "P9: a secret stands nowhere",
+			promise: "P9: no secret is stored or shown",
 			edits:   []overlay.Edit{edit("http/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
-			says: `^the log holds the `,
+			says: `^the log contains the `,
 		},
 		{
-			name: "secret-in-the-answer-kept", what: "the answer that is kept for an Idempotency-Key has the new key's secret in it",
-			promise: "P9: a secret stands nowhere",
+			name: "secret-in-the-answer-kept", what: "the answer stored for an Idempotency-Key contains the new key's secret",
+			promise: "P9: no secret is stored or shown",
 			edits:   []overlay.Edit{edit("commands/keys.go", "	Secret   string `json:\"-\"`", "	Secret   string `json:\"secret,omitempty\"`")},
 			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
-			says: `^the database holds the `,
+			says: `^the database contains the `,
 		},
 	}
 }
 
-// clientTimeBugs let one client hold what is everybody's.
+// clientTimeBugs let one client block shared resources.
 func clientTimeBugs() []bug {
 	return []bug{
 		{
-			name: "body-without-a-deadline", what: "a body may come for as long as it likes",
-			promise: "no client keeps the service's connections",
+			name: "body-without-a-deadline", what: "reading a body has no deadline",
+			promise: "no client blocks the service's connections",
 			edits:   []overlay.Edit{edit("http/server.go", "		ReadTimeout:       readTime,\n", "")},
 			pkg:     "./http", run: "TestABodyThatDoesNotComeIsNotWaitedForForEver",
 			says: `a connection may take for ever`,
 		},
 		{
-			name: "export-in-a-transaction", what: "an export is one transaction, for as long as its client takes",
-			promise: "a client that is slow holds nothing but its connection",
+			name: "export-in-a-transaction", what: "an export is one transaction, as long as its client reads",
+			promise: "a slow client holds only its connection",
 			edits: []overlay.Edit{edit("http/events_stream.go", `	for !walk.Done() {
 		if !l.alive()`, `	whole, err := s.Reads.Events.Pool.Begin(l.ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func clientTimeBugs() []bug {
 			says: `for a client that takes nothing a session is idle in its transaction`,
 		},
 		{
-			name: "changes-take-all-connections", what: "changes that wait at a head may have every connection of the pool",
-			promise: "events are taken in whatever else waits",
+			name: "changes-take-all-connections", what: "changes that wait for a head may use every connection of the pool",
+			promise: "ingest continues whatever else waits",
 			edits: []overlay.Edit{edit("infra/postgres/admission.go", `	maxChanges = 3
 `, `	maxChanges = 300
 `)},
@@ -128,41 +128,41 @@ func clientTimeBugs() []bug {
 	}
 }
 
-// safetyBugs are in what looks whether the promises are kept at all.
+// safetyBugs are in the checks of the promises themselves.
 func safetyBugs() []bug {
 	const safety = "infra/postgres/safety.go"
 	return []bug{
 		{
-			name: "unsafe-by-another-name", what: "of synchronous_commit only off is taken for unsafe",
-			promise: "the service does not start where it would lose what it acknowledges",
+			name: "unsafe-by-another-name", what: "of synchronous_commit only off counts as unsafe",
+			promise: "the service does not start if it could lose acknowledged events",
 			edits:   []overlay.Edit{edit(safety, `setting NOT IN ('on', 'remote_apply')`, `setting = 'off'`)},
 			pkg:     "./infra/postgres", run: "TestUnsafeServersAreFound",
 			says: `'local'\): ""`,
 		},
 		{
-			name: "unsafe-by-inheritance", what: "what a role may become is asked for by what it inherits",
+			name: "unsafe-by-inheritance", what: "only inherited memberships of a role are checked",
 			promise: "P6: the service cannot alter the log",
 			edits:   []overlay.Edit{edit(safety, `WHERE admin OR inherits OR sets AND becomes)`, `WHERE inherits)`)},
 			pkg:     "./infra/postgres", run: "TestWhatARoleMayBecomeIsFound",
 			says: `^ALTER ROLE .*, want "superuser: the role|^GRANT DELETE ON .*, want "grants: the role`,
 		},
 		{
-			name: "unsafe-allowed-by-any-word", what: "who allows one thing to be unsafe has allowed all",
-			promise: "the service does not start where it would lose what it acknowledges",
+			name: "unsafe-allowed-by-any-word", what: "one allowed unsafe setting allows all of them",
+			promise: "the service does not start if it could lose acknowledged events",
 			edits:   []overlay.Edit{edit(safety, `		if slices.Contains(allowed, d.Name) {`, `		if len(allowed) > 0 {`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestTheServiceRefusesAnUnsafeDatabase",
 			says: `^with METERPLEX_ALLOW_UNSAFE=.* it started`,
 		},
 		{
-			name: "verify-blind-to-amounts", what: "verify compares how many events a figure has, not what it says",
-			promise: "what the log and the figures disagree in is told",
+			name: "verify-blind-to-amounts", what: "verify compares the number of events of a figure, not its amount",
+			promise: "differences between the log and the figures are reported",
 			edits:   []overlay.Edit{edit("cmd/meterplex/verify/money.go", `	case s.amount.String() != amount || n >= 0 && s.events != n:`, `	case n >= 0 && s.events != n:`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestVerifyProvesAndEachPlantIsTold",
-			says: `^planted for "P5 .*, and told: \[\]`,
+			says: `^planted for "P5 .*, found: \[\]`,
 		},
 		{
 			name: "locks-in-no-order", what: "heads are locked in the order in which they are found",
-			promise: "nobody waits in a circle",
+			promise: "no deadlock",
 			edits:   []overlay.Edit{edit("infra/postgres/heads.go", ` WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`, ` WHERE partition = ANY($1) FOR UPDATE`)},
 			pkg:     ".", run: "TestLocksAreTakenInOrder",
 			says: `^infra/postgres/heads\.go locks rows in no order`,

@@ -3,10 +3,10 @@ package main
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 // ghosts is the promise about records of lost events.
-const ghosts = "P5: a record of a future that the database lost moves no figure"
+const ghosts = "P5: a record of lost events changes no figure"
 
-// lifeBugs are in how a server is known that was restarted, promoted or set back.
-func lifeBugs() []bug {
+// serverLifeBugs are in the detection of a server that was restarted, promoted or set back.
+func serverLifeBugs() []bug {
 	const lives, epoch = "migrations/0013_server_lives.sql", "infra/postgres/epoch.go"
 	const pg, raisedFirst = "./infra/postgres", "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst"
 	return []bug{
@@ -20,7 +20,7 @@ func lifeBugs() []bug {
 			pkg: pg, run: raisedFirst, says: `do not rise`,
 		},
 		{
-			name: "start-time-ignored", what: "a server of the same timeline counts as the same life, whenever it started",
+			name: "start-time-ignored", what: "a server of the same timeline counts as the same life, even after a restart",
 			promise: ghosts,
 			edits: []overlay.Edit{edit(lives, `SELECT started_at IS NOT DISTINCT FROM pg_postmaster_start_time()
      AND timeline`, `SELECT timeline`),
@@ -31,7 +31,7 @@ func lifeBugs() []bug {
 		},
 		{
 			name: "lookup-before-commit", what: "a duplicate is answered without waiting until its original is on the standby",
-			promise: "P1: what an answer rests on is durable before it is given",
+			promise: "P1: an answer is given only after the events behind it are durable",
 			edits:   []overlay.Edit{edit(writer, `len(g.rows) == 0 && g.isDurable(hs)`, `len(g.rows) == 0`)},
 			pkg:     pg, run: "TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted",
 			says: `the transaction that locked the head was aborted, want committed`,
@@ -51,28 +51,28 @@ func ghostBugs() []bug {
 	return []bug{
 		{
 			name: "cursor-ahead-kept", what: "the relay keeps a cursor that the database no longer has",
-			promise: "P3: what is recorded is published",
+			promise: "P3: recorded events are published",
 			edits:   []overlay.Edit{edit(holding, ` && k.after >= s.after`, ``)},
 			pkg:     "./infra/relay", run: "TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped",
 			says: `renewed at a cursor behind: the partition is kept true`,
 		},
 		{
-			name: "head-never-goes-back", what: "the relay remembers the greatest head that it saw",
-			promise: "P3: what is recorded is published",
-			edits:   []overlay.Edit{edit(holding, `		p.head, p.living = head, living`, `		p.head, p.living = max(p.head, head), living`)},
+			name: "head-never-goes-back", what: "the relay keeps the greatest head that it saw",
+			promise: "P3: recorded events are published",
+			edits:   []overlay.Edit{edit(holding, `		p.head, p.sameLife = head, sameLife`, `		p.head, p.sameLife = max(p.head, head), sameLife`)},
 			pkg:     "./infra/relay", run: "TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped",
 			says: `a head that went back to 52: chosen up to 100`,
 		},
 		{
 			name: "cursor-moves-in-another-life", what: "a batch that was read before a failover moves the restored cursor",
-			promise: "P3: what is recorded is published",
+			promise: "P3: recorded events are published",
 			edits:   []overlay.Edit{edit("infra/relay/cursor.go", ` AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at)`, ``)},
 			pkg:     "./infra/postgres", run: "TestP2_SimulatedFaultsLoseAndDoubleNothing",
 			says: `the cursor of partition \d+ passed \d+, which the log has not`,
 		},
 		{
-			name: "other-log-folded", what: "a record of another database's log is taken for one of this log",
-			promise: "P2: a record counts in its own log alone",
+			name: "other-log-folded", what: "a record of another database's log counts as one of this log",
+			promise: "P2: a record counts only in its own log",
 			edits:   []overlay.Edit{edit(runner, `place.Log != r.Log.ID() &&`, `false && place.Log != r.Log.ID() &&`)},
 			pkg:     "./projections", run: "TestRecordsThatAreNotOfThisLog/another_log's",
 			says: `^applied`,

@@ -2,18 +2,18 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// modelBugs are for the tests that draw histories and hold them against a model.
+// modelBugs are for the tests that compare random histories with a model.
 func modelBugs() []bug {
 	return []bug{
 		{
-			name: "probe-stands-for-its-key", what: "what is only asked for counts as the first of its key: the event behind it is a duplicate of nothing",
+			name: "probe-stands-for-its-key", what: "a probe counts as the first of its key: the event behind it is a duplicate of an event that is not stored",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits:   []overlay.Edit{edit(group, `len(g.members), !sub.ProbeOnly)}`, `len(g.members), true)}`)},
 			pkg:     "./infra/postgres", run: "TestP2_IngestIsItsModel",
 			says: `is answered with .*, not|is told to be at`,
 		},
 		{
-			name: "resolved-retried", what: "a dead letter that is resolved may be retried",
+			name: "resolved-retried", what: "a resolved dead letter may be retried",
 			promise: "P2: each event counts once, however often it is retried", elsewhere: true,
 			edits: []overlay.Edit{edit("commands/retry_dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
 			pkg:   "./projections", run: "TestP2_ConsumersAreTheirModel",
@@ -21,28 +21,28 @@ func modelBugs() []bug {
 		},
 		{
 			name: "flip-of-all-periods", what: "the rebuild of one period is shown for all of them",
-			promise: "P5: readers see what the flips that hold make of it",
+			promise: "P5: readers see the result of the flips in force",
 			edits: []overlay.Edit{edit("infra/postgres/flip.go", `t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)`,
 				`t.exec("flip", addFlip, r.Projection, r.TenantID, "", r.Generation, flip)`)},
 			pkg: "./projections", run: "TestP5_RebuildsInAnyOrderShowWhatTheirModelShows",
 			says: ` sees .* instead of `,
 		},
 		{
-			name: "rebuild-joins-unlocked", what: "a rebuild joins the live generation without its lock, while that one moves on",
+			name: "rebuild-joins-unlocked", what: "a rebuild joins the live generation without its lock, while that one advances",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
 			edits:   []overlay.Edit{edit("projections/rebuild.go", `tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition)`, `tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition)`)},
 			pkg:     "./projections", run: "TestP5_RebuildsUnderTrafficAndCrashes",
 			says: `generations stand apart in "\d`,
 		},
 		{
-			name: "retry-not-counted", what: "a rejection that is retried is not counted as accepted anew",
+			name: "retry-not-counted", what: "a retried rejection is not counted as accepted again",
 			promise: "P3: accepted = aggregated + rejected + in flight + parked",
 			edits:   []overlay.Edit{edit("commands/retry_dead_letter.go", "	counts := events.Counts{Accepted: 1}\n	if l.Parked {", "	counts := events.Counts{}\n	if l.Parked {")},
 			pkg:     "./projections", run: "TestP2_RetriesCountOnce",
 			says: `the identity does not hold: `,
 		},
 		{
-			name: "checkpoint-unlocked", what: "checkpoints are read without a lock, and moved wherever they stand",
+			name: "checkpoint-unlocked", what: "checkpoints are read without a lock, and moved without a check of their position",
 			promise: "P2: each event counts once",
 			edits: []overlay.Edit{
 				edit("projections/checkpoint.go", "ORDER BY c.partition, c.generation\nFOR UPDATE OF c`", "ORDER BY c.partition, c.generation`"),
@@ -54,25 +54,25 @@ func modelBugs() []bug {
 	}
 }
 
-// explainBugs are in what is told of how a figure came about.
+// explainBugs are in the explanations of figures.
 func explainBugs() []bug {
 	return []bug{
 		{
-			name: "known-before-itself", what: "what was recorded at a position is not yet known at it",
+			name: "known-before-itself", what: "an event is not included in figures as of its own position",
 			promise: "P12: a figure is explained as it was known at any time",
 			edits:   []overlay.Edit{edit("projections/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
 			pkg:     "./projections", run: "TestP12_FiguresAsKnownAreWhatTheyWere",
 			says: `(rest \d+, )?at .*: .* instead of `,
 		},
 		{
-			name: "page-begins-with-the-last", what: "a page of an explanation begins with the last event of the one before",
+			name: "page-begins-with-the-last", what: "a page of an explanation begins with the last event of the previous page",
 			promise: "P12: a figure is explained by its events, adding up exactly",
 			edits:   []overlay.Edit{edit("projections/explain.go", `	if c.position <= x.place.after {`, `	if c.position < x.place.after {`)},
 			pkg:     "./projections", run: "TestP12_ExplanationsAddUp",
 			says: ` after \d+, sum |the events add up to`,
 		},
 		{
-			name: "lineage-of-one-cause", what: "of what led to an event the nearest cause alone is told",
+			name: "lineage-of-one-cause", what: "the lineage of an event shows only its nearest cause",
 			promise: "P12: a lineage is what the log says",
 			edits: []overlay.Edit{edit("projections/read_lineage.go", `		l.known[cause.EventID] = cause
 		at = cause
@@ -87,12 +87,12 @@ func explainBugs() []bug {
 	}
 }
 
-// recordBugs are in what is made of records and letters that are not as they ought.
+// recordBugs are in the handling of invalid records and dead letters.
 func recordBugs() []bug {
 	return []bug{
 		{
-			name: "letter-lost-goes-on", what: "a dead letter that cannot be written is logged, and the consumer goes on",
-			promise: "P3: nothing is dropped in silence", elsewhere: true,
+			name: "letter-lost-goes-on", what: "a dead letter that cannot be written is logged, and the consumer continues",
+			promise: "P3: no event is dropped silently", elsewhere: true,
 			edits: []overlay.Edit{edit("projections/failures.go", `		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
 			return folded{}, fmt.Errorf("append a dead letter: %w", err)
 		}
@@ -111,7 +111,7 @@ func recordBugs() []bug {
 			says: `a record was acknowledged whose dead letter is not there`,
 		},
 		{
-			name: "stray-parked-each-time", what: "a record that is none of ours has a dead letter for each delivery",
+			name: "stray-parked-each-time", what: "a foreign record makes a dead letter at each delivery",
 			promise: "P2: a record that cannot be read is parked once",
 			edits: []overlay.Edit{edit("projections/dead_letter_records.go", `	p.DedupeKey = events.KeyParked(record)
 `, ``)},
@@ -120,21 +120,21 @@ func recordBugs() []bug {
 		},
 		{
 			name: "epoch-not-compared", what: "a record of a history that a restore ended is folded",
-			promise: "records of a history that is over count nowhere",
+			promise: "records of an ended history are never counted",
 			edits:   []overlay.Edit{edit(catchup, `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case it.place.Epoch == 0:`)},
 			pkg:     "./projections", run: "TestRecordsOfAnEndedHistoryAreDropped",
 			says: `^told .*, aggregates map|^aggregates map`,
 		},
 		{
-			name: "epoch-not-read", what: "that a record's value and its headers are of different histories is not seen",
-			promise: "records of a history that is over count nowhere",
+			name: "epoch-not-read", what: "a record whose value and headers have different epochs is accepted",
+			promise: "records of an ended history are never counted",
 			edits:   []overlay.Edit{edit("events/wire.go", `e.Position != place.Position || e.Epoch != place.Epoch || e`, `e.Position != place.Position || e`)},
 			pkg:     "./events", run: "TestFromRecordRefusesWhatDisagrees",
 			says: `^other epoch: <nil>`,
 		},
 		{
-			name: "tail-before-it-is-sent", what: "what the relay has not sent yet is taken for lost, and read from the log",
-			promise: "P11: what is on its way is waited for",
+			name: "tail-before-it-is-sent", what: "events that the relay has not sent yet count as lost, and are read from the log",
+			promise: "P11: a consumer waits for records under way",
 			edits: []overlay.Edit{edit(catchup, `		case g.relayed < s.target:
 		case s.since.IsZero():`, `		case s.since.IsZero():`)},
 			pkg: "./projections", run: "TestLostTailIsHealed",
@@ -143,11 +143,11 @@ func recordBugs() []bug {
 	}
 }
 
-// batchBugs are in how a batch is read, held and looked through.
+// batchBugs are in the decoding, the memory and the dedupe of a batch.
 func batchBugs() []bug {
 	return []bug{
 		{
-			name: "room-of-an-unanswered-batch", what: "the memory of a batch that the log has not answered is given to the next one",
+			name: "room-of-an-unanswered-batch", what: "the memory of an unanswered batch is reused for the next one",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits: []overlay.Edit{edit("commands/ingest_usage.go", `		return nil, err // the log may be at work on them still
 `, `		c.keep(submitted)
@@ -157,7 +157,7 @@ func batchBugs() []bug {
 			says: `became`,
 		},
 		{
-			name: "first-of-another-tenant", what: "in a group two tenants' events with the same eventId are one",
+			name: "first-of-another-tenant", what: "in a group, events of two tenants with the same eventId count as one",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits: []overlay.Edit{
 				edit("infra/postgres/firsts.go", ` ^ binary.LittleEndian.Uint64(p.TenantID[8:])`, ` ^ 0*binary.LittleEndian.Uint64(p.TenantID[8:])`),
@@ -167,8 +167,8 @@ func batchBugs() []bug {
 			says: `is said to be the key of member`,
 		},
 		{
-			name: "escaped-id-in-short", what: "an eventId that JSON escapes is kept in short: its payload comes back as no JSON",
-			promise: "P1: what was acknowledged is in the log as it was sent",
+			name: "escaped-id-in-short", what: "an eventId with escapes is stored in compact form: its payload is read back as invalid JSON",
+			promise: "P1: an acknowledged event is in the log as it was sent",
 			edits:   []overlay.Edit{edit("domain/usage_event.go", `if bytes.IndexByte(in.eventID.chars, '"') >= 0 || bytes.IndexByte(in.eventID.chars, '\\') >= 0 {`, `if false {`)},
 			pkg:     "./domain", run: "TestDecodedEvent",
 			says: `got +&\{EventID:a`,

@@ -2,13 +2,13 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// simulatedBugs are those that the simulation has to find out, in a world of faults
-// that no test of its own made for them.
+// simulatedBugs are bugs that the simulation has to find with its random faults, without
+// a test made for them.
 func simulatedBugs() []bug {
 	const cursor = "infra/relay/cursor.go"
 	list := []bug{
 		{
-			name: "simulated-zombie", what: "a relay that lost its lease moves the cursor all the same",
+			name: "simulated-zombie", what: "a relay that lost its lease still moves the cursor",
 			promise: "P2: one live relay for each partition",
 			edits: []overlay.Edit{
 				edit(cursor, ` WHERE c.fence = s.fence AND c.position = s.was AND`, ` WHERE c.position = s.was AND`),
@@ -17,15 +17,15 @@ func simulatedBugs() []bug {
 			says: `a relay without the lease moved the cursor`,
 		},
 		{
-			name: "simulated-gap-passed", what: "a consumer takes the next higher position, whatever lies between",
-			promise: "P3: a gap in what came is read from the log",
+			name: "simulated-gap-passed", what: "a consumer accepts the next higher position, whatever lies between",
+			promise: "P3: a gap in the records is read from the log",
 			edits:   []overlay.Edit{edit(catchup, `it.place.Previous == l.last && (`, `it.place.Previous >= l.last && (`)},
 			says:    `a transaction passed .* and holds`,
 		},
 		{
 			name: "simulated-swap", what: "the relay publishes the last two records of a batch in the wrong order",
 			promise: "P10: a tenant's events are published in log order",
-			edits: []overlay.Edit{edit("infra/relay/batch.go", `	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
+			edits: []overlay.Edit{edit("infra/relay/carry.go", `	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
 `, `	if n := len(records); n > 1 {
 		records[n-1], records[n-2] = records[n-2], records[n-1]
 	}
@@ -34,20 +34,20 @@ func simulatedBugs() []bug {
 			says: `was published to .* before`,
 		},
 		{
-			name: "simulated-heads", what: "an append that starts over does not give back the positions that it had taken",
+			name: "simulated-heads", what: "an append that starts over keeps the positions of its first attempt",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   keepsPlaces(),
+			edits:   keepsPositions(),
 			says:    `the head of partition \d+ says .*; the log says|was appended behind`,
 		},
 		{
-			name: "simulated-redelivery", what: "a record is folded without a look at what was applied",
+			name: "simulated-redelivery", what: "a record is folded without a duplicate check",
 			promise: "P2: whatever is delivered again counts once",
 			edits:   foldsUnchecked(),
 			says:    `a transaction passed .* and holds`,
 		},
 		{
-			name: "simulated-unknown-commit", what: "a COMMIT without an answer is taken for done",
-			promise: "P1: a lost answer is found out, never guessed",
+			name: "simulated-unknown-commit", what: "a COMMIT without an answer counts as done",
+			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
 			says:    `is in the log false`,
 		},
@@ -60,12 +60,12 @@ func simulatedBugs() []bug {
 	return list
 }
 
-// messageBugs are in what takes usage from messages.
+// messageBugs are in the ingest of messages.
 func messageBugs() []bug {
 	return []bug{
 		{
-			name: "simulated-message-acked", what: "a message that the log could not take just then is acknowledged",
-			promise: "P1, P3: what is acknowledged is committed",
+			name: "simulated-message-acked", what: "a message is acknowledged although the log was unavailable",
+			promise: "P1, P3: an acknowledged message is committed",
 			edits: []overlay.Edit{edit("commands/usage_commands.go", `	wait.Wait()
 	return errors.Join(errs...)
 `, `	wait.Wait()

@@ -2,12 +2,12 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-// simulatedChangeBugs are those that the simulation finds out by what is done to a
-// running service: retries, rebuilds, rewinds and restores.
+// simulatedChangeBugs are bugs that the simulation finds by operations on a running
+// service: retries, rebuilds, rewinds and restores.
 func simulatedChangeBugs() []bug {
 	return []bug{
 		{
-			name: "simulated-retried-twice", what: "a dead letter is retried whatever became of it",
+			name: "simulated-retried-twice", what: "a dead letter is retried in any state",
 			promise: "P2: a retry counts once",
 			edits: []overlay.Edit{
 				edit("commands/retry_dead_letter.go", `	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:`, `	case false:`),
@@ -16,13 +16,13 @@ func simulatedChangeBugs() []bug {
 			says: `was retried again after it was mended`,
 		},
 		{
-			name: "simulated-chunk-behind", what: "a generation joins where the live one stood when nobody held it",
+			name: "simulated-chunk-behind", what: "a generation joins at the position of the live one, read without a lock",
 			promise: "P5: a rebuild is what the live figures are",
 			edits:   []overlay.Edit{edit("projections/rebuild.go", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`+"`", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation LIMIT 1`+"`")},
 			says:    `generation \d+ (went from|has)`,
 		},
 		{
-			name: "simulated-parked-rebuilt", what: "a rebuild counts what waits for a retry",
+			name: "simulated-parked-rebuilt", what: "a rebuild counts events that wait for a retry",
 			promise: "P5: a rebuild is what the live figures are",
 			edits: []overlay.Edit{edit("projections/rebuild_fold.go", `		if failed != nil {
 			now.positions[*failed] = true
@@ -32,26 +32,26 @@ func simulatedChangeBugs() []bug {
 			says: `a rebuild failed|generation \d+ has`,
 		},
 		{
-			name: "simulated-joined-unseen", what: "a consumer does not notice that a generation has joined meanwhile",
+			name: "simulated-joined-unseen", what: "a consumer does not notice that a generation has joined",
 			promise: "P5: a rebuild is what the live figures are",
 			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() < int64(rows) {`)},
 			says:    `generation \d+ has`,
 		},
 		{
-			name: "simulated-rewound-short", what: "the relay goes back to the position after the one that was asked for",
-			promise: "a rewind publishes again all that it was asked for",
+			name: "simulated-rewound-short", what: "a rewind begins one position after the requested one",
+			promise: "a rewind publishes every requested event again",
 			edits:   []overlay.Edit{edit("commands/replay_rewind.go", `			to[p.Partition] = p.Number - 1`, `			to[p.Partition] = p.Number`)},
 			says:    `is not on its topic`,
 		},
 		{
-			name: "simulated-ended-history", what: "a record of a history that a restore ended is taken for this one's",
-			promise: "P1: what the log does not have counts nothing",
+			name: "simulated-ended-history", what: "a record of a history that a restore ended counts as one of the present history",
+			promise: "P1: an event that is not in the log is not counted",
 			edits:   []overlay.Edit{edit("projections/catchup.go", `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case position < 0:`)},
 			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
 		},
 		{
 			name: "simulated-epoch-again", what: "two restores raise the epoch to the same number",
-			promise: "P1: what the log does not have counts nothing",
+			promise: "P1: an event that is not in the log is not counted",
 			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
 			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
 		},

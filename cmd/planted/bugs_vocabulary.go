@@ -16,7 +16,7 @@ func vocabularyBugs() []bug {
 			says: `^rendered with the vocabulary of the reader`,
 		},
 		{
-			name: "vocabulary-of-the-http-reader", what: "events that are read over HTTP are rendered with the vocabulary of the instance that answers",
+			name: "vocabulary-of-the-http-reader", what: "events read over HTTP are rendered with the vocabulary of the answering instance",
 			promise: same,
 			edits: []overlay.Edit{edit("projections/read_envelopes.go", `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
 				`if v, ok := events.EmbeddedVocabulary(events.CurrentVocabulary().Hash()); ok {`)},
@@ -24,8 +24,8 @@ func vocabularyBugs() []bug {
 			says: `^(list|export) to (the tenant|an operator): 200 `,
 		},
 		{
-			name: "residency-of-the-first", what: "an origin is found again by its actor, whatever the residency",
-			promise: "an event keeps the data residency that it was recorded under",
+			name: "residency-of-the-first", what: "an origin is looked up by its actor without its residency",
+			promise: "an event keeps the data residency of its recording",
 			edits:   []overlay.Edit{edit(origins, ` AND vocabulary = $6 AND residency = $7`, ` AND vocabulary = $6`)},
 			pkg:     pg, run: "TestEventsKeepTheirResidency",
 			says: `: \["eu" "eu" "eu"\], want "eu us eu"`,

@@ -9,7 +9,7 @@ const (
 	schema = "migrations/0001_event_log.sql"
 )
 
-// commitBugs are in what is made of a commit, and of one that had no answer.
+// commitBugs are in the handling of a commit, also of one without an answer.
 func commitBugs() []bug {
 	return []bug{
 		{
@@ -20,15 +20,15 @@ func commitBugs() []bug {
 			says: `a batch was answered while its COMMIT was under way`,
 		},
 		{
-			name: "commit-unknown-is-done", what: "a COMMIT without an answer is taken for done",
-			promise: "P1: a lost answer is found out, never guessed",
+			name: "commit-unknown-is-done", what: "a COMMIT without an answer counts as done",
+			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
 			pkg:     "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
 			says: `sent again: .*, first `,
 		},
 		{
-			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, since the driver calls that safe",
-			promise: "P1: a lost answer is found out, never guessed",
+			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, because the driver calls that safe",
+			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit("infra/postgres/store.go", "	if answeredMeanwhile(err) {\n", "	if answeredMeanwhile(err) || errors.Is(err, errCommitUnknown) {\n")},
 			pkg:     "./infra/postgres", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
 			says: `events tell of \d+ new tenants`,
@@ -54,7 +54,7 @@ func commitBugs() []bug {
 	}
 }
 
-// answeredEarly lets the writer answer before its COMMIT.
+// answeredEarly makes the writer answer before its COMMIT.
 func answeredEarly() []overlay.Edit {
 	return []overlay.Edit{
 		edit(writer, "	g.sent = true\n	err = conn.finish(", "	g.sent = true\n	g.answer(nil)\n	err = conn.finish("),
@@ -62,7 +62,7 @@ func answeredEarly() []overlay.Edit {
 	}
 }
 
-// dedupeBugs are in what makes an event of a tenant count once.
+// dedupeBugs are in the dedupe of a tenant's events.
 func dedupeBugs() []bug {
 	return []bug{
 		{
@@ -78,14 +78,14 @@ func dedupeBugs() []bug {
 			says: `^event \d+ of tenant `,
 		},
 		{
-			name: "dedupe-by-id-and-time", what: "an event is known by its id and its time: the same id at another time counts twice",
+			name: "dedupe-by-id-and-time", what: "the dedupe key includes the event's time: the same id at another time counts twice",
 			promise: "P2: each (tenant, eventId) counts once", elsewhere: true,
 			edits: []overlay.Edit{edit("commands/ingest_usage.go", `DedupeKey: events.KeyUsage(e.EventID),`, `DedupeKey: events.KeyUsage(e.EventID + e.Timestamp.String()),`)},
 			pkg:   "./http", run: "TestIngestAnswersEachEventInItsOrder",
 			says: `^accepted is \d+ instead of`,
 		},
 		{
-			name: "dedupe-bounded", what: "only the last million positions are searched for an eventId, and nothing else refuses a second one",
+			name: "dedupe-bounded", what: "an eventId is looked up only in the last million positions, and no constraint refuses a second one",
 			promise: "P2: each (tenant, eventId) counts once, however late its retry", elsewhere: true,
 			edits: []overlay.Edit{
 				edit(schema, "PRIMARY KEY (partition, position),\n  CONSTRAINT event_log_dedupe UNIQUE (partition, tenant_id, dedupe_key)\n", "PRIMARY KEY (partition, position)\n"),
@@ -103,8 +103,8 @@ func dedupeBugs() []bug {
 			says: `duplicate key value violates unique constraint`,
 		},
 		{
-			name: "conflict-untold", what: "another payload under a known eventId leaves no event",
-			promise: "P4: a conflict is told, recorded with both hashes, counted",
+			name: "conflict-untold", what: "a conflict is not recorded",
+			promise: "P4: a conflict is reported, recorded with both hashes, counted",
 			edits:   []overlay.Edit{edit(group, `	if len(conflicts) == 0 {`, `	if len(conflicts) >= 0 {`)},
 			pkg:     "./infra/postgres", run: "TestP4_EachConflictIsRecordedOnce",
 			says: `conflicts are recorded for \d+ other payloads`,
@@ -112,31 +112,31 @@ func dedupeBugs() []bug {
 	}
 }
 
-// keepsPlaces lets an append that starts over go on behind the places that it had taken.
-func keepsPlaces() []overlay.Edit {
+// keepsPositions makes an append that starts over keep its first positions.
+func keepsPositions() []overlay.Edit {
 	return []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)}
 }
 
-// headBugs are in what gives events their places.
+// headBugs are in the positions of events.
 func headBugs() []bug {
 	return []bug{
 		{
-			name: "positions-with-holes", what: "an append that starts over does not give back the positions that it had taken",
+			name: "positions-with-holes", what: "an append that starts over keeps the positions of its first attempt",
 			promise: "positions are dense, so that a gap is a loss",
-			edits:   keepsPlaces(),
+			edits:   keepsPositions(),
 			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
 			says: `^first \[.*\], second \[`,
 		},
 		{
-			name: "shared-writer-drops", what: "submissions whose head is held are taken out of the shared group and given to nobody",
+			name: "shared-writer-drops", what: "submissions with a locked head leave the shared group and reach no other writer",
 			promise: "each submission is answered",
 			edits:   []overlay.Edit{edit(writer, `w.passOn(g.leave(hs))`, `g.leave(hs)`)},
 			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
 			says: `an event waits for a head that is free`,
 		},
 		{
-			name: "shared-writer-waits", what: "the shared writer waits for heads that somebody else has",
-			promise: "one partition's wait is not everybody's",
+			name: "shared-writer-waits", what: "the shared writer waits for heads locked by others",
+			promise: "one partition does not delay the others",
 			edits:   []overlay.Edit{edit(writer, `		lock = lockFreeHeadsSQL`, `		lock = lockHeadsSQL`)},
 			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
 			says: `more waits than is done in reasonable time|an event waits for a head that is free|events of other partitions waited`,

@@ -20,9 +20,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// TestEveryPlantedBugStillFits: each edit finds its place in the sources as they
-// are, what comes of it compiles, and the test that has to catch it is there. What
-// proves that it does catch it is `make planted`.
+// TestEveryPlantedBugStillFits checks that each edit matches the present sources once, that the result
+// compiles, and that the bug's test exists. `make planted` proves that the test catches the bug.
 func TestEveryPlantedBugStillFits(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
@@ -32,14 +31,14 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 	names := map[string]bool{}
 	for _, b := range catalogue() {
 		if names[b.name] || strings.ContainsAny(b.name, "| `/") || b.what == "" || b.promise == "" || len(b.edits) == 0 {
-			t.Errorf("%q is no planted bug, or there are two of that name", b.name)
+			t.Errorf("%q is incomplete, or its name is not unique", b.name)
 		}
 		names[b.name] = true
 		if !hasTest(t, filepath.Join(root, b.pkg), b.run) {
-			t.Errorf("%s: there is no %s in %s", b.name, b.run, b.pkg)
+			t.Errorf("%s: test %s not found in %s", b.name, b.run, b.pkg)
 		}
 		if says, err := regexp.Compile(b.says); err != nil || says.MatchString("") || says.MatchString("never: the broker is there") {
-			t.Errorf("%s: %q is not what a test says of it: %v", b.name, b.says, err)
+			t.Errorf("%s: %q is no failure text of a test: %v", b.name, b.says, err)
 		}
 		dir := t.TempDir()
 		path, err := overlay.Write(dir, root, b.edits)
@@ -52,11 +51,11 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 		}
 	}
 	if len(names) < 24 {
-		t.Errorf("%d bugs are planted", len(names))
+		t.Errorf("only %d bugs are planted", len(names))
 	}
 }
 
-// TestThePageHasEachBugCaught: what is committed is what was seen, of every bug.
+// TestThePageHasEachBugCaught checks that the committed page has a proof for every bug.
 func TestThePageHasEachBugCaught(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
@@ -74,12 +73,12 @@ func TestThePageHasEachBugCaught(t *testing.T) {
 		row(&finding{bug: &bugs[0], outcome: caught, by: "TestOfBefore", message: "m"}), row(&finding{bug: &bugs[0], outcome: caught, by: bugs[0].run, message: "another thing"})} {
 		seen := map[string]string{bugs[0].name: row, bugs[1].name: rows[bugs[1].name]}
 		if got := faultsOfPage(bugs, seen); len(got) != 1 {
-			t.Errorf("of a page with %q is said %q", row, got)
+			t.Errorf("a page with %q has the faults %q", row, got)
 		}
 	}
 }
 
-// faultsOfPage are the bugs that a page does not say are caught as they have to be.
+// faultsOfPage returns the bugs without a valid proof in the page.
 func faultsOfPage(bugs []bug, rows map[string]string) (faults []string) {
 	for i := range bugs {
 		b := &bugs[i]
@@ -87,17 +86,17 @@ func faultsOfPage(bugs []bug, rows map[string]string) (faults []string) {
 		_, test, _ := strings.Cut(row, "| `"+b.run)
 		by, said, ok := strings.Cut(test, "` | ")
 		said = strings.NewReplacer("\\|", "|", "&lt;", "<").Replace(strings.TrimSuffix(said, " |"))
-		// What is clipped was compared as a whole when it was kept.
+		// A clipped message was compared in full when it was stored.
 		clipped := strings.HasSuffix(said, "…")
 		if !ok || by != "" && !strings.HasPrefix(by, "/") || !clipped && !regexp.MustCompile(b.says).MatchString(said) {
-			faults = append(faults, fmt.Sprintf("docs/reliability/planted.md does not say that %s catches %s: %q; make planted ARGS=%s", b.run, b.name, row, b.name))
+			faults = append(faults, fmt.Sprintf("docs/reliability/planted.md has no proof that %s catches %s: %q; run make planted ARGS=%s", b.run, b.name, row, b.name))
 		}
 	}
 	return faults
 }
 
-// hasTest looks for a test, and for the name of each of its parts: as it stands in a
-// file with the test, its spaces as underscores, beside it.
+// hasTest reports whether a package has a test with all its parts. The name of a part is a
+// string in a file with the test, its spaces as underscores.
 func hasTest(t *testing.T, dir, run string) bool {
 	t.Helper()
 	name, parts, _ := strings.Cut(run, "/")
@@ -109,7 +108,7 @@ func hasTest(t *testing.T, dir, run string) bool {
 	if text == "" || parts == "" {
 		return text != ""
 	}
-	// Tests that packages share have their parts in a package beside theirs.
+	// The parts of shared contract tests are in the package pipetest.
 	text += filesWith(t, filepath.Join(dir, "..", "watermill", "pipetest", "*.go"), "testing")
 	for part := range strings.SplitSeq(parts, "/") {
 		if _, err := strconv.Atoi(part); err == nil { // a version of PostgreSQL, from local.Majors
@@ -140,7 +139,7 @@ func filesWith(t *testing.T, pattern, part string) (all string) {
 	return all
 }
 
-// A test, or a part of one, that is not there would make a bug that nobody catches.
+// A bug whose test, or part of a test, does not exist would never be caught.
 func TestATestThatIsNotThereIsMissed(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
@@ -150,12 +149,12 @@ func TestATestThatIsNotThereIsMissed(t *testing.T) {
 		"TestContract": true, "TestContract/CloseGivesUpABatchThatHangs": true, "TestContract/Gone": false, "TestGone": false, "TestGone/CloseGivesUpABatchThatHangs": false,
 	} {
 		if got := hasTest(t, filepath.Join(root, "infra", "kafka"), run); got != want {
-			t.Errorf("%s is there: %v", run, got)
+			t.Errorf("%s exists: %v, want %v", run, got, want)
 		}
 	}
 }
 
-// changedFiles gives what an overlay puts in the place of which file.
+// changedFiles returns the files that an overlay replaces, with their replacements.
 func changedFiles(t *testing.T, path string) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -169,14 +168,14 @@ func changedFiles(t *testing.T, path string) map[string]string {
 	return o.Replace
 }
 
-// listed is a package as go list has it.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// checker type-checks packages of which some files are changed. All they import is
-// taken as it is: whole builds, one for each bug, would take minutes.
+// checker type-checks packages with changed files. It uses the export data of their imports:
+// a whole build for each bug would take minutes.
 type checker struct {
 	byDir map[string]listed
 	files *token.FileSet
@@ -209,14 +208,14 @@ func newChecker(t *testing.T, root string) *checker {
 	}
 	c.types = importer.ForCompiler(c.files, "gc", func(path string) (io.ReadCloser, error) {
 		if exports[path] == "" {
-			return nil, fmt.Errorf("nothing is known of %s", path)
+			return nil, fmt.Errorf("no export data of %s", path)
 		}
 		return os.Open(exports[path])
 	})
 	return c
 }
 
-// check gives what the compiler would say of the packages of changed files.
+// check returns the type errors in the packages of changed files.
 func (c *checker) check(changed map[string]string) (faults []error) {
 	dirs := map[string]bool{}
 	for file := range changed {
@@ -248,7 +247,7 @@ func (c *checker) check(changed map[string]string) (faults []error) {
 			parsed = append(parsed, f)
 		}
 		config := types.Config{Importer: c.types, Error: func(err error) { faults = append(faults, err) }}
-		_, _ = config.Check(p.ImportPath, c.files, parsed, nil) // its errors are told one by one
+		_, _ = config.Check(p.ImportPath, c.files, parsed, nil) // its errors are collected above
 	}
 	return faults
 }

@@ -1,10 +1,10 @@
-// Command planted proves the tests: it builds the project with a bug planted, one
-// after the other, and runs the test that has to catch it. Without the bug the same
-// test has to pass. What no test catches is told, and is a test that is missing.
+// Command planted proves the tests: it builds the project with one planted bug after the other,
+// and runs the test that has to catch it. Without the bug the same test has to pass. A bug that no
+// test catches is reported: a test is missing.
 //
-// The bugs are edits of the sources as they are, built through the Go tool's
-// -overlay (see docs/decisions/0010-planted-bugs-by-overlay.md): the sources hold
-// none of them, and an edit that does not fit any more is an error.
+// The bugs are edits of the present sources, built through the Go tool's -overlay (see
+// docs/decisions/0010-planted-bugs-by-overlay.md): the sources stay free of them, and an edit
+// that no longer matches is an error.
 package main
 
 import (
@@ -36,22 +36,22 @@ func main() {
 // Exit codes.
 const (
 	exitCaught   = 0
-	exitSurvived = 1 // a bug that no test caught, or not by what it promises, or a test that fails without it
-	exitUnbuilt  = 2 // an edit that does not fit or does not compile, or a wrong flag
+	exitSurvived = 1 // a bug that no test caught, a test that failed for another reason, or a test that fails without the bug
+	exitUnbuilt  = 2 // an edit that does not match or does not compile, or an invalid flag
 )
 
-// run does what the arguments say and gives the exit code.
+// run executes the command line and returns the exit code.
 func run(ctx context.Context, p *prover, args []string) int {
 	flags := flag.NewFlagSet("planted", flag.ContinueOnError)
 	flags.SetOutput(p.log)
 	flags.Usage = func() {
-		fmt.Fprintln(p.log, "planted [flags] [name or pattern, such as 'relay-*' …]")
+		fmt.Fprintln(p.log, "planted [flags] [name or pattern, e.g. 'relay-*' …]")
 		flags.PrintDefaults()
 	}
-	list := flags.Bool("list", false, "name the bugs and their tests, run nothing")
-	out := flags.String("out", "", "keep the findings as a table in this Markdown `file`; what is not run keeps its row")
+	list := flags.Bool("list", false, "list the bugs and their tests, and run none")
+	out := flags.String("out", "", "write the findings into the table of this Markdown `file`; bugs that are not run keep their rows")
 	flags.BoolVar(&p.verbose, "v", false, "show what the tests print")
-	flags.DurationVar(&p.limit, "limit", usualLimit, "what a test may take; more on a machine that does much else")
+	flags.DurationVar(&p.limit, "limit", usualLimit, "time limit of a test; increase it on a busy machine")
 	control := flags.Bool("control", true, "run the tests without the bugs, too")
 	if err := flags.Parse(args); err != nil {
 		return exitUnbuilt
@@ -62,7 +62,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 		return exitUnbuilt
 	}
 	if *list {
-		tell(p.log, chosen)
+		printList(p.log, chosen)
 		return exitCaught
 	}
 	if *control {
@@ -73,7 +73,7 @@ func run(ctx context.Context, p *prover, args []string) int {
 	}
 	findings, code := p.proveAll(ctx, chosen)
 	if *out != "" {
-		if err := keepTable(*out, p.bugs, findings); err != nil {
+		if err := writeTable(*out, p.bugs, findings); err != nil {
 			fmt.Fprintln(p.log, err)
 			return exitUnbuilt
 		}
@@ -81,13 +81,13 @@ func run(ctx context.Context, p *prover, args []string) int {
 	return code
 }
 
-func tell(to io.Writer, bugs []bug) {
+func printList(to io.Writer, bugs []bug) {
 	for _, b := range bugs {
 		fmt.Fprintf(to, "%-34s %s\n%-34s %s %s\n", b.name, b.what, "", b.pkg, b.run)
 	}
 }
 
-// proveAll plants the bugs one by one; the worst of them decides the code.
+// proveAll plants the bugs one by one. The worst outcome decides the code.
 func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, code int) {
 	began := time.Now()
 	counts := map[outcome]int{}
@@ -99,7 +99,7 @@ func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, 
 		}
 		findings = append(findings, f)
 		counts[f.outcome]++
-		fmt.Fprintf(p.log, "%-9s %-34s %5.1fs  %s\n", f.outcome, f.name, f.took.Seconds(), f.word())
+		fmt.Fprintf(p.log, "%-9s %-34s %5.1fs  %s\n", f.outcome, f.name, f.took.Seconds(), f.summary())
 		switch {
 		case f.outcome == unbuilt:
 			code = exitUnbuilt
@@ -112,7 +112,7 @@ func (p *prover) proveAll(ctx context.Context, bugs []bug) (findings []finding, 
 	return findings, code
 }
 
-// projectRoot is where go.mod lies.
+// projectRoot returns the folder of go.mod.
 func projectRoot() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// envOverlay is where tests that build the service find what it is built with.
+// envOverlay names the overlay for tests that build the service.
 const envOverlay = "METERPLEX_TEST_OVERLAY"
 
 // prover runs tests of a project with bugs planted.
@@ -27,31 +27,31 @@ type prover struct {
 	bugs    []bug
 	log     io.Writer
 	verbose bool
-	limit   time.Duration // of a test
+	limit   time.Duration // of one test
 }
 
-// outcome is what became of a planted bug.
+// outcome is the result for a planted bug.
 type outcome string
 
 // The outcomes.
 const (
 	caught   outcome = "caught"
 	survived outcome = "SURVIVED"
-	unclear  outcome = "UNCLEAR" // the test failed, and did not say what the bug makes it say
+	unclear  outcome = "UNCLEAR" // the test failed with another text than the bug's
 	unbuilt  outcome = "UNBUILT"
 	notRun   outcome = "not run yet"
 )
 
-// finding is what became of one bug.
+// finding is the result for one bug with its message.
 type finding struct {
 	*bug
 	outcome outcome
 	by      string // the test that failed
-	message string // the first that it said, or why the bug could not be built
+	message string // the first failure text, or why the bug could not be built
 	took    time.Duration
 }
 
-func (f *finding) word() string {
+func (f *finding) summary() string {
 	if f.by != "" {
 		return f.by + ": " + f.message
 	}
@@ -79,13 +79,12 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 		f.message = err.Error()
 		return f
 	}
-	f.outcome, f.by, f.message = r.judge(b)
+	f.outcome, f.by, f.message = r.outcomeOf(b)
 	f.took = time.Since(began)
 	return f
 }
 
-// control runs the tests of the bugs without them: a test that fails by itself
-// catches nothing.
+// control runs the bugs' tests without the bugs: a test that fails by itself catches no bug.
 func (p *prover) control(ctx context.Context, bugs []bug) error {
 	tests := map[string][]string{}
 	for _, b := range bugs {
@@ -95,13 +94,13 @@ func (p *prover) control(ctx context.Context, bugs []bug) error {
 	}
 	for _, pkg := range slices.Sorted(keys(tests)) {
 		began := time.Now()
-		for _, run := range together(tests[pkg]) {
+		for _, run := range combinedPatterns(tests[pkg]) {
 			r, err := p.test(ctx, pkg, run, 3*p.limit, "")
 			if err != nil {
 				return err
 			}
 			if r.build != "" || !r.passed || r.ran == 0 {
-				_, by, message := r.judge(&bug{hangs: true, says: "."})
+				_, by, message := r.outcomeOf(&bug{hangs: true, says: "."})
 				return fmt.Errorf("without any bug %s %s does not pass: %s %s%s", pkg, run, by, message, r.build)
 			}
 		}
@@ -120,9 +119,9 @@ func keys(m map[string][]string) func(func(string) bool) {
 	}
 }
 
-// together makes one pattern of whole tests; those that name a part of a test stay
-// by themselves, since a pattern is split at its slashes first.
-func together(runs []string) (patterns []string) {
+// combinedPatterns makes one pattern of whole tests. A part of a test gets a pattern of its own,
+// since go test splits a pattern at its slashes first.
+func combinedPatterns(runs []string) (patterns []string) {
 	var whole []string
 	for _, r := range runs {
 		if strings.Contains(r, "/") {
@@ -137,8 +136,8 @@ func together(runs []string) (patterns []string) {
 	return patterns
 }
 
-// exactly makes the pattern of a test's name, and of the part after each slash.
-func exactly(run string) string {
+// anchored makes an anchored pattern of a test's name and its parts.
+func anchored(run string) string {
 	if strings.HasPrefix(run, "^") {
 		return run
 	}
@@ -149,16 +148,16 @@ func exactly(run string) string {
 	return strings.Join(parts, "/")
 }
 
-// test runs tests of a package, with an overlay or without.
+// test runs tests of a package, with or without an overlay.
 func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration, overlaid string) (*report, error) {
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", exactly(run)}
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", anchored(run)}
 	if overlaid != "" {
 		args = append(args, "-overlay", overlaid)
 	}
 	args = append(args, pkg)
 	if p.drawsCases(pkg) {
-		// A failed case would lie in the sources, and be tried again without the bug; that
-		// it fails is enough, however long it is.
+		// rapid would store a failed case in the sources and replay it without the bug. The failure
+		// is enough, so it need not be shrunk for long.
 		args = append(args, "-rapid.nofailfile", "-rapid.shrinktime=1s")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
@@ -176,7 +175,7 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("run go test: %w", err)
 	}
-	r := &report{said: map[string][]string{}}
+	r := &report{output: map[string][]string{}}
 	readErr := r.read(out, func(line string) {
 		if p.verbose {
 			fmt.Fprint(p.log, line)
@@ -184,15 +183,15 @@ func (p *prover) test(ctx context.Context, pkg, run string, limit time.Duration,
 	})
 	r.passed = cmd.Wait() == nil && readErr == nil
 	if readErr != nil {
-		return nil, fmt.Errorf("read what go test says: %w", readErr)
+		return nil, fmt.Errorf("read the output of go test: %w", readErr)
 	}
 	if !r.passed && len(r.failed) == 0 && r.build == "" && !r.timedOut {
-		r.build = "no test failed, and go test did: " + firstLine(stderr.String()+strings.Join(r.said[""], ""))
+		r.build = "go test failed without a failed test: " + firstLine(stderr.String()+strings.Join(r.output[""], ""))
 	}
 	return r, nil
 }
 
-// drawsCases says whether tests of a package draw their cases by rapid.
+// drawsCases reports whether tests of a package draw their cases by rapid.
 func (p *prover) drawsCases(pkg string) bool {
 	files, _ := filepath.Glob(filepath.Join(p.root, pkg, "*_test.go"))
 	return slices.ContainsFunc(files, func(f string) bool {
@@ -201,13 +200,13 @@ func (p *prover) drawsCases(pkg string) bool {
 	})
 }
 
-// report is what go test -json said.
+// report is the parsed output of go test -json.
 type report struct {
 	passed   bool
 	ran      int
 	failed   []string            // tests and parts of tests, in the order of their ends
-	said     map[string][]string // by test
-	build    string              // what the compiler said; "": it was built
+	output   map[string][]string // by test
+	build    string              // the compiler's output; "": the build succeeded
 	timedOut bool
 }
 
@@ -232,7 +231,7 @@ func (r *report) read(from io.Reader, show func(string)) error {
 		case "build-fail":
 			r.build = compiler.String()
 		case "output":
-			r.said[e.Test] = append(r.said[e.Test], e.Output)
+			r.output[e.Test] = append(r.output[e.Test], e.Output)
 			r.timedOut = r.timedOut || strings.HasPrefix(e.Output, "panic: test timed out after ")
 		case "run":
 			r.ran++
@@ -248,25 +247,24 @@ func (r *report) read(from io.Reader, show func(string)) error {
 	return lines.Err()
 }
 
-// judge says what a test run with a bug in it proves.
-func (r *report) judge(b *bug) (o outcome, by, message string) {
+// outcomeOf returns the outcome of a test run with a bug.
+func (r *report) outcomeOf(b *bug) (o outcome, by, message string) {
 	switch {
 	case r.build != "":
 		return unbuilt, "", compilerLine(r.build)
 	case r.ran == 0:
-		return unbuilt, "", "there is no test " + b.run
+		return unbuilt, "", "test not found: " + b.run
 	case r.timedOut && !b.hangs:
-		return survived, "", "the test ran out of its time, which is no proof here"
+		return survived, "", "the test timed out, which proves nothing here"
 	case r.timedOut:
 		return caught, b.run, "it does not end"
 	case len(r.failed) == 0:
 		return survived, "", b.run + " of " + b.pkg + " passes"
 	}
-	// Any other failure, of a server that does not start or of a machine that is
-	// slow, proves nothing.
+	// Any other failure, such as a server that does not start or a slow machine, is no proof.
 	says, err := regexp.Compile(b.says)
 	if err != nil || b.says == "" {
-		return unbuilt, "", fmt.Sprintf("what its test has to say is not known: %q %v", b.says, err)
+		return unbuilt, "", fmt.Sprintf("the bug has no valid failure text: %q %v", b.says, err)
 	}
 	by = r.failed[0] // the innermost part fails first
 	for _, name := range r.failed {
@@ -280,7 +278,7 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 		}
 	}
 	if message == "" {
-		return unclear, by, "it failed without a word"
+		return unclear, by, "the test failed without a message"
 	}
 	return unclear, by, message
 }
@@ -288,14 +286,14 @@ func (r *report) judge(b *bug) (o outcome, by, message string) {
 var (
 	errorLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.+)`)
 	panicLine = regexp.MustCompile(`^panic: (.+)`)
-	// notes are what tests say of themselves, failed or not.
+	// notes match the log lines that tests print whether they pass or fail.
 	notes = regexp.MustCompile(`^(METERPLEX_TEST_\w+=|seed \d+$|\d+ (cases|backends|requests)|[\w ]+ started in |the log of |answers by status|taken over |drained )`)
 )
 
-// messagesOf are what a test said of what is wrong, each by its first line.
+// messagesOf returns the first lines of a test's failure texts.
 func (r *report) messagesOf(test string) (messages []string) {
 	for _, at := range []*regexp.Regexp{errorLine, panicLine} {
-		for _, line := range r.said[test] {
+		for _, line := range r.output[test] {
 			if m := at.FindStringSubmatch(line); m != nil && !notes.MatchString(m[1]) {
 				messages = append(messages, strings.TrimSpace(m[1]))
 			}
@@ -304,7 +302,7 @@ func (r *report) messagesOf(test string) (messages []string) {
 	return messages
 }
 
-// compilerLine is the first complaint in what a failed build printed.
+// compilerLine returns the first error in the output of a failed build.
 func compilerLine(text string) string {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {

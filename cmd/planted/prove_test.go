@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// small is a project of one function and its tests.
+// small makes a project of two functions and their tests.
 func small(t *testing.T, bugs ...bug) (*prover, *strings.Builder) {
 	t.Helper()
 	root, said := t.TempDir(), &strings.Builder{}
@@ -69,12 +69,12 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 		{smallBug("minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
 		{smallBug("panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
 		{smallBug("times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
-		{smallBug("no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "0 places read"},
+		{smallBug("no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "0 places contain"},
 		{smallBug("does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
-		{smallBug("no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "there is no test TestNone"},
+		{smallBug("no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "test not found: TestNone"},
 		{smallBug("another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
-		{smallBug("without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "it failed without a word"},
-		{smallBug("nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "what its test has to say is not known"},
+		{smallBug("without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "the test failed without a message"},
+		{smallBug("nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "the bug has no valid failure text"},
 	} {
 		t.Run(c.bug.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,14 +86,14 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 	}
 }
 
-// A test that hangs has proved nothing, unless to end is the promise.
+// A timeout is no proof, unless the promise is to come to an end.
 func TestATimeoutIsNoProof(t *testing.T) {
 	r := report{ran: 1, timedOut: true, failed: []string{"TestX"}}
-	if o, _, _ := r.judge(&bug{run: "TestX"}); o != survived {
+	if o, _, _ := r.outcomeOf(&bug{run: "TestX"}); o != survived {
 		t.Errorf("a test that ran out of time: %s", o)
 	}
-	if o, _, message := r.judge(&bug{run: "TestX", hangs: true}); o != caught || message == "" {
-		t.Errorf("where to end is the promise: %s %q", o, message)
+	if o, _, message := r.outcomeOf(&bug{run: "TestX", hangs: true}); o != caught || message == "" {
+		t.Errorf("with hangs set: %s %q", o, message)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
 	}
 }
 
-// One of the real ones, all the way: built, run, caught, and kept in the page.
+// One real bug from end to end: built, run, caught, and stored in the page.
 func TestAPlantedBugIsCaught(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
@@ -125,7 +125,7 @@ func TestAPlantedBugIsCaught(t *testing.T) {
 	}
 }
 
-// What rapid draws in a planted run must not stay in the sources as a case that failed.
+// rapid must not store the failed cases of a planted run in the sources.
 func TestNoFailedCaseIsKept(t *testing.T) {
 	root, err := projectRoot()
 	if err != nil {
@@ -133,6 +133,6 @@ func TestNoFailedCaseIsKept(t *testing.T) {
 	}
 	p := &prover{root: root}
 	if !p.drawsCases("./projections") || p.drawsCases("./infra/relay") {
-		t.Error("it is not known which tests keep the cases that fail")
+		t.Error("drawsCases does not find the tests that use rapid")
 	}
 }

@@ -9,19 +9,18 @@ import (
 	"strings"
 )
 
-// head stands before the table; it is written again each time.
+// head is the text before the table; it is rewritten each time.
 const head = `# Planted bugs
 Each row is a bug planted into the sources of a build, and the test that catches it. ` + "`make planted`" + ` plants all of them, fails
-where one survives, or its test fails by something else than what it is there to say, and writes this page; ` + "`go run ./cmd/planted -v NAME`" + ` plants one and shows what its test says. How, and
-why so: docs/decisions/0010-planted-bugs-by-overlay.md. Bugs marked † are known from other metering services, where they lost or doubled usage.
+if one survives or its test fails for another reason, and writes this page; ` + "`go run ./cmd/planted -v NAME`" + ` plants one and shows the output of its test.
+Method and reasons: docs/decisions/0010-planted-bugs-by-overlay.md. Bugs marked † are known from other metering services, where they lost or doubled usage.
 
 | bug | what it does | promise | caught by | its message |
 |---|---|---|---|---|
 `
 
-// keepTable writes the findings into the page. What was not run keeps the row that
-// it has there.
-func keepTable(path string, all []bug, findings []finding) error {
+// writeTable writes the findings into the page. Bugs that were not run keep their rows.
+func writeTable(path string, all []bug, findings []finding) error {
 	rows, err := readRows(path)
 	if err != nil {
 		return err
@@ -44,7 +43,7 @@ func keepTable(path string, all []bug, findings []finding) error {
 	return nil
 }
 
-// readRows gives the rows that a page has, by the bug's name.
+// readRows returns the rows of a page by the bug's name.
 func readRows(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -71,10 +70,10 @@ func row(f *finding) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s |", name, cell(f.what), cell(f.promise), by, cell(clip(f.message)))
 }
 
-// maxMessage keeps a message to about a line.
+// maxMessage shortens a message to about one line.
 const maxMessage = 140
 
-// anyID is another one in each run.
+// anyID matches ids, which differ in each run.
 var anyID = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func clip(s string) string {

@@ -2,21 +2,21 @@ package main
 
 import "math"
 
-// size is what a rate needs.
+// size is the hardware for one rate.
 type size struct {
 	rate, perCell                    float64
 	cells                            int
-	overCell                         float64 // the fullest cell's load beside the mean
+	overCell                         float64 // the fullest cell's load divided by the mean
 	weights                          []float64
-	run                              *cell // the fullest cell at the average rate, simulated
+	run                              *cell // simulation of the fullest cell at the average rate
 	brokers                          int
 	binds                            string
-	kafkaIn, kafkaNet, kafkaDisk     float64 // MB/s of records, of the busier direction; TB
+	kafkaIn, kafkaNet, kafkaDisk     float64 // MB/s of records; MB/s of the busier direction; TB
 	postgres, api, workers, kafkaCPU float64 // cores
 	replicas                         float64
 }
 
-// kafkaBytes is what an event puts on the topics, once.
+// kafkaBytes is the bytes of an event on the topics, one copy.
 func (in *inputs) kafkaBytes() float64 {
 	m := in.plan.Measured
 	return (m.RawRecord + m.ValidRecord) * m.Compressed
@@ -27,7 +27,7 @@ const day = 86400
 func (in *inputs) size(c costs, rate, limit float64) size {
 	s := size{rate: rate}
 	sizes := in.plan.Tenants.population()
-	// The fullest cell must take a burst: so cells are added until it does.
+	// The fullest cell must bear a burst: add cells until it does.
 	for s.cells = max(1, int(math.Ceil(rate*in.plan.Traffic.Burst/limit))); ; s.cells++ {
 		_, s.overCell, s.weights = place(sizes, s.cells, 0, true).hottest()
 		if rate/float64(s.cells)*s.overCell*in.plan.Traffic.Burst <= limit {
@@ -49,7 +49,7 @@ func (in *inputs) brokers(s *size) {
 	s.kafkaNet = s.kafkaIn * max(k.Replication, k.Replication-1+k.Groups)
 	s.kafkaDisk = s.kafkaIn * k.Replication * day * k.RetentionDays / 1e6
 	s.replicas = float64(s.cells) * partitions * k.Topics * k.Replication
-	// Followers fetch what the leader stored: they are taken to cost as much as it.
+	// Followers fetch the leader's records; each is assumed to cost as much CPU as the leader.
 	s.kafkaCPU = s.run.usage().kafka * float64(s.cells) * k.Replication
 	needs := []struct {
 		what string
@@ -68,12 +68,11 @@ func (in *inputs) brokers(s *size) {
 	}
 }
 
-// held is bytes in TB: in PostgreSQL by class as it is specified, and with all of it
-// archived early; in the archive when it is full; archived keys for each year, and when
-// the archive is full.
-type held struct{ byClass, early, archive, keysYear, keys float64 }
+// storageNeed is storage: TB in PostgreSQL by the classes' days, and with early archiving; TB in the
+// archive when it is full; TB of archived keys for each year, and when the archive is full.
+type storageNeed struct{ byClass, early, archive, keysYear, keys float64 }
 
-func (in *inputs) storage(rate float64) (h held) {
+func (in *inputs) storage(rate float64) (h storageNeed) {
 	s := in.plan.Storage
 	perDay := rate * day / 1e12
 	for _, c := range s.Classes {
@@ -86,7 +85,7 @@ func (in *inputs) storage(rate float64) (h held) {
 	return h
 }
 
-// longest is the days of the class that is kept longest.
+// longest returns the days of the class with the longest retention.
 func (s storage) longest() (days float64) {
 	for _, c := range s.Classes {
 		days = max(days, c.Days)
@@ -94,7 +93,7 @@ func (s storage) longest() (days float64) {
 	return days
 }
 
-// bill is in dollars a month.
+// bill is the cost in dollars a month.
 type bill struct{ cores, ssd, object, zones float64 }
 
 func (b bill) sum() float64 { return b.cores + b.ssd + b.object + b.zones }
@@ -110,8 +109,8 @@ func (in *inputs) bill(s size, early bool) (b bill) {
 		b.object = (h.archive + h.keys) * 1000 * p.Object
 	}
 	b.ssd = (inPostgres*copies + s.kafkaDisk) * 1000 * p.SSD
-	// Over a border of zones: the standbys' log, followers' and two in three readers'
-	// records, two in three appends.
+	// Traffic between zones: the standbys' WAL, the followers' records, two thirds of the readers'
+	// records and two thirds of the appends.
 	const elsewhere = 2.0 / 3
 	k := in.plan.Kafka
 	each := in.walAll*float64(in.plan.Cell.Standbys) + in.kafkaBytes()*(k.Replication-1+elsewhere*k.Groups) + in.walIngest*elsewhere
@@ -119,8 +118,8 @@ func (in *inputs) bill(s size, early bool) (b bill) {
 	return b
 }
 
-// partitionLimit is the most events a second of one partition, by what holds its head:
-// an append of a full group, and the verdicts on them, one transaction after the other.
+// partitionLimit is the greatest rate of one partition, in events a second: an append of a full
+// group holds its head, and so do the verdicts on the group, one transaction after the other.
 func (in *inputs) partitionLimit(c costs) (appends, whole float64) {
 	p := in.plan.Cell
 	held := func(fixed, each float64, rows int) float64 { // seconds for each event

@@ -5,33 +5,33 @@ import "slices"
 const (
 	partitions   = 32   // of a log
 	nodeWriters  = 4    // of each instance; writer p mod 4 appends to partition p
-	smallRows    = 16   // of a request that goes through the instance's one writer for all partitions
-	crowd        = 16   // rows of its group, after which the next waits for as many
+	smallRows    = 16   // most rows of a request for the instance's shared writer of all partitions
+	gatherRows   = 16   // rows of the last group from which the shared writer waits for as many again
 	linger       = 1.0  // ms at most
-	groupRows    = 2000 // most rows that are committed together
-	headTrips    = 1    // round trips to the database while heads are held: COPY, heads and COMMIT in one
+	groupRows    = 2000 // most rows in one commit
+	headTrips    = 1    // round trips to the database with heads locked: COPY, heads and COMMIT in one
 	requestTrips = 2
-	verdictRows  = 200 // most events of a partition that get their verdicts in one transaction
+	verdictRows  = 200 // most verdicts of a partition in one transaction
 )
 
-// site is what a cell runs on. On the benchmark's machine all of it is one processor.
+// site is the hardware of a cell. On the benchmark's machine one processor runs all of it.
 type site struct {
 	api, workers  []*processor
 	postgres      *processor
 	kafka         *processor
-	load          *processor // nil: clients cost us nothing
+	load          *processor // nil: the clients' CPU time is not simulated
 	disk          *disk
-	trip, publish int64 // to the database and back; until the broker has answered
+	trip, publish int64 // round trip to the database; the broker's answer time
 }
 
-// parcel is events of one partition that go the same way.
+// parcel is a number of events of one partition on the same path.
 type parcel struct {
 	n        int
 	verdict  bool
 	recorded int64 // when their request was committed
 }
 
-// request is what a client sends.
+// request is a client's request.
 type request struct {
 	n, partition int
 	due          int64
@@ -40,27 +40,27 @@ type request struct {
 	answered     func()
 }
 
-// cell is one log in one database with the instances that serve it.
+// cell is one log in one database with its instances.
 type cell struct {
 	*sim
 	site
 	costs
-	weights                                 []float64 // of the partitions, summed up to 1
+	weights                                 []float64 // of the partitions; their sum is 1
 	wal                                     struct{ recorded, verdict float64 }
 	pick                                    func() int // of a partition, for the next request
 	heads                                   [partitions]lock
 	writers                                 []*writer
 	dead                                    []bool // API nodes
-	out                                     []bool // those that get no requests any more
-	wait                                    int64  // of a client for an answer that does not come
+	out                                     []bool // nodes that the load balancer has removed
+	wait                                    int64  // how long a client waits for a missing answer
 	next                                    int
-	down                                    [partitions]bool // partitions whose leader is away
+	down                                    [partitions]bool // partitions without a leader
 	relay, validator, aggregator, projector *stage
 
 	tally
 }
 
-// tally is what a run comes to. Latencies count from the end of the warm-up.
+// tally is the result of a run. Latencies count from the end of the warm-up.
 type tally struct {
 	from                                    int64 // end of the warm-up
 	offered, recorded, applied, mostBacklog int
@@ -74,17 +74,17 @@ func (t *tally) relaysEach() float64  { return float64(t.relays) / float64(max(1
 func (t *tally) appendsEach() float64 { return float64(t.appends) / float64(max(1, t.recorded)) }
 func (t *tally) backlog() int         { return t.recorded - t.applied }
 
-// writer commits what waits for its partitions in groups.
+// writer commits the queued requests of its partitions in groups.
 type writer struct {
 	c     *cell
 	node  int
 	queue []*request
 	busy  bool
-	// Of the writer for small requests of all partitions:
+	// Of the shared writer for small requests of all partitions:
 	shared  bool
-	groups  int  // begun
-	last    int  // rows of its last one
-	waiting bool // for a crowd
+	groups  int  // number begun
+	last    int  // rows of the last group
+	waiting bool // for a group of at least last rows
 }
 
 func newCell(s *sim, at site, c costs, in *inputs, weights []float64) *cell {
@@ -95,20 +95,20 @@ func newCell(s *sim, at site, c costs, in *inputs, weights []float64) *cell {
 		}
 		l.writers = append(l.writers, &writer{c: l, node: n, shared: true})
 	}
-	// What the whole way writes beyond what is recorded is taken to be the verdict's.
+	// All bytes that the pipeline writes beyond the recorded event are counted for the verdict.
 	l.wal.recorded, l.wal.verdict = in.walIngest, max(0, in.walAll-in.walIngest)
 	l.pick = l.byWeight
 	return l
 }
 
-// arrive is a request that comes over the network to one of the nodes that live.
-func (c *cell) arrive(r *request) {
+// accept sends a request to one of the nodes in the load balancer.
+func (c *cell) accept(r *request) {
 	for c.next++; c.out[c.next%len(c.api)]; c.next++ {
 	}
 	r.node = c.next % len(c.api)
 	c.api[r.node].run(service, c.request.of(r.n), func() {
 		if c.dead[r.node] {
-			c.again(r)
+			c.retry(r)
 			return
 		}
 		w := c.writer(r, r.n <= smallRows)
@@ -117,7 +117,7 @@ func (c *cell) arrive(r *request) {
 	})
 }
 
-// writer is who commits a request.
+// writer returns the writer that commits a request.
 func (c *cell) writer(r *request, small bool) *writer {
 	of := c.writers[r.node*(nodeWriters+1):][:nodeWriters+1]
 	if small {
@@ -126,15 +126,15 @@ func (c *cell) writer(r *request, small bool) *writer {
 	return of[r.partition%nodeWriters]
 }
 
-// again is what a client does that gets no answer: it waits, and asks another node.
-func (c *cell) again(r *request) { c.after(c.wait, func() { c.arrive(r) }) }
+// retry is a client's retry: without an answer it waits and sends to another node.
+func (c *cell) retry(r *request) { c.after(c.wait, func() { c.accept(r) }) }
 
 func (w *writer) kick() {
-	if w.busy || len(w.queue) == 0 || w.shared && w.gathers() {
+	if w.busy || len(w.queue) == 0 || w.shared && w.gathering() {
 		return
 	}
 	if w.shared {
-		w.passOn()
+		w.passToOwners()
 		if len(w.queue) == 0 {
 			return
 		}
@@ -157,13 +157,13 @@ func (w *writer) kick() {
 	w.c.hold(heads, w.c.append.of(rows), w.c.wal.recorded*float64(rows), func() { w.answer(group) })
 }
 
-// gathers tells that the next group waits for as many as the last one had.
-func (w *writer) gathers() bool {
+// gathering reports whether the next group waits for as many rows as the last one had.
+func (w *writer) gathering() bool {
 	rows := 0
 	for _, r := range w.queue {
 		rows += r.n
 	}
-	if w.last < crowd || rows >= w.last {
+	if w.last < gatherRows || rows >= w.last {
 		return false
 	}
 	if !w.waiting {
@@ -172,7 +172,7 @@ func (w *writer) gathers() bool {
 		w.c.after(millis(linger), func() {
 			w.waiting = false
 			if w.groups == before {
-				w.last = 0 // they do not come
+				w.last = 0 // they did not arrive
 			}
 			w.kick()
 		})
@@ -180,9 +180,9 @@ func (w *writer) gathers() bool {
 	return true
 }
 
-// passOn leaves requests whose heads somebody else has to the writers of their
-// partitions, which wait.
-func (w *writer) passOn() {
+// passToOwners passes requests with locked heads to the writers of their partitions,
+// which wait for the lock.
+func (w *writer) passToOwners() {
 	queue := w.queue
 	w.queue = nil
 	for _, r := range queue {
@@ -196,9 +196,9 @@ func (w *writer) passOn() {
 	}
 }
 
-// hold is a transaction that has heads until it is durable.
+// hold is a transaction that holds heads until it is durable.
 func (c *cell) hold(heads []int, cost, bytes float64, done func()) {
-	c.lockAll(heads, func() {
+	c.lockHeads(heads, func() {
 		c.after(c.trip*headTrips, func() {
 			c.postgres.run(database, cost, func() {
 				c.disk.flush(bytes, func() {
@@ -212,12 +212,12 @@ func (c *cell) hold(heads []int, cost, bytes float64, done func()) {
 	})
 }
 
-func (c *cell) lockAll(heads []int, then func()) {
+func (c *cell) lockHeads(heads []int, then func()) {
 	if len(heads) == 0 {
 		then()
 		return
 	}
-	c.heads[heads[0]].take(func() { c.lockAll(heads[1:], then) })
+	c.heads[heads[0]].acquire(func() { c.lockHeads(heads[1:], then) })
 }
 
 func (w *writer) answer(group []*request) {
@@ -225,8 +225,8 @@ func (w *writer) answer(group []*request) {
 	c.appends++
 	for _, r := range group {
 		c.store(r)
-		if c.dead[w.node] { // durable, but the client does not know: it comes again, as a duplicate
-			c.again(r)
+		if c.dead[w.node] { // durable, but without an answer: the client retries, a duplicate
+			c.retry(r)
 			continue
 		}
 		if r.due >= c.from {
@@ -241,27 +241,27 @@ func (w *writer) answer(group []*request) {
 	w.kick()
 }
 
-// store counts a request's events, once.
+// store counts a request's events once.
 func (c *cell) store(r *request) {
 	if r.stored {
 		return
 	}
 	r.stored = true
 	c.recorded += r.n
-	if c.relay == nil { // nobody is there to apply them
+	if c.relay == nil { // no stage applies them
 		c.applied += r.n
 		return
 	}
 	c.logged(r.partition, parcel{n: r.n, recorded: c.now})
 }
 
-// logged hands what stands in the log to those who read it.
+// logged passes events of the log to its readers.
 func (c *cell) logged(partition int, p parcel) {
 	c.relay.put(partition, p)
 	c.projector.put(partition, p)
 }
 
-// byWeight gives a partition for the next request.
+// byWeight returns the partition of the next request.
 func (c *cell) byWeight() int {
 	x := c.rng.Float64()
 	for p, w := range c.weights {

@@ -1,24 +1,23 @@
 package main
 
-// rate is a cost in microseconds of CPU time: for each time that something is
-// done, and for each event that it is done to.
+// rate is a cost in microseconds of CPU time: for each operation, and for each event of the operation.
 type rate struct{ fixed, each float64 }
 
 func (r rate) of(n int) float64 { return r.fixed + r.each*float64(n) }
 
-// costs are the measured ones, divided over what the simulation does.
+// costs are the measured costs, divided over the simulated operations.
 type costs struct {
 	request rate // service: an HTTP request, with its share of the writer
 	send    rate // load generator: the same
 	append  rate // database: a transaction that appends, its rows
-	// What follows an append: for each round (a batch and its transaction) of any of
-	// the stages, and for each event, all stages together.
+	// Costs after the append: for each round (a batch and its transaction) of any stage, and for
+	// each event, all stages together.
 	service, database, broker rate
 }
 
 // fit solves cost = fixed × rounds + each for two measurements, the second with the
-// larger batches. Where that would make an amount less than nothing, the second is
-// kept, since cells have large batches; the validation shows what that makes wrong.
+// larger batches. If each would be negative, fit uses only the second measurement,
+// since cells have large batches; the validation shows the resulting error.
 func fit(cost1, rounds1, cost2, rounds2 float64) rate {
 	fixed := max(0, (cost1-cost2)/(rounds1-rounds2))
 	if fixed*rounds2 > cost2 {
@@ -27,14 +26,14 @@ func fit(cost1, rounds1, cost2, rounds2 float64) rate {
 	return rate{fixed, cost2 - fixed*rounds2}
 }
 
-// guess is where the fit of the rounds begins.
+// guess is the start of the iteration in calibrate.
 func guess() costs {
 	return costs{append: rate{150, 8}, service: rate{200, 30}, database: rate{300, 20}, broker: rate{200, 5}}
 }
 
-// calibrate divides the measured CPU time. How many rounds and transactions an
-// event takes is what the simulation says, and that depends on the costs: so it is
-// done until both agree.
+// calibrate divides the measured CPU time. The simulation gives the number of rounds
+// and transactions for each event, which depends on the costs, so calibrate iterates
+// until both agree.
 func (in *inputs) calibrate() costs {
 	cpu := func(id string) perProcess { return in.figures[id].CPU.Each }
 	b1, b2, b4, b5 := cpu("B1"), cpu("B2"), cpu("B4"), cpu("B5")

@@ -7,30 +7,30 @@ import (
 	"slices"
 )
 
-// sim is a discrete-event simulation. Time is in nanoseconds from its start; what
-// happens at the same time happens in the order in which it was asked for.
+// sim is a discrete-event simulation. Time is in nanoseconds from its start; events at the same
+// time run in the order in which they were scheduled.
 type sim struct {
-	now   int64
-	asked int64
-	queue agenda
-	rng   *rand.Rand
+	now            int64
+	scheduledCount int64
+	queue          agenda
+	rng            *rand.Rand
 }
 
 func newSim(seed uint64) *sim { return &sim{rng: rand.New(rand.NewPCG(seed, 1))} }
 
-type happening struct {
+type scheduled struct {
 	at, turn int64
 	do       func()
 }
 
-type agenda []happening
+type agenda []scheduled
 
 func (a agenda) Len() int { return len(a) }
 func (a agenda) Less(i, j int) bool {
 	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
 }
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(scheduled)) }
 func (a *agenda) Pop() any {
 	last := (*a)[len(*a)-1]
 	*a = (*a)[:len(*a)-1]
@@ -38,14 +38,14 @@ func (a *agenda) Pop() any {
 }
 
 func (s *sim) after(d int64, do func()) {
-	s.asked++
-	heap.Push(&s.queue, happening{s.now + max(d, 0), s.asked, do})
+	s.scheduledCount++
+	heap.Push(&s.queue, scheduled{s.now + max(d, 0), s.scheduledCount, do})
 }
 
-// until runs what is due before a time.
+// until runs everything due before a time.
 func (s *sim) until(end int64) {
 	for len(s.queue) > 0 && s.queue[0].at < end {
-		h := heap.Pop(&s.queue).(happening)
+		h := heap.Pop(&s.queue).(scheduled)
 		s.now = h.at
 		h.do()
 	}
@@ -56,7 +56,7 @@ func seconds(s float64) int64 { return int64(math.Round(s * 1e9)) }
 func millis(ms float64) int64 { return int64(math.Round(ms * 1e6)) }
 func micros(us float64) int64 { return int64(math.Round(us * 1e3)) }
 
-// process names whose CPU time it is.
+// process names the consumer of CPU time.
 type process int
 
 const (
@@ -64,15 +64,15 @@ const (
 	database
 	broker
 	loader
-	other // what ran beside
+	other // other programs
 	processes
 )
 
-// processor is cores that take turns. A task runs on one core at a time, for a slice.
+// processor is a number of cores. A task runs on one core at a time, for a slice.
 type processor struct {
 	*sim
 	cores, busy int
-	speed       float64 // of a core, the measured machine's is 1
+	speed       float64 // of a core; the measured machine's is 1
 	stopped     bool
 	waiting     []task
 	used        [processes]int64
@@ -84,11 +84,10 @@ type task struct {
 	done func()
 }
 
-// slice is how long a task runs before the next has its turn.
+// slice is how long a task runs before the next task.
 const slice = 1_000_000
 
-// run takes a random time with the mean that was measured: what each task takes by
-// itself was not.
+// run takes a random time with the measured mean, since the times of single tasks were not measured.
 func (p *processor) run(by process, us float64, done func()) {
 	p.waiting = append(p.waiting, task{max(1, micros(us/p.speed*p.rng.ExpFloat64())), by, done})
 	p.start()
@@ -114,13 +113,13 @@ func (p *processor) start() {
 	}
 }
 
-// stop holds everything for a while.
+// stop stops the processor for a while.
 func (p *processor) stop(d int64) {
 	p.stopped = true
 	p.after(d, func() { p.stopped = false; p.start() })
 }
 
-// disk makes commits durable: who comes while one flush is under way is in the next.
+// disk makes commits durable: commits that arrive during a flush share the next one.
 type disk struct {
 	*sim
 	fsync     spread
@@ -130,10 +129,10 @@ type disk struct {
 	waiting   []func()
 	written   float64
 	flushes   int64
-	stalled   int64 // nothing is durable before
+	stalled   int64 // no commit is durable before
 }
 
-// stall keeps a disk from answering for a while, again and again.
+// stall makes the disk unresponsive for a while, periodically.
 func (d *disk) stall(length, every int64) {
 	var tick func()
 	tick = func() {
@@ -169,7 +168,7 @@ func (d *disk) start() {
 	})
 }
 
-// spread is a log-normal time by its median and its 99th percentile, in milliseconds.
+// spread is a log-normal time, given by its median and its 99th percentile in milliseconds.
 type spread struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -181,13 +180,13 @@ func (s spread) draw(rng *rand.Rand) int64 {
 	return millis(s.P50 * math.Exp(sigma*rng.NormFloat64()))
 }
 
-// lock is a log partition's head row: one transaction has it, the rest wait in turn.
+// lock is a log partition's head row: one transaction holds it, the others queue.
 type lock struct {
 	held    bool
 	waiting []func()
 }
 
-func (l *lock) take(then func()) {
+func (l *lock) acquire(then func()) {
 	if l.held {
 		l.waiting = append(l.waiting, then)
 		return
@@ -206,7 +205,7 @@ func (l *lock) release() {
 	next()
 }
 
-// times are latencies with the number of events that had them.
+// times are latencies with the number of events of each.
 type times struct{ list []timed }
 
 type timed struct {
@@ -216,7 +215,7 @@ type timed struct {
 
 func (t *times) add(took int64, n int) { t.list = append(t.list, timed{took, n}) }
 
-// quantile is in milliseconds.
+// quantile returns a quantile in milliseconds.
 func (t *times) quantile(q float64) float64 {
 	slices.SortFunc(t.list, func(a, b timed) int { return int(a.took/1000 - b.took/1000) })
 	total := 0

@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// plan is plan.json: what is assumed, as opposed to measured.
+// plan is plan.json: the assumptions, as opposed to measurements.
 type plan struct {
-	Date     string    `json:"date"`
-	Measured standIn   `json:"measuredByHand"`
-	Bench    benchSite `json:"benchMachine"`
-	Shares   shares    `json:"stageShares"`
-	Traffic  traffic   `json:"traffic"`
-	Cell     cellSite  `json:"cell"`
-	Kafka    kafkaSite `json:"kafka"`
-	Failures failures  `json:"failures"`
-	Tenants  tenants   `json:"tenants"`
-	Storage  storage   `json:"storage"`
-	Prices   prices    `json:"pricesAssumed"`
+	Date     string         `json:"date"`
+	Measured measuredByHand `json:"measuredByHand"`
+	Bench    benchSite      `json:"benchMachine"`
+	Shares   shares         `json:"stageShares"`
+	Traffic  traffic        `json:"traffic"`
+	Cell     cellSite       `json:"cell"`
+	Kafka    kafkaSite      `json:"kafka"`
+	Failures failures       `json:"failures"`
+	Tenants  tenants        `json:"tenants"`
+	Storage  storage        `json:"storage"`
+	Prices   prices         `json:"pricesAssumed"`
 }
 
-// standIn is what docs/benchmarks does not hold, and what it holds only in reports
-// of newer builds: those win.
-type standIn struct {
+// measuredByHand has values that docs/benchmarks lacks. Reports of newer builds have some of them
+// and take precedence.
+type measuredByHand struct {
 	How          string             `json:"how"`
 	WALBytes     map[string]float64 `json:"walBytesEach"`        // by figure
 	Writes       map[string]float64 `json:"writingTransactions"` // for each event, by figure
@@ -43,7 +43,7 @@ type benchSite struct {
 	RoundTripMs float64 `json:"roundTripMs"`
 }
 
-// shares say how the cost for each event beyond ingestion divides over the stages.
+// shares divide the cost for each event beyond ingest over the stages.
 type shares struct {
 	Service  stageShares `json:"service"`
 	Postgres stageShares `json:"postgres"`
@@ -137,7 +137,7 @@ type prices struct {
 	Source    string  `json:"source"`
 }
 
-// report is what is read of docs/benchmarks/latest.json.
+// report is the part of docs/benchmarks/latest.json that is used.
 type report struct {
 	Date    string `json:"date"`
 	Machine struct {
@@ -190,17 +190,17 @@ type perProcess struct {
 	Others   float64 `json:"others"`
 }
 
-// inputs is all that the tables follow from.
+// inputs are the plan and the measurements, from which all tables follow.
 type inputs struct {
 	plan    plan
 	report  report
 	figures map[string]figure
 	diskEach,
-	walIngest, walAll float64 // bytes for each event: the log's own, and all that the whole way writes
+	walIngest, walAll float64 // bytes for each event: of the log, and of the whole pipeline
 	walFrom string
 }
 
-// the figures without which nothing can be said.
+// needed returns the ids of the required figures.
 func needed() []string { return []string{"B1", "B2", "B3", "B4", "B5", "B1+"} }
 
 func read(root string) (*inputs, error) {
@@ -219,16 +219,16 @@ func read(root string) (*inputs, error) {
 		in.figures[f.ID] = f
 	}
 	if in.figures["B5"].Limit == nil {
-		return nil, fmt.Errorf("docs/benchmarks/latest.json: B5 does not tell the broker's own latency")
+		return nil, fmt.Errorf("docs/benchmarks/latest.json: B5 has no latency of the broker")
 	}
 	for _, id := range needed() {
 		if in.figures[id].CPU.Each.Postgres <= 0 {
-			return nil, fmt.Errorf("docs/benchmarks/latest.json holds no figure %s with its CPU time", id)
+			return nil, fmt.Errorf("docs/benchmarks/latest.json has no figure %s with CPU time", id)
 		}
 	}
 	in.diskEach = in.disk()
 	if in.diskEach <= 0 {
-		return nil, fmt.Errorf("docs/benchmarks/latest.json: B4 does not tell the disk for each usage event")
+		return nil, fmt.Errorf("docs/benchmarks/latest.json: B4 has no note on the disk for each usage event")
 	}
 	in.walIngest, in.walAll, in.walFrom = in.wal("B1"), in.wal("B4"), "the same report"
 	if in.figures["B4"].Database.Each.WALBytes == 0 {
@@ -244,7 +244,7 @@ func (in *inputs) wal(id string) float64 {
 	return in.plan.Measured.WALBytes[id]
 }
 
-// writes is the number of writing transactions for each event, as measured.
+// writes is the measured number of writing transactions for each event.
 func (in *inputs) writes(id string) float64 {
 	if w := in.figures[id].Database.Each.Writes; w > 0 {
 		return w

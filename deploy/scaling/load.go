@@ -1,23 +1,23 @@
 package main
 
-// send is a request of n events that was due at a time.
+// send sends a request of n events that was due at a given time.
 func (c *cell) send(n int, due int64, answered func()) {
 	c.offered += n
 	r := &request{n: n, partition: c.pick(), due: due, answered: answered}
 	if c.load == nil {
-		c.arrive(r)
+		c.accept(r)
 		return
 	}
-	c.load.run(loader, c.costs.send.of(n), func() { c.arrive(r) })
+	c.load.run(loader, c.costs.send.of(n), func() { c.accept(r) })
 }
 
-// inTurn sends to so many partitions one after the other.
+// inTurn sends to n partitions in turn.
 func (c *cell) inTurn(n int) {
 	turn := 0
 	c.pick = func() int { turn++; return turn % n }
 }
 
-// closed is a number of clients that send again as soon as they are answered.
+// closed is a number of clients that send again as soon as they have an answer.
 func (c *cell) closed(clients, size int, end int64) {
 	var next func()
 	next = func() {
@@ -30,8 +30,8 @@ func (c *cell) closed(clients, size int, end int64) {
 	}
 }
 
-// steady is an open loop at equal intervals over a number of connections: what finds
-// none free waits, and its time runs.
+// steady is an open loop at equal intervals over a number of connections. A request without a
+// free connection waits, and its latency counts the wait.
 func (c *cell) steady(perSecond float64, size, connections int, end int64) {
 	interval := seconds(float64(size) / perSecond)
 	free := connections
@@ -57,8 +57,8 @@ func (c *cell) steady(perSecond float64, size, connections int, end int64) {
 	tick()
 }
 
-// random is an open loop of many clients that know nothing of each other: the times
-// between requests of a size are exponential. The rate may change with the time.
+// random is an open loop of many independent clients: the times between requests of a size are
+// exponential. The rate may change over time.
 func (c *cell) random(perSecond func(at int64) float64, requests []portion, end int64) {
 	for _, p := range requests {
 		var tick func()
@@ -76,8 +76,8 @@ func (c *cell) random(perSecond func(at int64) float64, requests []portion, end 
 	}
 }
 
-// beside keeps some of a processor busy with what is not modelled.
-func (c *cell) beside(p *processor, by process, cores float64, end int64) {
+// otherLoad keeps a part of a processor busy with programs that are not simulated.
+func (c *cell) otherLoad(p *processor, by process, cores float64, end int64) {
 	const every = 10_000 // microseconds
 	if cores <= 0 {
 		return

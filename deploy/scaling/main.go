@@ -1,7 +1,7 @@
-// Package main is the arithmetic of docs/scaling.md: what a rate of events needs, from
-// the costs that docs/benchmarks measured and the plan in plan.json, with a simulation
-// of a cell that knows queues, locks, commits and failures. It writes the document's
-// tables. It may import nothing of the service: it is no part of it.
+// Package main computes the tables of docs/scaling.md: the hardware for a rate of events, from the
+// costs in docs/benchmarks and the plan in plan.json, with a simulation of a cell's queues, locks,
+// commits and failures. It writes the tables into the document. It must not import the service, of
+// which it is no part.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 const document = "docs/scaling.md"
 
 func main() {
-	root := flag.String("root", ".", "the repository")
+	root := flag.String("root", ".", "the repository's root")
 	flag.Parse()
 	if err := run(*root); err != nil {
 		fmt.Fprintln(os.Stderr, "scaling:", err)
@@ -48,14 +48,14 @@ func run(root string) error {
 	return nil
 }
 
-// fill puts each table between its marks.
+// fill puts each table between its markers.
 func fill(text string, tables []table) (string, error) {
 	for _, t := range tables {
 		open, end := fmt.Sprintf("<!-- %s: written by go run ./deploy/scaling -->\n", t.name), fmt.Sprintf("<!-- end of %s -->", t.name)
 		before, rest, found := strings.Cut(text, open)
 		_, after, closed := strings.Cut(rest, end)
 		if !found || !closed {
-			return "", fmt.Errorf("%s has no place for the table %q: it needs the lines %q and %q", document, t.name, strings.TrimSpace(open), end)
+			return "", fmt.Errorf("%s has no markers for the table %q: add the lines %q and %q", document, t.name, strings.TrimSpace(open), end)
 		}
 		text = before + open + t.text + end + after
 	}

@@ -20,7 +20,7 @@ func inputsOf(t *testing.T) *inputs {
 	return in
 }
 
-// What the document says is what the program says of the figures as they are now.
+// The document's tables equal the program's output for the present figures.
 func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("floating point differs between processors, and with it a simulation's last digits")
@@ -39,13 +39,13 @@ func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
 	old, now := strings.Split(string(text), "\n"), strings.Split(want, "\n")
 	for i := range min(len(old), len(now)) {
 		if old[i] != now[i] {
-			t.Fatalf("docs/scaling.md:%d is not what follows from docs/benchmarks and deploy/scaling/plan.json; run: go run ./deploy/scaling\nit says  %s\nit should %s", i+1, old[i], now[i])
+			t.Fatalf("docs/scaling.md:%d does not follow from docs/benchmarks and deploy/scaling/plan.json; run: go run ./deploy/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
 		}
 	}
-	t.Fatal("docs/scaling.md has more or less lines than it should; run: go run ./deploy/scaling")
+	t.Fatal("docs/scaling.md has the wrong number of lines; run: go run ./deploy/scaling")
 }
 
-// Beyond these factors the simulation may not be quoted for anything.
+// Beyond these factors the simulation must not be quoted.
 const (
 	throughputWithin = 1.3
 	freshnessWithin  = 3
@@ -57,7 +57,7 @@ func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
 	within := func(what string, measured, simulated, factor float64) {
 		t.Helper()
 		if f := simulated / measured; !(f < factor && f > 1/factor) {
-			t.Errorf("%s: measured %s, simulated %s: a factor of %s; %s is the bound", what, num(measured), num(simulated), num(f), num(factor))
+			t.Errorf("%s: measured %s, simulated %s: a factor of %s, the limit is %s", what, num(measured), num(simulated), num(f), num(factor))
 		}
 	}
 	b1, b2, b4, b5 := in.benchB1(c, 8), in.benchB2(c, 8), in.benchB4(c, 40), in.benchB5(c, 30)
@@ -70,14 +70,14 @@ func TestTheSimulationReproducesWhatWasMeasured(t *testing.T) {
 func TestNothingIsLostOnTheWay(t *testing.T) {
 	in := inputsOf(t)
 	c := in.calibrate()
-	const busy = 30_000 // so that something is under way whenever anything happens
+	const busy = 30_000 // so that requests are under way at every shock
 	for _, s := range in.shocks() {
 		l := in.cellAt(c, even(), 3)
 		l.random(func(int64) float64 { return busy }, in.plan.Traffic.Requests, seconds(10))
 		l.after(seconds(5), func() { s.do(l) })
 		l.until(seconds(120))
 		if l.offered == 0 || l.recorded != l.offered || l.applied != l.offered {
-			t.Errorf("%s: %d events were sent, %d recorded, %d applied", s.name, l.offered, l.recorded, l.applied)
+			t.Errorf("%s: %d events sent, %d recorded, %d applied", s.name, l.offered, l.recorded, l.applied)
 		}
 	}
 }
@@ -85,12 +85,12 @@ func TestNothingIsLostOnTheWay(t *testing.T) {
 func TestTheSameSeedIsTheSameRun(t *testing.T) {
 	in := inputsOf(t)
 	a, b := in.steadyCell(guess(), even(), 9000, 4), in.steadyCell(guess(), even(), 9000, 4)
-	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.asked != b.asked {
-		t.Errorf("two runs differ: %d and %d recorded, %d and %d happenings", a.recorded, b.recorded, a.asked, b.asked)
+	if a.recorded != b.recorded || a.fresh.quantile(0.99) != b.fresh.quantile(0.99) || a.scheduledCount != b.scheduledCount {
+		t.Errorf("two runs differ: %d and %d recorded, %d and %d scheduled events", a.recorded, b.recorded, a.scheduledCount, b.scheduledCount)
 	}
 }
 
-// A queue whose mean wait is known: exponential arrivals and service, one and two servers.
+// A queue with a known mean wait: exponential arrivals and service, one and two servers.
 func TestAQueueWaitsAsTheoryHasIt(t *testing.T) {
 	for _, q := range []struct {
 		cores int
@@ -120,11 +120,11 @@ func TestAHeadIsHeldByOne(t *testing.T) {
 	l := in.cellAt(guess(), even(), 1)
 	holding := 0
 	for range 5 {
-		l.lockAll([]int{3, 7}, func() {
+		l.lockHeads([]int{3, 7}, func() {
 			holding++
 			l.after(seconds(1), func() {
 				if holding != 1 {
-					t.Errorf("%d hold the same heads", holding)
+					t.Errorf("%d holders of the same heads", holding)
 				}
 				holding--
 				l.heads[7].release()
@@ -134,7 +134,7 @@ func TestAHeadIsHeldByOne(t *testing.T) {
 	}
 	l.until(seconds(10))
 	if l.heads[3].held || holding != 0 {
-		t.Error("a head is held by nobody")
+		t.Error("a head is locked without a holder")
 	}
 }
 
@@ -146,8 +146,8 @@ func TestCommitsShareAFlush(t *testing.T) {
 		d.flush(1000, func() { done++ })
 	}
 	s.until(seconds(1))
-	if done != 100 || d.flushes != 2 { // the first alone, all that came meanwhile together
-		t.Errorf("%d commits are durable after %d flushes; 100 after 2 were expected", done, d.flushes)
+	if done != 100 || d.flushes != 2 { // the first alone, all others together
+		t.Errorf("%d commits are durable after %d flushes, want 100 after 2", done, d.flushes)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestAFitGoesThroughWhatWasMeasured(t *testing.T) {
 		t.Errorf("%+v does not give 160 and 9 back", r)
 	}
 	if r := fit(100, 1, 1, 0.5); r.each != 0 || r.fixed != 2 {
-		t.Errorf("%+v: where both cannot be met, the one with the larger batches should be", r)
+		t.Errorf("%+v: if both cannot be met, the measurement with the larger batches must be", r)
 	}
 }
 
@@ -184,14 +184,14 @@ func TestTenantsAreAllPlaced(t *testing.T) {
 
 func TestAMissingPlaceIsTold(t *testing.T) {
 	if _, err := fill("# nothing\n", []table{{"cell", "| a |\n"}}); err == nil {
-		t.Error("a document without the table's place was taken")
+		t.Error("a document without the table's markers was accepted")
 	}
 }
 
 func TestNumbersHaveThreeFigures(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.00012345: "0.000123", 1.2345: "1.23", 999.9: "1000", 1234: "1,230", 1234567: "1,230,000", 12: "12"} {
 		if got := num(v); got != want {
-			t.Errorf("%g is written %s, not %s", v, got, want)
+			t.Errorf("%g is written as %s, want %s", v, got, want)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// cellAt builds a cell as the plan has it.
+// cellAt builds a cell of the plan.
 func (in *inputs) cellAt(c costs, weights []float64, seed uint64) *cell {
 	s := newSim(seed)
 	p := in.plan.Cell
@@ -26,7 +26,7 @@ func (in *inputs) cellAt(c costs, weights []float64, seed uint64) *cell {
 	return l
 }
 
-// even is the same share for each partition.
+// even returns equal shares for all partitions.
 func even() []float64 {
 	list := make([]float64, partitions)
 	for i := range list {
@@ -35,7 +35,7 @@ func even() []float64 {
 	return list
 }
 
-// with gives one partition a share of all, a whale's.
+// with gives the first partition a share of all events, a whale's.
 func with(weights []float64, share float64) []float64 {
 	list := make([]float64, len(weights))
 	for i, w := range weights {
@@ -54,17 +54,17 @@ func usedBy(list ...*processor) (cores float64) {
 	return cores
 }
 
-// usage is the part of a cell's cores that was in use.
+// usage is the cores in use of a cell.
 type usage struct{ api, workers, postgres, kafka float64 }
 
 func (c *cell) usage() usage {
 	return usage{usedBy(c.api...), usedBy(c.workers...), usedBy(c.postgres), usedBy(c.kafka)}
 }
 
-// warmUp is not counted.
+// warmUp is the time in seconds that is not counted.
 const warmUp = 2.0
 
-// steadyCell runs a cell under a load that does not change.
+// steadyCell runs a cell under a constant load.
 func (in *inputs) steadyCell(c costs, weights []float64, perSecond, took float64) *cell {
 	l := in.cellAt(c, weights, 7)
 	l.from = seconds(warmUp)
@@ -73,21 +73,20 @@ func (in *inputs) steadyCell(c costs, weights []float64, perSecond, took float64
 	return l
 }
 
-// holds tells whether a cell keeps up with a load and its latencies.
-func (in *inputs) holds(c costs, perSecond float64) bool {
+// withinTargets reports whether a cell keeps up with a load within the latency targets.
+func (in *inputs) withinTargets(c costs, perSecond float64) bool {
 	const took = 5.0
 	l := in.steadyCell(c, even(), perSecond, took)
 	t := in.plan.Traffic
 	return float64(l.offered-l.applied) < perSecond*t.FreshP99Ms/1000 && l.ingest.quantile(0.99) <= t.IngestP99Ms && l.fresh.quantile(0.99) <= t.FreshP99Ms
 }
 
-// limit is the most events a second that a cell holds.
+// limit is the greatest rate that a cell holds, in events a second.
 func (in *inputs) limit(c costs) float64 {
-	return most(func(rate float64) bool { return in.holds(c, rate) }, 10_000)
+	return most(func(rate float64) bool { return in.withinTargets(c, rate) }, 10_000)
 }
 
-// shock is something that happens to a cell in mid-run: do once, or a higher load for
-// a while.
+// shock is a disturbance of a cell during a run: a failure, or a higher load for a while.
 type shock struct {
 	name  string
 	do    func(c *cell)
@@ -112,13 +111,13 @@ func (in *inputs) shocks() []shock {
 	}
 }
 
-// loseAPI ends a node; the load balancer finds out later.
+// loseAPI kills a node; the load balancer removes it later.
 func (c *cell) loseAPI(found int64) {
 	c.dead[0] = true
 	c.after(found, func() { c.out[0] = true })
 }
 
-// loseWorker ends an instance of each stage; the others have its partitions later.
+// loseWorker kills an instance of each stage; the others take over its partitions later.
 func (c *cell) loseWorker(takeover int64) {
 	list := []*stage{c.relay, c.validator, c.aggregator, c.projector}
 	for _, s := range list {
@@ -135,7 +134,7 @@ func (c *cell) loseWorker(takeover int64) {
 	})
 }
 
-// loseBroker takes the partitions that one of the brokers leads away until others lead.
+// loseBroker stops the partitions that one broker leads until other brokers lead them.
 func (c *cell) loseBroker(brokers int, moved int64) {
 	for p := 0; p < partitions; p += brokers {
 		c.down[p] = true
@@ -149,11 +148,11 @@ func (c *cell) loseBroker(brokers int, moved int64) {
 	})
 }
 
-// shocked is what a failure did to a cell.
+// shocked is the effect of a shock on a cell.
 type shocked struct {
 	*cell
 	mostBehind int
-	drained    float64 // seconds from the failure until the backlog is what it was, -1: not in this run
+	drained    float64 // seconds from the shock until the backlog is as before; -1: not in this run
 }
 
 func (in *inputs) shock(c costs, weights []float64, perSecond float64, s shock) shocked {
@@ -187,7 +186,7 @@ func (in *inputs) shock(c costs, weights []float64, perSecond float64, s shock) 
 	return shocked{l, worst, drained}
 }
 
-// whaleLimit is the most of one tenant that its partition keeps up with.
+// whaleLimit is the greatest rate of one tenant that its partition keeps up with.
 func (in *inputs) whaleLimit(c costs) float64 {
 	const took = 6.0
 	share := in.plan.Tenants.Whale
@@ -199,7 +198,7 @@ func (in *inputs) whaleLimit(c costs) float64 {
 	return most(keeps, 1000)
 }
 
-// most is the highest rate that something bears, within a twentieth.
+// most is the greatest rate that bears accepts, within a twentieth.
 func most(bears func(rate float64) bool, first float64) float64 {
 	low, high := 0.0, first
 	for bears(high) && high < 1e6 {

@@ -9,13 +9,13 @@ import (
 	"slices"
 )
 
-// world is tenants over cells and partitions: what share of all events is where.
+// world is the distribution of tenants over cells and partitions, as shares of all events.
 type world struct {
 	cells      []float64
 	partitions [][partitions]float64
 }
 
-// population is how the events divide over the tenants: by Zipf, largest first.
+// population returns the tenants' shares of the events by Zipf's law, largest first.
 func (t tenants) population() []float64 {
 	sizes := make([]float64, t.Count)
 	sum := 0.0
@@ -29,8 +29,8 @@ func (t tenants) population() []float64 {
 	return sizes
 }
 
-// place spreads tenants: over cells by a directory that gives each the cell with the
-// least, or by their hash; over the partitions of a cell by hash, as the service does.
+// place distributes tenants: over cells by a directory that assigns the emptiest cell,
+// or by hash; over the partitions of a cell by hash, as the service does.
 func place(sizes []float64, cells, sample int, directory bool) *world {
 	w := &world{make([]float64, cells), make([][partitions]float64, cells)}
 	for i, size := range sizes {
@@ -55,8 +55,8 @@ func least(of []float64) int {
 	return at
 }
 
-// hottest is the fullest cell, its load beside the mean one's, and the shares that its
-// partitions have of it.
+// hottest returns the fullest cell, its load divided by the mean, and its partitions'
+// shares of it.
 func (w *world) hottest() (cell int, over float64, weights []float64) {
 	for i, v := range w.cells {
 		if v > w.cells[cell] {
@@ -69,7 +69,7 @@ func (w *world) hottest() (cell int, over float64, weights []float64) {
 	return cell, w.cells[cell] * float64(len(w.cells)), weights
 }
 
-// hottestPartition is the largest share that a partition of any cell has of all.
+// hottestPartition is the largest share of all events in one partition.
 func (w *world) hottestPartition() (most float64) {
 	for _, c := range w.partitions {
 		most = max(most, slices.MaxFunc(c[:], func(a, b float64) int { return cmp.Compare(a, b) }))
@@ -77,7 +77,7 @@ func (w *world) hottestPartition() (most float64) {
 	return most
 }
 
-// skew is the mean and the worst of the samples.
+// skew is the mean and the maximum over the samples.
 type skew struct{ cell, worstCell, partition, worstPartition float64 }
 
 func (in *inputs) skew(cells int, directory bool) (s skew) {

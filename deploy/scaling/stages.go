@@ -2,20 +2,20 @@ package main
 
 import "slices"
 
-// stage is a consumer of a log or a topic, with an instance on each worker node.
+// stage is a consumer of the log or a topic, with an instance on each worker node.
 type stage struct {
-	c         *cell
-	name      string
-	lanes     [partitions][]parcel
-	count     [partitions]int
-	locked    [partitions]bool // one relay's batch of a partition at a time
-	instances []*instance
-	perLane   int
-	perBatch  int
-	inFlight  int
-	small     int   // a batch of fewer events
-	pace      int64 // takes at least so long
-	process   func(i *instance, b *batch)
+	c            *cell
+	name         string
+	queues       [partitions][]parcel
+	count        [partitions]int
+	locked       [partitions]bool // one batch of a partition at a time
+	instances    []*instance
+	perPartition int
+	perBatch     int
+	inFlight     int
+	small        int   // smaller batches are paced
+	pace         int64 // least time of a small batch
+	process      func(i *instance, b *batch)
 }
 
 // instance owns the partitions p mod the number of instances.
@@ -37,8 +37,8 @@ type batch struct {
 }
 
 func (c *cell) stages(sh shares) {
-	add := func(name string, perLane, perBatch, inFlight, small int, pace float64, process func(*instance, *batch)) *stage {
-		s := &stage{c: c, name: name, perLane: perLane, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace), process: process}
+	add := func(name string, perPartition, perBatch, inFlight, small int, pace float64, process func(*instance, *batch)) *stage {
+		s := &stage{c: c, name: name, perPartition: perPartition, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace), process: process}
 		for n, cpu := range c.workers {
 			s.instances = append(s.instances, &instance{s: s, n: n, cpu: cpu})
 		}
@@ -48,8 +48,8 @@ func (c *cell) stages(sh shares) {
 	const both = 2
 	svc, db := sh.Service, sh.Postgres
 	each := func(share float64) float64 { return c.service.each * share }
-	rows := max(0, c.database.each-c.append.each) // the verdict's row costs what any row does
-	// The relay looks 10 ms after an event that was ingested, and at once after a verdict.
+	rows := max(0, c.database.each-c.append.each) // the verdict's row costs as much as any row
+	// The relay reads 10 ms after an ingested event, and at once after a verdict.
 	c.relay = add("relay", 2000, 2000, 3, 1<<30, 7, c.publishes(each(svc.Relay)/both, rows*db.Relay/both))
 	c.validator = add("validator", verdictRows, 1000, 1, 100, 3, c.validates(each(svc.Validator), rows*db.Validator))
 	c.aggregator = add("aggregator", 2000, 2000, 1, 100, 3, c.aggregates(each(svc.Aggregator), rows*db.Aggregator))
@@ -57,12 +57,12 @@ func (c *cell) stages(sh shares) {
 }
 
 func (s *stage) put(partition int, p parcel) {
-	s.lanes[partition] = append(s.lanes[partition], p)
+	s.queues[partition] = append(s.queues[partition], p)
 	s.count[partition] += p.n
 	s.instances[partition%len(s.instances)].kick()
 }
 
-// kick starts what can be started.
+// kick starts the rounds that can start.
 func (i *instance) kick() {
 	for !i.gone && !i.resting && i.running < i.s.inFlight {
 		b := i.gather()
@@ -70,7 +70,7 @@ func (i *instance) kick() {
 			return
 		}
 		i.running++
-		if b.n < i.s.small && i.s.inFlight > 1 { // the relay looks at the heads no more often
+		if b.n < i.s.small && i.s.inFlight > 1 { // the relay reads the heads no more often
 			i.resting = true
 			i.s.c.after(i.s.pace, func() { i.resting = false; i.kick() })
 		}
@@ -86,7 +86,7 @@ func (i *instance) gather() *batch {
 		if p%len(s.instances) != i.n || s.count[p] == 0 || s.locked[p] || s.c.down[p] && s == s.c.relay {
 			continue
 		}
-		got := s.takeFrom(p, min(s.perLane, s.perBatch-b.n))
+		got := s.takeFrom(p, min(s.perPartition, s.perBatch-b.n))
 		for _, x := range got {
 			b.n += x.n
 		}
@@ -100,14 +100,14 @@ func (i *instance) gather() *batch {
 	return b
 }
 
-// takeFrom takes at most n events from a lane, and splits the parcel on the border.
+// takeFrom takes at most n events of a partition, and splits the last parcel if necessary.
 func (s *stage) takeFrom(p, n int) (got []parcel) {
-	for n > 0 && len(s.lanes[p]) > 0 {
-		first := s.lanes[p][0]
+	for n > 0 && len(s.queues[p]) > 0 {
+		first := s.queues[p][0]
 		if first.n <= n {
-			s.lanes[p] = s.lanes[p][1:]
+			s.queues[p] = s.queues[p][1:]
 		} else {
-			s.lanes[p][0].n -= n
+			s.queues[p][0].n -= n
 			first.n = n
 		}
 		n -= first.n
@@ -117,7 +117,7 @@ func (s *stage) takeFrom(p, n int) (got []parcel) {
 	return got
 }
 
-// done ends a round, no sooner than its pace allows.
+// done ends a round, not before its pace allows.
 func (i *instance) done(b *batch) {
 	i.s.c.rounds++
 	end := func() {
@@ -134,14 +134,14 @@ func (i *instance) done(b *batch) {
 	end()
 }
 
-// read is what each round begins with: the service's part and the database's.
+// read is the beginning of each round: the service's CPU time and the database's.
 func (c *cell) read(i *instance, b *batch, svc, db float64, then func()) {
 	i.cpu.run(service, c.service.fixed+svc*float64(b.n), func() {
 		c.after(c.trip, func() { c.postgres.run(database, c.database.fixed/2+db*float64(b.n), then) })
 	})
 }
 
-// write is what each round ends with, but for what is appended.
+// write is the end of each round, without its appends.
 func (c *cell) write(bytes float64, then func()) {
 	c.after(c.trip, func() {
 		c.postgres.run(database, c.database.fixed/2, func() { c.disk.flush(bytes, then) })
@@ -171,7 +171,7 @@ func (c *cell) publishes(svc, db float64) func(*instance, *batch) {
 	}
 }
 
-// validates appends a verdict for each event, under the heads.
+// validates appends a verdict for each event, with the heads locked.
 func (c *cell) validates(svc, db float64) func(*instance, *batch) {
 	return func(i *instance, b *batch) {
 		c.read(i, b, svc, db, func() {

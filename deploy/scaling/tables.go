@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// table is one of docs/scaling.md.
+// table is a table of docs/scaling.md.
 type table struct {
 	name string
 	text string
@@ -38,7 +38,7 @@ func (in *inputs) tables() []table {
 	}
 }
 
-// num writes three significant figures, with commas.
+// num formats a number with three significant figures and commas.
 func num(v float64) string {
 	if v == 0 {
 		return "0"
@@ -73,7 +73,7 @@ func (in *inputs) sourceText() string {
 		in.report.Date, in.report.Versions.Commit, in.report.Machine.Cores, in.report.Machine.Processor, in.walFrom, in.plan.Date)
 }
 
-// compared is a row of what was measured and what the simulation says.
+// compared is a row with a measured and a simulated value.
 func compared(what string, measured, simulated float64, unit string) []string {
 	factor := "–"
 	if measured > 0 {
@@ -89,7 +89,7 @@ func (in *inputs) validationTable(c costs) string {
 	rows := [][]string{
 		compared("B1, batches of 1,000, 4 clients", f["B1"].Value, in.benchB1(c, 8).perSecond, "/s"),
 		compared("B2, single events, 64 clients", f["B2"].Value, in.benchB2(c, 8).perSecond, "/s"),
-		compared("B4, the whole way, until all is applied", f["B4"].Value, b4.perSecond, "/s"),
+		compared("B4, end to end, until all events are applied", f["B4"].Value, b4.perSecond, "/s"),
 		compared("B1+, B1 with all roles on the same cores", f["B1+"].Value, in.benchMixed(c, mixedFor).perSecond, "/s"),
 	}
 	late := func(what, id string, r *times) {
@@ -107,7 +107,7 @@ func (in *inputs) validationTable(c costs) string {
 
 func (in *inputs) cpuTable(c costs) string {
 	var rows [][]string
-	add := func(id string, r *ran) {
+	add := func(id string, r *benchRun) {
 		m, s := in.figures[id].CPU.Each, r.each()
 		pair := func(m, s float64) string { return num(m) + " / " + num(s) }
 		writes := "–"
@@ -132,9 +132,9 @@ func (in *inputs) costsTable(c costs) string {
 		return []string{what, num(r.fixed) + " a " + of, num(r.each), from}
 	}
 	return grid("cost, µs of CPU|fixed|for each event|from",
-		row("service: taking in", "B1, B2", c.request, "request"),
+		row("service: ingest", "B1, B2", c.request, "request"),
 		row("PostgreSQL: appending", "B1, B2", c.append, "transaction"),
-		row("service: relay, validator, aggregator, projector", "B4, B5 less taking in", c.service, "round"),
+		row("service: relay, validator, aggregator, projector", "B4, B5 less ingest", c.service, "round"),
 		row("PostgreSQL: the same", "B4, B5 less appending", c.database, "round"),
 		row("Kafka: both topics", "B4, B5", c.broker, "round of the relay"))
 }
@@ -146,7 +146,7 @@ func (in *inputs) requestsTable(c costs) string {
 		const hundredThousand = 1e5
 		rows = append(rows, []string{num(float64(n)), num(svc), num(db), num((svc + db) * hundredThousand / 1e6)})
 	}
-	return grid("events in a request|service, µs each|PostgreSQL, µs each, a transaction for each request|cores for 100,000 events/s taken in", rows...)
+	return grid("events in a request|service, µs each|PostgreSQL, µs each, a transaction for each request|cores for ingest of 100,000 events/s", rows...)
 }
 
 func (in *inputs) cellTable(c costs, limit float64) string {

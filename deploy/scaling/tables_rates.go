@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// across makes a table whose columns are the rates.
+// across makes a table with a column for each rate.
 func across(sizes []size, what string, rows ...func(s size) (string, string)) string {
 	head, cells := what, make([][]string, len(rows))
 	for _, s := range sizes {
@@ -33,7 +33,7 @@ func (in *inputs) ratesTable(sizes []size) string {
 		func(s size) (string, string) { return "log partitions", count(s.cells * partitions) },
 		func(s size) (string, string) { return "events/s of a cell", num(s.perCell) },
 		func(s size) (string, string) {
-			return fmt.Sprintf("PostgreSQL nodes of %d cores, standbys with them", p.Postgres.Cores), count(s.cells * (1 + p.Standbys))
+			return fmt.Sprintf("PostgreSQL nodes of %d cores, including standbys", p.Postgres.Cores), count(s.cells * (1 + p.Standbys))
 		},
 		func(s size) (string, string) {
 			return fmt.Sprintf("API nodes of %d cores", p.API.Cores), count(s.cells * p.API.Count)
@@ -42,7 +42,7 @@ func (in *inputs) ratesTable(sizes []size) string {
 			return fmt.Sprintf("worker nodes of %d cores", p.Workers.Cores), count(s.cells * p.Workers.Count)
 		},
 		func(s size) (string, string) {
-			return fmt.Sprintf("Kafka brokers of %d cores (by what)", in.plan.Kafka.Cores), fmt.Sprintf("%d (%s)", s.brokers, s.binds)
+			return fmt.Sprintf("Kafka brokers of %d cores (limited by)", in.plan.Kafka.Cores), fmt.Sprintf("%d (%s)", s.brokers, s.binds)
 		},
 		func(s size) (string, string) { return "Kafka partitions, replicas counted", num(s.replicas) },
 		func(s size) (string, string) {
@@ -62,19 +62,19 @@ func (in *inputs) ratesTable(sizes []size) string {
 	)
 }
 
-// moved is the plan with something else in it, and what a cell then holds.
-type moved struct {
+// variant is a change of the plan.
+type variant struct {
 	what   string
 	change func(p *plan)
 }
 
 func (in *inputs) leversTable(c costs, limit float64) string {
-	set := func(what string, change func(p *plan)) moved { return moved{what, change} }
+	set := func(what string, change func(p *plan)) variant { return variant{what, change} }
 	requests := func(n int) func(p *plan) {
 		return func(p *plan) { p.Traffic.Requests = []portion{{n, 1}} }
 	}
 	rows := [][]string{{"as planned", num(limit), "1"}}
-	for _, m := range []moved{
+	for _, m := range []variant{
 		set("1 worker node in place of 3", func(p *plan) { p.Cell.Workers.Count = 1 }),
 		set("6 worker nodes", func(p *plan) { p.Cell.Workers.Count = 6 }),
 		set("1 API node in place of 3", func(p *plan) { p.Cell.API.Count = 1 }),
@@ -98,7 +98,7 @@ func (in *inputs) leversTable(c costs, limit float64) string {
 			best, most = row[0], v
 		}
 	}
-	return grid("a cell|events/s|of the planned one's", rows...) + fmt.Sprintf("\nWhat moves it most: %s.\n", best)
+	return grid("a cell|events/s|of the planned one's", rows...) + fmt.Sprintf("\nGreatest effect: %s.\n", best)
 }
 
 func (in *inputs) networkTable(sizes []size) string {
@@ -131,7 +131,7 @@ func (in *inputs) skewTable(sizes []size) string {
 			rows = append(rows, []string{num(float64(s.cells)), by, num(k.cell) + " / " + num(k.worstCell), num(k.partition) + " / " + num(k.worstPartition)})
 		}
 	}
-	return grid("cells|tenants placed by|fullest cell beside the mean one, mean / worst|fullest partition beside the mean one, mean / worst", rows...)
+	return grid("cells|tenants placed by|fullest cell / mean cell, mean / worst|fullest partition / mean partition, mean / worst", rows...)
 }
 
 func (in *inputs) shocksTable(c costs, s size) string {
@@ -145,7 +145,7 @@ func (in *inputs) shocksTable(c costs, s size) string {
 		rows = append(rows, []string{sh.name, num(x.ingest.quantile(0.5)) + " / " + num(x.ingest.quantile(0.99)), num(x.ingest.quantile(1)),
 			num(x.fresh.quantile(0.5)) + " / " + num(x.fresh.quantile(0.99)), num(float64(x.mostBehind)), drained, num(float64(x.offered - x.applied))})
 	}
-	head := fmt.Sprintf("a cell at %s events/s|ingest p50 / p99, ms|max|freshness p50 / p99, ms|most events behind|as before after, s|behind at the end", num(s.perCell*s.overCell))
+	head := fmt.Sprintf("a cell at %s events/s|ingest p50 / p99, ms|max|freshness p50 / p99, ms|largest backlog|backlog as before after, s|backlog at the end", num(s.perCell*s.overCell))
 	return grid(head, rows...)
 }
 
@@ -165,8 +165,8 @@ func (in *inputs) whaleTable(c costs, sizes []size) string {
 		rows = append(rows, []string{num(rate), num(float64(l.recorded) * share / took), num(float64(l.applied) * share / took), late})
 	}
 	text := grid("one tenant, "+num(share*100)+" % of its cell: sent/s|recorded/s|applied/s|freshness p99, ms", rows...)
-	text += fmt.Sprintf("\nWhat holds the head alone: %s events/s where nothing but ingestion took it, %s with the verdicts, %d of them at a time.\n"+
-		"The simulation, with rounds that wait for the head in turn, keeps up with **%s events/s** of one tenant; %s leave room for a burst.\n\n",
+	text += fmt.Sprintf("\nLimit by the head alone: %s events/s if only ingest locks it, %s with the verdicts, %d of them at a time.\n"+
+		"In the simulation, whose rounds wait for the head in turn, one tenant can send **%s events/s**; %s leave room for a burst.\n\n",
 		num(appends), num(whole), verdictRows, num(limit), num(keeps))
 	sizesOf := in.plan.Tenants.population()
 	shards := [][]string{}
@@ -189,7 +189,7 @@ func (in *inputs) storageTable(sizes []size) string {
 	return across(sizes, fmt.Sprintf("%s B in PostgreSQL for each event", num(in.diskEach)),
 		func(s size) (string, string) { return "a day", tb(s, s.rate*day/1e12*in.diskEach) },
 		func(s size) (string, string) {
-			return "in PostgreSQL as the classes have it", tb(s, in.storage(s.rate).byClass)
+			return "in PostgreSQL by the classes' days", tb(s, in.storage(s.rate).byClass)
 		},
 		func(s size) (string, string) {
 			return fmt.Sprintf("in PostgreSQL, archived after %s days", num(st.EarlyDays)), tb(s, in.storage(s.rate).early)
@@ -223,10 +223,10 @@ func (in *inputs) moneyTable(sizes []size) string {
 		row("disks, archived early", true, func(b bill) float64 { return b.ssd }),
 		row("archive and its keys in an object store, when full", true, func(b bill) float64 { return b.object }),
 		row("traffic between zones", true, func(b bill) float64 { return b.zones }),
-		row("**all of it**", true, bill.sum),
+		row("**total**", true, bill.sum),
 		func(s size) (string, string) {
 			return "for a million events", usd(in.bill(s, true).sum() / (s.rate * perMonth) * million)
 		},
-		row("all, with the classes' days in PostgreSQL", false, bill.sum),
+		row("total, with the classes' days in PostgreSQL", false, bill.sum),
 	)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// One broker cannot show what its replicas would lack; the client says what it asks for.
+// With a single broker missing acknowledgements cannot be observed, so the test reads the client's
+// options.
 func TestPublishersWaitForAllReplicas(t *testing.T) {
 	p, err := NewPublisher(Config{Brokers: []string{"127.0.0.1:1"}})
 	if err != nil {

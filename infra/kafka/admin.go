@@ -16,25 +16,24 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// topicMaxBytes is what a topic takes in one batch: twice what we send, for what
-// compression may add.
+// topicMaxBytes is the largest batch that a topic accepts: twice our own limit, in case compression adds
+// bytes.
 const topicMaxBytes = 2 * maxBatchBytes
 
-// ErrTooFewBrokers says that topics are missing, and cannot be made with as many copies
-// of each record as were asked for.
-var ErrTooFewBrokers = errors.New("kafka: there are too few brokers for the topics' copies")
+// ErrTooFewBrokers says that topics are missing and there are too few brokers for the replication factor.
+var ErrTooFewBrokers = errors.New("kafka: too few brokers for the replication factor")
 
-// ErrTopicsUnfit says that the topics cannot be used, or not be made: waiting mends nothing.
-var ErrTopicsUnfit = errors.New("kafka: the topics do not fit")
+// ErrTopicsUnfit says that the topics cannot be used or created. Waiting does not help.
+var ErrTopicsUnfit = errors.New("kafka: unusable topics")
 
-// Where there are so many brokers, each record is on three and acknowledged by two.
+// With at least replicatedBrokers brokers, each record has three replicas and is acknowledged by two.
 const (
 	replicatedBrokers = 3
 	replicas          = 3
 	minInSync         = 2
 )
 
-// Admin creates and looks at the topics of the registry.
+// Admin creates and describes the topics of the registry.
 type Admin struct {
 	cfg    Config
 	client *kgo.Client
@@ -43,7 +42,7 @@ type Admin struct {
 	asked  singleflight.Group
 }
 
-// NewAdmin makes an Admin. It reaches for the brokers only when it is asked.
+// NewAdmin returns an Admin. It connects to the brokers on the first request.
 func NewAdmin(cfg Config) (*Admin, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -54,25 +53,25 @@ func NewAdmin(cfg Config) (*Admin, error) {
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("make a Kafka client: %w", err)
+		return nil, fmt.Errorf("create a Kafka client: %w", err)
 	}
 	return &Admin{cfg: cfg, client: client, admin: kadm.NewClient(client)}, nil
 }
 
-// Close lets the connections go.
+// Close closes the connections.
 func (a *Admin) Close() { a.client.Close() }
 
-// askTime bounds a question whether a broker answers, for who asks and by itself.
-const askTime = 5 * time.Second
+// pingTimeout bounds both a Ping and the request that concurrent Pings share.
+const pingTimeout = 5 * time.Second
 
-// Ping reports whether a broker answers, within askTime and by the end of ctx. The client goes on waiting
-// for some seconds for one that takes connections and says nothing: whoever asks
-// meanwhile is told what comes of that.
+// Ping reports whether a broker answers, within pingTimeout and before the end of ctx. If a broker accepts
+// connections but does not answer, the client waits for several seconds; concurrent calls share that
+// request and its result.
 func (a *Admin) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	answered := a.asked.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
 		defer cancel()
 		return nil, a.client.Ping(ctx)
 	})
@@ -84,30 +83,29 @@ func (a *Admin) Ping(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, err)
+		return fmt.Errorf("Kafka unreachable at %v: %w", a.cfg.Brokers, err)
 	}
 	return nil
 }
 
-// Ensure creates the registry's topics where they are missing. A topic that has
-// another number of partitions is ErrTopicsUnfit: a log partition is the Kafka partition
-// of the same number, for ever. So is one that the brokers refuse to make; other
-// errors may pass by themselves.
+// Ensure creates the missing topics of the registry. It returns ErrTopicsUnfit if a topic has another
+// number of partitions, because a log partition is always the Kafka partition of the same number, or if
+// the brokers refuse to create one. Other errors may be temporary.
 func (a *Admin) Ensure(ctx context.Context) error {
-	// Brokers that were slow to say that they live are fenced for a moment, and then
-	// there are too few of them for any topic.
-	var few error
+	// Brokers with late heartbeats are fenced for a moment. Then there may be too few brokers for any
+	// topic.
+	var tooFew error
 	for until := time.Now().Add(checkPatience); ; {
 		err := a.ensure(ctx)
-		if ctx.Err() != nil && few != nil {
-			return few
+		if ctx.Err() != nil && tooFew != nil {
+			return tooFew
 		}
 		if !errors.Is(err, kerr.InvalidReplicationFactor) {
 			return err
 		}
-		few = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
+		tooFew = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
 		if time.Now().After(until) || !pause(ctx, 200*time.Millisecond) {
-			return few
+			return tooFew
 		}
 	}
 }
@@ -132,7 +130,7 @@ func (a *Admin) ensure(ctx context.Context) error {
 	return nil
 }
 
-// factor is how many copies of each record the topics are made with.
+// factor returns the replication factor of new topics.
 func (a *Admin) factor(ctx context.Context) (int16, error) {
 	if a.cfg.Replication > 0 {
 		return a.cfg.Replication, nil
@@ -147,23 +145,23 @@ func (a *Admin) factor(ctx context.Context) (int16, error) {
 	return 1, nil
 }
 
-// brokers counts all that belong to the cluster. One that is away for a moment does,
-// too (from Kafka 4.0 on): topics keep the copies that they were made with.
+// brokers counts all brokers of the cluster, including those that are temporarily unreachable (Kafka 4.0
+// and later), because the replication factor of a topic is fixed at its creation.
 func (a *Admin) brokers(ctx context.Context) (int, error) {
-	ask := kmsg.NewPtrDescribeClusterRequest()
-	ask.IncludeFencedBrokers = true
-	if all, err := ask.RequestWith(ctx, a.client); err == nil && all.ErrorCode == 0 {
+	request := kmsg.NewPtrDescribeClusterRequest()
+	request.IncludeFencedBrokers = true
+	if all, err := request.RequestWith(ctx, a.client); err == nil && all.ErrorCode == 0 {
 		return len(all.Brokers), nil
 	}
-	live, err := a.admin.ListBrokers(ctx) // who does not know the question answers this
+	live, err := a.admin.ListBrokers(ctx) // for brokers without DescribeCluster
 	if err != nil {
 		return 0, fmt.Errorf("list the Kafka brokers: %w", err)
 	}
 	return len(live), nil
 }
 
-// existing are the topics that were there. Who may not create any is refused those,
-// too: a refusal counts where the topic is missing.
+// existing returns the topics that existed before. A client without permission to create topics is
+// refused even for those, so a refusal counts only if the topic is missing.
 func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses) (names []string, err error) {
 	refused := map[string]error{}
 	for _, t := range created.Sorted() {
@@ -184,7 +182,7 @@ func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses)
 	for _, t := range topics {
 		switch err := refused[t.Name]; {
 		case err == nil || t.Partitions != 0:
-		case kerr.IsRetriable(err) || errors.Is(err, kerr.InvalidReplicationFactor): // a broker may come
+		case kerr.IsRetriable(err) || errors.Is(err, kerr.InvalidReplicationFactor): // a broker may join
 			return nil, err
 		default:
 			return nil, fmt.Errorf("%w: %w", ErrTopicsUnfit, err)
@@ -202,8 +200,7 @@ func settings(inSync int) map[string]*string {
 	}
 }
 
-// checkPatience is how long a topic that was just created may take to be known
-// everywhere.
+// checkPatience bounds the time until all brokers know a new topic.
 const checkPatience = 30 * time.Second
 
 func (a *Admin) check(ctx context.Context) error {
@@ -217,7 +214,7 @@ func (a *Admin) check(ctx context.Context) error {
 		missing := ""
 		for _, t := range topics {
 			if t.Partitions != 0 && t.Partitions != events.Partitions {
-				return fmt.Errorf("%w: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete it (the log fills it again) or choose another topic prefix",
+				return fmt.Errorf("%w: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete the topic (it is restored from the log) or use another topic prefix",
 					ErrTopicsUnfit, t.Name, t.Partitions, events.Partitions)
 			}
 			if !t.Ready {
@@ -241,13 +238,13 @@ func (a *Admin) names() []string {
 	return names
 }
 
-// TopicState is what the brokers know of a topic of the registry.
+// TopicState describes a topic of the registry.
 type TopicState struct {
 	Topic      events.Topic
-	Name       string // on the broker
-	Partitions int    // 0 where it does not exist
-	Replicas   int    // of the partition that has the fewest
-	InSync     int    // likewise
+	Name       string // including the prefix
+	Partitions int    // 0 if the topic does not exist
+	Replicas   int    // of the partition with the fewest
+	InSync     int    // of the partition with the fewest
 	Ready      bool   // every partition has a leader
 }
 
@@ -283,17 +280,17 @@ func state(t events.TopicInfo, name string, details kadm.TopicDetails) TopicStat
 	return s
 }
 
-// PartitionLag is how far a group's committed offset is behind a partition's end.
+// PartitionLag is the distance from a group's committed offset to the end of a partition.
 type PartitionLag struct {
 	Topic     events.Topic
 	Partition int16
-	Committed int64 // -1 where the group has committed nothing
+	Committed int64 // -1 if the group has not committed an offset
 	End       int64
 	Lag       int64
 }
 
-// Lag tells how far a consumer group is behind, for each partition of the
-// registry's topics that it reads or has read.
+// Lag returns the lag of a consumer group for each partition of the registry's topics that it reads or
+// has read.
 func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
 	name := a.cfg.TopicPrefix + group
 	groups, err := a.admin.Lag(ctx, name)
@@ -316,8 +313,7 @@ func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
 	return lags, nil
 }
 
-// DeleteTopics deletes the registry's topics and all that is on them. The log
-// fills them again.
+// DeleteTopics deletes the registry's topics and their records. They can be restored from the log.
 func (a *Admin) DeleteTopics(ctx context.Context) error {
 	answers, err := a.admin.DeleteTopics(ctx, a.names()...)
 	if err != nil {

@@ -22,30 +22,30 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 )
 
-// hosted is a broker that refuses: as one does whose provider keeps the settings of
-// topics to itself, or whose login may not ask for them. It answers an Admin alone.
-type hosted struct {
-	refuses         *kerr.Error // a topic that is to be created with a timestamp type
-	denies          *kerr.Error // any topic that is to be created, also one that is there
-	describe, alter *kerr.Error // what it answers to these
-	fenced          int         // so many times it has no broker for any topic
-	away            int         // so many brokers more belong to it, and are away
+// fakeBroker refuses requests like the broker of a provider that restricts topic settings, or of an
+// administrator who restricts a login. It supports only an Admin.
+type fakeBroker struct {
+	refuses         *kerr.Error // answer to the creation of a topic with a timestamp type
+	denies          *kerr.Error // answer to the creation of any topic, even an existing one
+	describe, alter *kerr.Error // answers to DescribeConfigs and IncrementalAlterConfigs
+	fenced          int         // number of creations that fail because all brokers are fenced
+	away            int         // number of further brokers, which are down
 
-	mu     sync.Mutex
-	addr   *net.TCPAddr
-	topics map[string]string // name to timestamp type
-	copies map[string]string // name to the copies that it was asked to have, and the least of them
-	asked  map[string]int    // requests
-	log    bytes.Buffer
+	mu       sync.Mutex
+	addr     *net.TCPAddr
+	topics   map[string]string // name to timestamp type
+	copies   map[string]string // name to replication factor and min.insync.replicas
+	requests map[string]int    // request name to count
+	log      bytes.Buffer
 }
 
-func (h *hosted) start(t *testing.T, topics ...string) kafka.Config {
+func (h *fakeBroker) start(t *testing.T, topics ...string) kafka.Config {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.addr, h.topics, h.copies, h.asked = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
+	h.addr, h.topics, h.copies, h.requests = listener.Addr().(*net.TCPAddr), map[string]string{}, map[string]string{}, map[string]int{}
 	for _, name := range topics {
 		h.topics[name] = "CreateTime"
 	}
@@ -67,14 +67,14 @@ func (h *hosted) start(t *testing.T, topics ...string) kafka.Config {
 	return kafka.Config{Brokers: []string{h.addr.String()}, Logger: slog.New(slog.NewTextHandler(h, nil))}
 }
 
-func (h *hosted) Write(p []byte) (int, error) {
+func (h *fakeBroker) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.log.Write(p)
 }
 
-// answer reads a request and answers it.
-func (h *hosted) answer(conn net.Conn) error {
+// answer reads a request and writes the response.
+func (h *fakeBroker) answer(conn net.Conn) error {
 	var size [4]byte
 	if _, err := io.ReadFull(conn, size[:]); err != nil {
 		return err
@@ -112,10 +112,10 @@ func code(e *kerr.Error) int16 {
 	return e.Code
 }
 
-func (h *hosted) respond(req kmsg.Request) kmsg.Response {
+func (h *fakeBroker) respond(req kmsg.Request) kmsg.Response {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked[kmsg.NameForKey(req.Key())]++
+	h.requests[kmsg.NameForKey(req.Key())]++
 	resp := req.ResponseKind()
 	switch req := req.(type) {
 	case *kmsg.ApiVersionsRequest:
@@ -164,7 +164,7 @@ func (h *hosted) respond(req kmsg.Request) kmsg.Response {
 	return resp
 }
 
-func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
+func (h *fakeBroker) create(t kmsg.CreateTopicsRequestTopic) int16 {
 	if h.denies != nil {
 		return h.denies.Code
 	}
@@ -191,13 +191,13 @@ func (h *hosted) create(t kmsg.CreateTopicsRequestTopic) int16 {
 	return 0
 }
 
-func (h *hosted) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
+func (h *fakeBroker) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
 	broker := kmsg.NewMetadataResponseBroker()
 	broker.NodeID, broker.Host, broker.Port = 1, h.addr.IP.String(), int32(h.addr.Port)
 	resp.Brokers, resp.ControllerID = append(resp.Brokers, broker), 1
-	for _, asked := range req.Topics {
+	for _, requested := range req.Topics {
 		topic := kmsg.NewMetadataResponseTopic()
-		if topic.Topic = asked.Topic; h.topics[*asked.Topic] == "" {
+		if topic.Topic = requested.Topic; h.topics[*requested.Topic] == "" {
 			topic.ErrorCode = kerr.UnknownTopicOrPartition.Code
 		}
 		for p := range int32(32) {
@@ -212,9 +212,9 @@ func (h *hosted) metadata(req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse
 	}
 }
 
-// looks lets an Admin look at the topics, as it does every few seconds, and tells how
-// often each request was made and how often it warned.
-func (h *hosted) looks(t *testing.T, cfg kafka.Config, times int) (asked map[string]int, warned int) {
+// ensures runs Ensure repeatedly, as the service does every few seconds. It returns the number of
+// requests by name, and of warnings.
+func (h *fakeBroker) ensures(t *testing.T, cfg kafka.Config, times int) (requests map[string]int, warned int) {
 	t.Helper()
 	admin := newAdmin(t, cfg)
 	for range times {
@@ -224,28 +224,28 @@ func (h *hosted) looks(t *testing.T, cfg kafka.Config, times int) (asked map[str
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.asked, strings.Count(h.log.String(), "level=WARN")
+	return h.requests, strings.Count(h.log.String(), "level=WARN")
 }
 
-// Who may not read or change the settings of topics is told once what that costs.
+// A login that may not read or change topic settings is warned once.
 func TestSettingsThatAreNotOursAreAskedForOnce(t *testing.T) {
-	for name, h := range map[string]*hosted{
+	for name, h := range map[string]*fakeBroker{
 		"describe":       {describe: kerr.TopicAuthorizationFailed},
 		"alter":          {alter: kerr.TopicAuthorizationFailed},
 		"alter, refused": {alter: kerr.PolicyViolation},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked, warned := h.looks(t, h.start(t, "usage.raw"), 4)
-			if warned != 1 || asked["DescribeConfigs"] != 1 || asked["IncrementalAlterConfigs"] > 1 {
-				t.Errorf("warned %d times: %s\n%v", warned, h.log.String(), asked)
+			requests, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
+			if warned != 1 || requests["DescribeConfigs"] != 1 || requests["IncrementalAlterConfigs"] > 1 {
+				t.Errorf("warned %d times: %s\n%v", warned, h.log.String(), requests)
 			}
 		})
 	}
 }
 
-// What is over soon is tried again, and told once.
-func TestTopicsAreStampedOnceTheBrokerCan(t *testing.T) {
-	h := &hosted{describe: kerr.RequestTimedOut}
+// A temporary failure is retried, and logged once.
+func TestTimestampTypeIsSetOnceTheBrokerAnswers(t *testing.T) {
+	h := &fakeBroker{describe: kerr.RequestTimedOut}
 	cfg := h.start(t, "usage.raw")
 	admin := newAdmin(t, cfg)
 	for range 3 {
@@ -266,9 +266,9 @@ func TestTopicsAreStampedOnceTheBrokerCan(t *testing.T) {
 	}
 }
 
-// Who manages the topics may set another time of records: it is not fought over.
-func TestATimeThatSomebodySetIsLeft(t *testing.T) {
-	h := &hosted{}
+// A timestamp type that an administrator sets later is not changed.
+func TestTimestampTypeOfAnAdministratorIsKept(t *testing.T) {
+	h := &fakeBroker{}
 	cfg := h.start(t, "usage.raw")
 	admin := newAdmin(t, cfg)
 	for _, want := range []string{"LogAppendTime", "CreateTime", "CreateTime"} {
@@ -284,60 +284,58 @@ func TestATimeThatSomebodySetIsLeft(t *testing.T) {
 	}
 }
 
-// A broker that lets nobody say what stamps the records gets its topics without it.
-func TestTopicsAreMadeWhereTheTimeCannotBeChosen(t *testing.T) {
+// If the broker refuses the timestamp type, topics are created without it.
+func TestTopicsAreCreatedWithoutARefusedTimestampType(t *testing.T) {
 	for _, refuses := range []*kerr.Error{kerr.InvalidConfig, kerr.PolicyViolation} {
-		h := &hosted{refuses: refuses, alter: refuses}
-		asked, warned := h.looks(t, h.start(t, "usage.raw"), 4)
-		if len(h.topics) < 5 || warned != 1 || asked["CreateTopics"] != 5 {
-			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), asked)
+		h := &fakeBroker{refuses: refuses, alter: refuses}
+		requests, warned := h.ensures(t, h.start(t, "usage.raw"), 4)
+		if len(h.topics) < 5 || warned != 1 || requests["CreateTopics"] != 5 {
+			t.Errorf("%v: %d topics, warned %d times: %s\n%v", refuses, len(h.topics), warned, h.log.String(), requests)
 		}
 	}
 }
 
-// Who may not create topics works with those that somebody made for him, and is told
-// at once where one is missing.
+// A login without permission to create topics uses existing topics. A missing topic is reported at once.
 func TestTopicsThatSomebodyElseMadeAreTaken(t *testing.T) {
 	var names []string
 	for _, topic := range events.Topics() {
 		names = append(names, topic.Name)
 	}
 	for _, denies := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation} {
-		h := &hosted{denies: denies, alter: kerr.TopicAuthorizationFailed}
-		if _, warned := h.looks(t, h.start(t, names...), 3); warned != 1 {
+		h := &fakeBroker{denies: denies, alter: kerr.TopicAuthorizationFailed}
+		if _, warned := h.ensures(t, h.start(t, names...), 3); warned != 1 {
 			t.Errorf("%v: warned %d times: %s", denies, warned, h.log.String())
 		}
-		h = &hosted{denies: denies}
+		h = &fakeBroker{denies: denies}
 		err := newAdmin(t, h.start(t, names[1:]...)).Ensure(t.Context())
 		if !strings.Contains(fmt.Sprint(err), "create the Kafka topic "+names[0]) || !errors.Is(err, denies) || !errors.Is(err, kafka.ErrTopicsUnfit) {
-			t.Errorf("%v, and one is missing: %v", denies, err)
+			t.Errorf("%v, one topic missing: %v", denies, err)
 		}
 	}
-	h := &hosted{denies: kerr.RequestTimedOut} // it may be made by the next try
+	h := &fakeBroker{denies: kerr.RequestTimedOut} // the next try may create it
 	err := newAdmin(t, h.start(t, names[1:]...)).Ensure(t.Context())
 	if !errors.Is(err, kerr.RequestTimedOut) || errors.Is(err, kafka.ErrTopicsUnfit) {
-		t.Errorf("a topic that was not made in time: %v", err)
+		t.Errorf("a topic not created in time: %v", err)
 	}
 }
 
-// Brokers that were too slow to say that they live are fenced for a moment: the start
-// waits for them.
+// Brokers with late heartbeats are fenced for a moment. Ensure waits for them.
 func TestP11_BrokersThatAreFencedForAMomentAreWaitedFor(t *testing.T) {
-	h := &hosted{fenced: 12}
+	h := &fakeBroker{fenced: 12}
 	if err := newAdmin(t, h.start(t)).Ensure(t.Context()); err != nil || len(h.topics) < 5 {
 		t.Errorf("%d topics, %v", len(h.topics), err)
 	}
 }
 
-// Topics keep the copies that they were made with: a broker that is away at that moment
-// counts, and who knows better may say how many there have to be.
+// The replication factor of a topic is fixed at its creation, so brokers that are down count. The
+// configuration can override it.
 func TestP11_TopicsAreMadeForBrokersThatAreAway(t *testing.T) {
 	for _, c := range []struct {
 		away  int
 		asked int16
 		want  string
 	}{{0, 0, "1 1"}, {1, 0, "1 1"}, {2, 0, "3 2"}, {4, 0, "3 2"}, {0, 3, "3 2"}, {2, 1, "1 1"}, {1, 2, "2 1"}, {4, 5, "5 2"}} {
-		h := &hosted{away: c.away}
+		h := &fakeBroker{away: c.away}
 		cfg := h.start(t)
 		cfg.Replication = c.asked
 		if err := newAdmin(t, cfg).Ensure(t.Context()); err != nil {
@@ -351,12 +349,12 @@ func TestP11_TopicsAreMadeForBrokersThatAreAway(t *testing.T) {
 	}
 }
 
-// A cluster that cannot give what is asked for is told from one that is away.
+// A replication factor that the cluster cannot satisfy differs from an unreachable cluster.
 func TestCopiesThatTheBrokersCannotGiveAreSaid(t *testing.T) {
 	cfg := config(t)
 	cfg.Replication = 3
 	var err error
-	for limit := time.Second; !errors.Is(err, kafka.ErrTooFewBrokers) && limit < patience; limit *= 4 { // a busy broker has not answered by then
+	for limit := time.Second; !errors.Is(err, kafka.ErrTooFewBrokers) && limit < testTimeout; limit *= 4 { // a busy broker may need longer
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		err = newAdmin(t, cfg).Ensure(ctx)
 		cancel()

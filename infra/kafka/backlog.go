@@ -2,20 +2,20 @@ package kafka
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// taken is the share of one partition in a batch.
-type taken struct {
+// share is the part of one partition in a batch.
+type share struct {
 	partition  int32
 	generation uint64
 	records    []*kgo.Record
 }
 
-// backlog holds what was fetched and not yet delivered: at most the records of
-// one poll and what a partition's bound left over from the one before.
+// backlog holds fetched records that are not delivered yet: at most the records of one poll, and the rest
+// of the previous poll that exceeded a partition's bound.
 type backlog struct {
 	max, maxPerPartition int
 
 	size  int
-	queue []taken // by arrival; a partition stands in it once
+	queue []share // by arrival; one entry per assignment of a partition
 }
 
 func newBacklog(limit, limitPerPartition int) *backlog {
@@ -24,7 +24,7 @@ func newBacklog(limit, limitPerPartition int) *backlog {
 
 func (b *backlog) empty() bool { return b.size == 0 }
 
-// add appends a partition's records behind those that wait already.
+// add appends records to those of the same partition.
 func (b *backlog) add(partition int32, generation uint64, records []*kgo.Record) {
 	if len(records) == 0 {
 		return
@@ -36,30 +36,30 @@ func (b *backlog) add(partition int32, generation uint64, records []*kgo.Record)
 			return
 		}
 	}
-	b.queue = append(b.queue, taken{partition, generation, records})
+	b.queue = append(b.queue, share{partition, generation, records})
 }
 
-// drop forgets the partitions that are no longer ours.
+// drop removes the partitions that are no longer assigned.
 func (b *backlog) drop(owned *assignment) {
-	b.queue = owned.still(b.queue)
+	b.queue = owned.stillOwned(b.queue)
 	b.size = 0
 	for _, t := range b.queue {
 		b.size += len(t.records)
 	}
 }
 
-// take makes the next batch. A partition that was cut goes to the end of the
-// queue, so that no partition waits for another's burst.
-func (b *backlog) take() []taken {
-	var batch, cut []taken
+// next removes and returns the next batch. A partition that was cut moves to the end of the queue, so
+// that no partition waits for the burst of another.
+func (b *backlog) next() []share {
+	var batch, cut []share
 	room := b.max
 	for len(b.queue) > 0 && room > 0 {
 		t := b.queue[0]
 		b.queue = b.queue[1:]
 		n := min(len(t.records), b.maxPerPartition, room)
-		batch = append(batch, taken{t.partition, t.generation, t.records[:n:n]})
+		batch = append(batch, share{t.partition, t.generation, t.records[:n:n]})
 		if n < len(t.records) {
-			cut = append(cut, taken{t.partition, t.generation, t.records[n:]})
+			cut = append(cut, share{t.partition, t.generation, t.records[n:]})
 		}
 		room -= n
 		b.size -= n

@@ -30,25 +30,25 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
-		t.Fatal("no batch came")
+	case <-time.After(testTimeout):
+		t.Fatal("no batch received")
 		return nil, nil
 	}
 }
 
-// toNarrowTopic publishes to a topic that takes small batches alone.
+// toNarrowTopic returns a publisher to a topic with a small batch limit.
 func toNarrowTopic(t testing.TB) *kafka.Publisher {
 	t.Helper()
 	cfg, limit := config(t), "2000"
-	cfg.DeliveryTimeout = time.Minute // a busy broker may take longer than the usual one
+	cfg.DeliveryTimeout = time.Minute // a busy broker may need longer than the default
 	makeTopicOf(t, cfg, events.TopicUsageRaw, map[string]*string{"max.message.bytes": &limit})
 	pub := newPublisher(t, cfg)
 	t.Cleanup(func() { pub.Close() })
 	return pub
 }
 
-// TestBrokerRefusesOneRecord lets the broker refuse what the client would send:
-// one record in the middle of a partition, told apart from its neighbours.
+// TestBrokerRefusesOneRecord checks that a record that only the broker refuses, in the middle of a
+// partition, is reported apart from its neighbours.
 func TestBrokerRefusesOneRecord(t *testing.T) {
 	pub := toNarrowTopic(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -57,11 +57,11 @@ func TestBrokerRefusesOneRecord(t *testing.T) {
 		if rapid.Bool().Draw(rt, "two") {
 			bad[rapid.IntRange(0, n-1).Draw(rt, "bad too")] = true
 		}
-		refusedAsAlone(rt, pub, pipetest.Make(events.TopicUsageRaw, 0, n), bad)
+		checkRefused(rt, pub, pipetest.Make(events.TopicUsageRaw, 0, n), bad)
 	})
 }
 
-// incompressible is text that a codec cannot bring below a limit.
+// incompressible returns text that does not compress well.
 func incompressible(n int) []byte {
 	var b bytes.Buffer
 	for x := uint64(88172645463325252); b.Len() < n; {
@@ -73,7 +73,7 @@ func incompressible(n int) []byte {
 	return b.Bytes()
 }
 
-// TestBatchBounds reads a burst of one partition beside others.
+// TestBatchBounds reads a burst in one partition beside records of other partitions.
 func TestBatchBounds(t *testing.T) {
 	cfg := config(t)
 	makeTopic(t, cfg, events.TopicUsageRaw)
@@ -118,9 +118,9 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// TestRevokedInMidBatch lets a second member take partitions of a batch that the
-// first one still holds: it gets them without waiting, and the late Ack of the
-// first one moves nothing that is no longer its own.
+// TestRevokedInMidBatch reassigns partitions of a batch that is still in flight to a second member. The
+// second member gets their records at once, and the late Ack of the first member does not commit their
+// offsets.
 func TestRevokedInMidBatch(t *testing.T) {
 	cfg := config(t)
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
@@ -154,7 +154,7 @@ func TestRevokedInMidBatch(t *testing.T) {
 		unsettled = msg
 	}
 	held.Ack()
-	if err := a.Close(); err != nil { // commits what is still A's
+	if err := a.Close(); err != nil { // commits A's remaining partitions
 		t.Fatal(err)
 	}
 	lags, err := admin.Lag(t.Context(), "g")
@@ -177,10 +177,10 @@ func TestRevokedInMidBatch(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("A held %d records, B took %d partitions, A committed %d", len(first), len(theirs), committed)
+	t.Logf("A held %d records, B got %d partitions, A committed %d", len(first), len(theirs), committed)
 }
 
-// TestPublishMessages publishes as a Watermill router would.
+// TestPublishMessages publishes messages as a Watermill router does.
 func TestPublishMessages(t *testing.T) {
 	cfg := config(t)
 	makeTopic(t, cfg, events.TopicUsageRaw)
@@ -220,7 +220,7 @@ func TestPublishMessages(t *testing.T) {
 	}
 }
 
-// TestLowRateSubscriber reads the commands through watermill-kafka.
+// TestLowRateSubscriber reads commands through watermill-kafka.
 func TestLowRateSubscriber(t *testing.T) {
 	cfg := config(t)
 	makeTopic(t, cfg, events.TopicCommands)
@@ -272,13 +272,13 @@ func TestLowRateSubscriberWaitsForABroker(t *testing.T) {
 	}
 	messages, err := sub.Subscribe(t.Context(), "meterplex.commands")
 	if err != nil {
-		t.Fatalf("no broker at the start is an error: %v", err)
+		t.Fatalf("Subscribe without a broker failed: %v", err)
 	}
 	if err := sub.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, open := <-messages; open {
-		t.Error("a message from nowhere")
+		t.Error("unexpected message")
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
-// patience is when a test gives up waiting: long, as a machine may be busy.
-const patience = 2 * time.Minute
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 2 * time.Minute
 
-// ledger is what a consumer saw.
+// ledger collects the records that a consumer received.
 type ledger struct {
 	mu    sync.Mutex
 	seen  map[string]int
@@ -55,18 +55,17 @@ func (l *ledger) count() int {
 	return len(l.seen)
 }
 
-// await waits until n different records were seen.
+// await waits for n distinct records.
 func (l *ledger) await(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(patience); l.count() < n; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); l.count() < n; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d records came", l.count(), n)
+			t.Fatalf("%d of %d records received", l.count(), n)
 		}
 	}
 }
 
-// inOrder checks that each partition's first occurrences are in the order in
-// which they were published: numbers that grow.
+// inOrder checks that the first occurrences in each partition have ascending numbers.
 func (l *ledger) inOrder(t testing.TB) {
 	t.Helper()
 	for p, values := range l.order {
@@ -75,18 +74,18 @@ func (l *ledger) inOrder(t testing.TB) {
 			var n int
 			fmt.Sscanf(v, "%d", &n)
 			if n < last {
-				t.Fatalf("partition %d: record %d came first after %d", p, n, last)
+				t.Fatalf("partition %d: record %d received first after %d", p, n, last)
 			}
 			last = n
 		}
 	}
 }
 
-// publishAll publishes as the relay does: the same records until all are stored.
-// It returns how many calls failed.
+// publishAll publishes like the relay: it repeats the same records until all are stored. It returns the
+// number of failed calls.
 func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, published func(int)) (failures int) {
 	t.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for ; from < to; from += batch {
 		records := pipetest.Make(events.TopicUsageRaw, from, batch)
 		for {
@@ -96,7 +95,7 @@ func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, publish
 			}
 			failures++
 			if time.Now().After(end) {
-				t.Fatalf("publishing never worked again: %v", err)
+				t.Fatalf("publishing did not recover: %v", err)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -105,8 +104,8 @@ func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, publish
 	return failures
 }
 
-// TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker twice while records
-// are published and consumed by the same clients.
+// TestP1_NothingIsLostWhenTheBrokerIsKilled kills the broker twice while the same clients publish and
+// consume.
 func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
@@ -138,7 +137,7 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 				t.Error(err)
 			}
 			down <- struct{}{}
-			time.Sleep(3 * time.Second) // longer than a publish call may take
+			time.Sleep(3 * time.Second) // longer than the longest publish call
 			if err := broker.Restart(context.Background()); err != nil {
 				t.Error(err)
 			}
@@ -161,8 +160,8 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 	t.Logf("%d calls failed", failures)
 }
 
-// TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections
-// stay up and nothing answers.
+// TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections stay open without
+// answers.
 func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
@@ -177,7 +176,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	stopped(t, process.Pid)
+	awaitStopped(t, process.Pid)
 	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
 	_, err = pub.PublishRecords(t.Context(), records)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,17 +190,17 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 		t.Errorf("a broker that hangs gave %v", err)
 	}
 	if !errors.Is(byCaller, context.Canceled) {
-		t.Errorf("a caller that gave up got %v", byCaller)
+		t.Errorf("a cancelled caller got %v", byCaller)
 	}
 	publishAll(t, pub, 10, 20, 10, func(int) {})
 }
 
-// stopped waits until none of a process's threads runs: a signal is not there at once.
-func stopped(t testing.TB, pid int) {
+// awaitStopped waits until all threads of a process have stopped: a signal takes effect with a delay.
+func awaitStopped(t testing.TB, pid int) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil || len(threads) == 0 { // a system that does not tell
+		if err != nil || len(threads) == 0 { // no /proc on this system
 			time.Sleep(300 * time.Millisecond)
 			return
 		}
@@ -216,14 +215,14 @@ func stopped(t testing.TB, pid int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d threads go on after SIGSTOP", running, len(threads))
+			t.Fatalf("%d of %d threads still run after SIGSTOP", running, len(threads))
 		}
 	}
 }
 
-// flowing publishes and consumes a hundred records, lets something happen to the
-// topics, and expects the next hundred as if nothing had happened.
-func flowing(t *testing.T, happen func(admin *kafka.Admin)) {
+// continuesAfter publishes and consumes 100 records, calls happen, and expects the next 100 records to pass as
+// well.
+func continuesAfter(t *testing.T, happen func(admin *kafka.Admin)) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
 	admin := ensure(t, cfg)
@@ -247,10 +246,9 @@ func flowing(t *testing.T, happen func(admin *kafka.Admin)) {
 	<-consumed
 }
 
-// TestWipedBrokerIsUsedAgain takes all data of the broker away, so that every
-// topic comes back under another identity.
+// TestWipedBrokerIsUsedAgain deletes all data of the broker, so that every topic gets a new id.
 func TestWipedBrokerIsUsedAgain(t *testing.T) {
-	flowing(t, func(admin *kafka.Admin) {
+	continuesAfter(t, func(admin *kafka.Admin) {
 		broker := localtest.Kafka(t)
 		if err := broker.Kill(); err != nil {
 			t.Fatal(err)
@@ -267,13 +265,13 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 	})
 }
 
-// TestTopicMadeAnewIsUsedAgain deletes the topics below both clients.
-func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
-	flowing(t, func(admin *kafka.Admin) {
+// TestRecreatedTopicIsUsedAgain deletes and creates the topics while both clients are running.
+func TestRecreatedTopicIsUsedAgain(t *testing.T) {
+	continuesAfter(t, func(admin *kafka.Admin) {
 		if err := admin.DeleteTopics(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 			err := admin.Ensure(t.Context())
 			if err == nil {
 				break
@@ -285,8 +283,8 @@ func TestTopicMadeAnewIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Topics of before keep the time of who publishes until they are ensured: a record
-// of a clock that is days ahead is refused by those, and taken by these.
+// Topics from earlier releases have the publisher's timestamps until Ensure, and refuse records of a
+// clock that is days ahead. Afterwards such records are accepted.
 func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
 	cfg := config(t)
 	name := cfg.TopicPrefix + "usage.raw"
@@ -296,8 +294,8 @@ func TestTopicsOfBeforeTakeTheBrokersTime(t *testing.T) {
 	}
 	admin := client(t)
 	for _, of := range []string{name, cfg.TopicPrefix + "usage.validated"} {
-		// Of a topic that exists the broker changes it some time later.
-		for end, by := time.Now().Add(patience), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
+		// The broker changes an existing topic with a delay.
+		for end, by := time.Now().Add(testTimeout), ""; by != "LogAppendTime"; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s is stamped by %s", of, by)
 			}

@@ -1,11 +1,9 @@
-// Package kafka is the pipe over Apache Kafka behind Watermill's interfaces:
-// franz-go for the hot path, where a message is a batch, and watermill-kafka as
-// it is for topics of low rate.
+// Package kafka is the pipe on Apache Kafka behind Watermill's interfaces. The hot path uses franz-go,
+// with a batch per message. Topics of low rate use watermill-kafka unchanged.
 //
-// It carries records and knows nothing of what is in them. It dedupes nothing
-// (consumers do, where the write is), creates topics only when asked by Admin,
-// and never drops a record: what cannot be published is an error, what was not
-// acknowledged is sent again.
+// The package does not interpret records. It does not deduplicate (consumers do, in the transaction of
+// their write), creates topics only through Admin, and never drops a record: a failed publish is an
+// error, and a record that was not acknowledged is delivered again.
 package kafka
 
 import (
@@ -21,47 +19,47 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// Config says how to reach the brokers.
+// Config configures the connection to the brokers.
 type Config struct {
 	Brokers     []string // host:port
-	TopicPrefix string   // before the names of topics and groups
+	TopicPrefix string   // prefix of topic and group names
 	TLS         *tls.Config
 	SASL        SASL
-	ClientID    string // "meterplex" where empty
+	ClientID    string // default: "meterplex"
 	Logger      *slog.Logger
 
-	// Replication is how many copies of each record the topics are made with; 0: three
-	// where there are three brokers, else one.
+	// Replication is the replication factor of new topics. 0 means three if there are three brokers, else
+	// one.
 	Replication int16
-	// DeliveryTimeout bounds a publish call; DefaultDeliveryTimeout where 0. After
-	// calls in a row that it ended it grows, up to six times.
+	// DeliveryTimeout bounds a publish call. 0 means DefaultDeliveryTimeout. After consecutive timeouts
+	// it grows, up to six times.
 	DeliveryTimeout time.Duration
-	// AllowAnyTopic takes topics that the registry does not have, MessageUUIDs
-	// keeps a message's UUID as a header: Watermill's own suite needs both.
+	// AllowAnyTopic accepts topics outside the registry. MessageUUIDs stores a message's UUID in a
+	// header. Watermill's own suite needs both.
 	AllowAnyTopic bool
 	MessageUUIDs  bool
 }
 
-// SASL is how the client says who it is; the zero value: it does not.
+// SASL holds the client's credentials. The zero value disables authentication.
 type SASL struct {
 	Mechanism string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
 	Username  string
 	Password  string
 }
 
-// DefaultDeliveryTimeout lets a broker elect a leader, and still brings an outage
-// back to the relay soon enough for its lease.
+// DefaultDeliveryTimeout is long enough for a leader election, and short enough that the relay learns of
+// an outage before its lease expires.
 const DefaultDeliveryTimeout = 10 * time.Second
 
 const (
 	dialTimeout = 3 * time.Second
-	// metadataMinAge bounds how long a client keeps asking a leader that is gone.
+	// metadataMinAge bounds how long a client sends requests to a former leader.
 	metadataMinAge = 250 * time.Millisecond
 )
 
 func (c *Config) defaults() error {
 	if len(c.Brokers) == 0 {
-		return errors.New("kafka: no brokers are configured")
+		return errors.New("kafka: no brokers configured")
 	}
 	if c.ClientID == "" {
 		c.ClientID = "meterplex"
@@ -75,7 +73,7 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// options are what every franz-go client of ours has.
+// options are the options shared by all franz-go clients of this package.
 func (c *Config) options(purpose string) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
@@ -84,7 +82,7 @@ func (c *Config) options(purpose string) ([]kgo.Opt, error) {
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RetryBackoffFn(backoff),
 		kgo.WithHooks(newReachability(c.Logger, purpose)),
-		// The broker's metrics of clients cost a second at each close.
+		// Client metrics cost a second at each close.
 		kgo.DisableClientMetrics(),
 	}
 	if c.TLS != nil {
@@ -111,12 +109,12 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: s.Username, Pass: s.Password}.AsSha512Mechanism(), nil
 	default:
-		return nil, fmt.Errorf("kafka: SASL mechanism %q is not known: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", s.Mechanism)
+		return nil, fmt.Errorf("kafka: unknown SASL mechanism %q: expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", s.Mechanism)
 	}
 }
 
-// backoff is how long a client waits before it tries a request again: short
-// enough that a broker that is back is found within a second.
+// backoff is the pause before a client repeats a request. It is short enough to find a recovered broker
+// within a second.
 func backoff(failures int) time.Duration {
 	return min(100*time.Millisecond<<min(failures, 4), time.Second)
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Doubts tells where topics may lose records that were acknowledged, or stop while a
-// single broker is away. Neither loses usage, which is in the log, but both cost time.
+// Doubts lists topics that may lose acknowledged records, or block while a single broker is away. Both
+// delay usage, but do not lose it, because it is in the log.
 func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 	states, err := a.Topics(ctx)
 	if err != nil {
@@ -40,16 +40,16 @@ func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 func doubtsOf(s TopicState, brokers int, inSync, unclean string) (doubts []string) {
 	least, _ := strconv.Atoi(inSync)
 	if brokers >= replicatedBrokers && s.Replicas == 1 {
-		doubts = append(doubts, fmt.Sprintf("%s: each record is on one of %d brokers: without that one nothing is published, and what it had is gone with it", s.Name, brokers))
+		doubts = append(doubts, fmt.Sprintf("%s: each record has one replica on %d brokers: if that broker is down, publishing stops; if it loses its disk, records are lost", s.Name, brokers))
 	}
 	if unclean == "true" {
-		doubts = append(doubts, s.Name+": unclean.leader.election.enable is true: a broker that has missed records may become their leader")
+		doubts = append(doubts, s.Name+": unclean.leader.election.enable is true: a broker without all records may become leader")
 	}
 	if s.Replicas >= replicas && least < minInSync {
-		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: a record is acknowledged that one broker alone has", s.Name, least, s.Replicas))
+		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: a record may be acknowledged with a single replica", s.Name, least, s.Replicas))
 	}
 	if s.Replicas > 1 && least >= s.Replicas {
-		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: nothing is published while one broker is away", s.Name, least, s.Replicas))
+		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: publishing stops while one broker is down", s.Name, least, s.Replicas))
 	}
 	return doubts
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-func TestTopicsThatMayLoseRecordsAreTold(t *testing.T) {
+func TestDoubtsReportsUncleanLeaderElection(t *testing.T) {
 	admin, err := NewAdmin(Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestTopicsThatMayLoseRecordsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if doubts, err := admin.Doubts(t.Context()); err != nil || len(doubts) != 0 {
-		t.Errorf("as they are made: %v, %v", doubts, err)
+		t.Errorf("new topics: %v, %v", doubts, err)
 	}
 	raw := admin.cfg.TopicPrefix + "usage.raw"
 	yes := "true"
@@ -29,7 +29,7 @@ func TestTopicsThatMayLoseRecordsAreTold(t *testing.T) {
 	}
 	var doubts []string
 	for began := time.Now(); len(doubts) == 0 && err == nil && time.Since(began) < 20*time.Second; time.Sleep(20 * time.Millisecond) {
-		doubts, err = admin.Doubts(t.Context()) // the broker takes a moment to know
+		doubts, err = admin.Doubts(t.Context()) // the change takes effect with a delay
 	}
 	if err != nil || len(doubts) != 1 || !strings.HasPrefix(doubts[0], raw+": unclean.leader.election.enable is true") {
 		t.Errorf("%v, %v", doubts, err)
@@ -42,7 +42,7 @@ func TestDoubtsAboutReplication(t *testing.T) {
 		inSync   string
 		want     string
 	}{
-		{1, "1", "on one of 3 brokers"}, {2, "1", ""}, {3, "2", ""}, {3, "1", "one broker alone has"}, {3, "3", "nothing is published"}, {2, "2", "nothing is published"}, {5, "", "one broker alone has"},
+		{1, "1", "one replica on 3 brokers"}, {2, "1", ""}, {3, "2", ""}, {3, "1", "a single replica"}, {3, "3", "publishing stops"}, {2, "2", "publishing stops"}, {5, "", "a single replica"},
 	} {
 		got := strings.Join(doubtsOf(TopicState{Name: "t", Replicas: c.replicas}, 3, c.inSync, "false"), "; ")
 		if got == "" != (c.want == "") || !strings.Contains(got, c.want) {
@@ -50,6 +50,6 @@ func TestDoubtsAboutReplication(t *testing.T) {
 		}
 	}
 	if got := doubtsOf(TopicState{Name: "t", Replicas: 1}, 2, "1", "false"); len(got) != 0 {
-		t.Errorf("one copy on two brokers: %q", got)
+		t.Errorf("one replica on two brokers: %q", got)
 	}
 }

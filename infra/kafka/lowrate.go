@@ -16,10 +16,9 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// lowRate is watermill-kafka's subscriber as it is: one record at a time for each
-// partition. What is ours is the configuration, that a broker which cannot be
-// reached when the subscription starts is waited for like one that goes later, and that
-// one which says nothing holds up no stop.
+// lowRate is watermill-kafka's subscriber, which delivers one record at a time per partition. It adds our
+// configuration, retries if no broker is reachable when the subscription starts, and stops even if a
+// broker does not answer.
 type lowRate struct {
 	cfg  SubscriberConfig
 	open watermill.Subscriptions
@@ -27,26 +26,26 @@ type lowRate struct {
 
 const (
 	lowRateRetry = time.Second
-	// leaveTime is what a subscription has to tell the brokers that it ends.
+	// leaveTime bounds the time to leave the group.
 	leaveTime = 3 * time.Second
 )
 
-// NewLowRateSubscriber reads topics of low rate through watermill-kafka. A message
-// is a batch of one record, so that consumers see the same thing on every pipe.
+// NewLowRateSubscriber reads topics of low rate through watermill-kafka. A message is a batch of one
+// record, so that consumers get the same format from every pipe.
 func NewLowRateSubscriber(cfg SubscriberConfig) (message.Subscriber, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
 	s := &lowRate{cfg: cfg}
-	inner, err := s.inner(lines{context.Background()})
+	inner, err := s.inner(connections{context.Background()})
 	if err != nil {
 		return nil, err
 	}
 	return s, inner.Close()
 }
 
-// inner is the subscriber of one subscription, on lines of its own.
-func (s *lowRate) inner(own lines) (*wmkafka.Subscriber, error) {
+// inner returns the watermill-kafka subscriber of one subscription, with its own connections.
+func (s *lowRate) inner(own connections) (*wmkafka.Subscriber, error) {
 	client, err := saramaConfig(&s.cfg.Config)
 	if err != nil {
 		return nil, err
@@ -61,30 +60,30 @@ func (s *lowRate) inner(own lines) (*wmkafka.Subscriber, error) {
 		ReconnectRetrySleep:   lowRateRetry,
 	}, watermill.Logger(s.cfg.Logger))
 	if err != nil {
-		return nil, fmt.Errorf("make a subscriber of watermill-kafka: %w", err)
+		return nil, fmt.Errorf("create a watermill-kafka subscriber: %w", err)
 	}
 	return inner, nil
 }
 
-// lines are connections to brokers that can be cut together, by ending the context: the
-// client waits minutes for a broker that takes connections and says nothing.
-type lines struct{ context.Context }
+// connections dials connections to brokers that are all closed when the context ends. Without it the
+// client waits for minutes for a broker that accepts connections but does not answer.
+type connections struct{ context.Context }
 
 // Dial implements the dialer of sarama.
-func (l lines) Dial(network, address string) (net.Conn, error) {
+func (l connections) Dial(network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(l, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &line{conn, context.AfterFunc(l, func() { _ = conn.Close() })}, nil
+	return &connection{conn, context.AfterFunc(l, func() { _ = conn.Close() })}, nil
 }
 
-type line struct {
+type connection struct {
 	net.Conn
 	forget func() bool
 }
 
-func (l *line) Close() error {
+func (l *connection) Close() error {
 	l.forget()
 	return l.Conn.Close()
 }
@@ -107,7 +106,7 @@ func saramaConfig(cfg *Config) (*sarama.Config, error) {
 	return c, nil
 }
 
-// Subscribe returns at once; the group is joined as soon as a broker answers.
+// Subscribe returns at once. The group is joined as soon as a broker answers.
 func (s *lowRate) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if _, known := events.TopicOf(topic); !known && !s.cfg.AllowAnyTopic {
 		return nil, fmt.Errorf("subscribe to %s: %w", topic, ErrUnknownTopic)
@@ -118,9 +117,9 @@ func (s *lowRate) Subscribe(ctx context.Context, topic string) (<-chan *message.
 func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message.Message) {
 	cutting, cut := context.WithCancel(context.Background())
 	defer cut()
-	inner, err := s.inner(lines{cutting})
-	if err != nil { // of the configuration, which was looked at before
-		s.cfg.Logger.Error("reading from Kafka is not possible", "topic", topic, "error", err)
+	inner, err := s.inner(connections{cutting})
+	if err != nil { // cannot happen: the configuration was checked before
+		s.cfg.Logger.Error("cannot read from Kafka", "topic", topic, "error", err)
 		return
 	}
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTime, cut) })()
@@ -131,7 +130,7 @@ func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message
 	for msg := range in {
 		select {
 		case out <- msg:
-		case <-ctx.Done(): // watermill-kafka sees it too and closes in
+		case <-ctx.Done(): // watermill-kafka sees the end of ctx as well and closes in
 		}
 	}
 }
@@ -146,7 +145,7 @@ func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic 
 			return in
 		}
 		if failures == 0 && ctx.Err() == nil {
-			s.cfg.Logger.Warn("reading from Kafka fails; trying again until it works", "topic", topic, "error", err)
+			s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", topic, "error", err)
 		}
 		if !pause(ctx, lowRateRetry) {
 			return nil
@@ -154,15 +153,15 @@ func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic 
 	}
 }
 
-// Close ends all subscriptions and waits for them: watermill-kafka ends each with its
+// Close ends all subscriptions and waits for them. watermill-kafka ends each subscription with its
 // context.
 func (s *lowRate) Close() error { return s.open.Close() }
 
-// oneRecord frames a record for itself. It takes everything: an error would end
-// the claim of the partition.
+// oneRecord frames a single record. It accepts any record, because an error would end the claim of the
+// partition.
 type oneRecord struct{ prefix string }
 
-// Unmarshal is watermill-kafka's interface.
+// Unmarshal implements watermill-kafka's interface.
 func (o oneRecord) Unmarshal(m *sarama.ConsumerMessage) (*message.Message, error) {
 	var topic events.Topic
 	if len(m.Topic) > len(o.prefix) {

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 )
 
-// saramaSASL configures the same login for sarama, which brings no SCRAM of its
-// own: franz-go's speaks for it.
+// saramaSASL configures the same credentials for sarama. sarama has no SCRAM implementation, so
+// franz-go's is used.
 func saramaSASL(c *sarama.Config, s *SASL) error {
 	mechanism, err := s.mechanism()
 	if err != nil || mechanism == nil {
@@ -28,14 +28,14 @@ type scramClient struct {
 	done      bool
 }
 
-// Begin starts a conversation; the credentials are the mechanism's already.
+// Begin starts a conversation. The mechanism already has the credentials.
 func (s *scramClient) Begin(_, _, _ string) (err error) {
 	s.done = false
 	s.session, s.first, err = s.mechanism.Authenticate(context.Background(), "")
 	return err
 }
 
-// Step answers the server; the client's first word answers nothing.
+// Step answers a challenge. The empty challenge asks for the client's first message.
 func (s *scramClient) Step(challenge string) (string, error) {
 	if s.session == nil || s.done {
 		return "", errScramEnded
@@ -48,5 +48,5 @@ func (s *scramClient) Step(challenge string) (string, error) {
 	return string(answer), err
 }
 
-// Done reports whether the server has proved itself too.
+// Done reports whether the server has authenticated as well.
 func (s *scramClient) Done() bool { return s.done }

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 )
 
-// A broker that takes connections and says nothing holds up no stop. Its client alone
-// would wait for it for two minutes.
+// A broker that accepts connections but never answers does not block a stop. Its client alone would
+// wait for two minutes.
 func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,17 +34,17 @@ func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Read(make([]byte, 1)); err != nil { // it asks, and waits
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // a request was sent
 		t.Fatal(err)
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
 	if err := newAdmin(t, kafka.Config{Brokers: []string{silent.Addr().String()}, Logger: logger()}).Ping(soon); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("it answered: %v", err)
+		t.Errorf("the broker answered: %v", err)
 	}
-	if took := time.Since(began); took > 5*time.Second { // the client's own patience is twice that
-		t.Errorf("the question whether it answers took %v", took)
+	if took := time.Since(began); took > 5*time.Second { // the client's own timeout is twice as long
+		t.Errorf("Ping took %v", took)
 	}
 	began = time.Now()
 	if err := sub.Close(); err != nil {
@@ -54,13 +54,13 @@ func TestP11_ABrokerThatSaysNothingHoldsUpNoStop(t *testing.T) {
 		t.Errorf("the stop took %v", took)
 	}
 	if _, open := <-messages; open {
-		t.Error("a message from nowhere")
+		t.Error("unexpected message")
 	}
 }
 
-// Who asks again and again for a broker that says nothing has one question under way: the
-// client goes on waiting for each after its asker has left.
-func TestAskingASilentBrokerPilesUpNothing(t *testing.T) {
+// Repeated Pings of a silent broker share one request: the client waits for each request even after its
+// caller has left.
+func TestPingsOfASilentBrokerShareARequest(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -71,11 +71,11 @@ func TestAskingASilentBrokerPilesUpNothing(t *testing.T) {
 	for range 100 {
 		soon, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		if err := a.Ping(soon); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it answered: %v", err)
+			t.Errorf("the broker answered: %v", err)
 		}
 		cancel()
 	}
 	if more := runtime.NumGoroutine() - before; more > 20 {
-		t.Errorf("%d goroutines wait for a broker that says nothing", more)
+		t.Errorf("%d goroutines wait for a silent broker", more)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks(
-		// sarama's metrics have a clock that nothing stops.
+		// sarama's metrics start a ticker that is never stopped.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
 	))
 }
@@ -75,7 +75,7 @@ func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 	if err := a.Ensure(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	// A broker that is killed opens every partition there is when it comes back.
+	// Leftover partitions slow down the restart of a killed broker.
 	t.Cleanup(func() {
 		if err := a.DeleteTopics(context.Background()); err != nil {
 			t.Errorf("clean up: %v", err)
@@ -84,14 +84,13 @@ func ensure(t testing.TB, cfg kafka.Config) *kafka.Admin {
 	return a
 }
 
-// makeTopic creates one topic of the registry, which costs the broker an eighth
-// of Ensure.
+// makeTopic creates one topic of the registry, at an eighth of the cost of Ensure.
 func makeTopic(t testing.TB, cfg kafka.Config, topic events.Topic) *kafka.Admin {
 	t.Helper()
 	return makeTopicOf(t, cfg, topic, nil)
 }
 
-// makeTopicOf creates it with settings, and waits until the broker has it.
+// makeTopicOf creates a topic with settings, and waits until the broker has it.
 func makeTopicOf(t testing.TB, cfg kafka.Config, topic events.Topic, settings map[string]*string) *kafka.Admin {
 	t.Helper()
 	admin, name := client(t), cfg.TopicPrefix+topic.Name()
@@ -121,10 +120,10 @@ func create(t testing.TB, admin *kadm.Client, partitions int32, settings map[str
 	}
 }
 
-// tryCreate makes a topic. A broker that was too slow to say that it lives is fenced
-// for a moment, in which there is none to keep it.
+// tryCreate creates a topic. A broker with late heartbeats is fenced for a moment; meanwhile the creation
+// fails.
 func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string, name string) error {
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(100 * time.Millisecond) {
 		_, err := admin.CreateTopic(context.Background(), partitions, 1, settings, name)
 		if !errors.Is(err, kerr.InvalidReplicationFactor) || time.Now().After(end) {
 			return err
@@ -132,7 +131,7 @@ func tryCreate(admin *kadm.Client, partitions int32, settings map[string]*string
 	}
 }
 
-// client is one of the test's own, apart from what is tested.
+// client returns an admin client that is independent of the code under test.
 func client(t testing.TB) *kadm.Client {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...), kgo.DisableClientMetrics())
@@ -147,7 +146,7 @@ const partitions = 4
 
 func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 	cfg.AllowAnyTopic, cfg.MessageUUIDs = true, true
-	cfg.DeliveryTimeout = time.Minute // a busy broker may take longer than the usual one
+	cfg.DeliveryTimeout = time.Minute // a busy broker may need longer than the default
 	admin := client(t)
 	return pipetest.Pipe{
 		Partitions: partitions,
@@ -165,10 +164,10 @@ func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 	}
 }
 
-// TestWatermillSuite runs Watermill's own tests, one record a message.
+// TestWatermillSuite runs Watermill's own tests with one record per message.
 func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 1) }
 
-// TestWatermillSuiteBatched runs them again behind batches.
+// TestWatermillSuiteBatched runs them with batches.
 func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t, config(t)), 500) }
 
 func TestContract(t *testing.T) {

@@ -12,13 +12,13 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// place is a partition of a topic: where order holds.
-type place struct {
+// topicPartition is the unit of ordering.
+type topicPartition struct {
 	topic     string
 	partition int32
 }
 
-// failures gathers what became of the records of one call.
+// failures collects the failed records of one call.
 type failures struct {
 	index  map[*kgo.Record]int
 	failed []FailedRecord
@@ -42,8 +42,8 @@ func (f *failures) addAll(batch []*kgo.Record, err error) {
 	}
 }
 
-// produce writes the batch and tells which records failed. Within one place
-// nothing is written behind a record that was not.
+// produce writes the batch and returns the failed records. Within a partition it writes no record behind a
+// failed one.
 func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRecord {
 	if len(batch) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 	defer p.calls.Done()
 	ctx, cancel := context.WithTimeout(ctx, p.deliveryTimeout())
 	defer cancel()
-	defer p.note(ctx)
+	defer p.countTimeout(ctx)
 	var f *failures
 	if !sendable(batch) {
 		f = newFailures(batch)
@@ -69,24 +69,23 @@ func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRe
 	if f == nil {
 		f = newFailures(batch)
 	}
-	for _, group := range byPlace(batch, errs) {
-		p.blame(ctx, group, errs, f)
+	for _, group := range byPartition(batch, errs) {
+		p.isolate(ctx, group, errs, f)
 	}
 	return f.list()
 }
 
-// maxPatience is how many times the delivery timeout a call may take.
-const maxPatience = 6
+// maxTimeoutFactor bounds the duration of a call, in delivery timeouts.
+const maxTimeoutFactor = 6
 
-// deliveryTimeout doubles with each call in a row that it ended: against a broker
-// that is slow and not away, calls that are all cut short would write the same
-// records again and again and never get on. A broker that comes back during a
-// call is found by that call.
+// deliveryTimeout doubles after each consecutive call that timed out. With a fixed timeout, a slow broker
+// would get the same records again and again, and no call would succeed. A call also notices a broker that
+// recovers meanwhile.
 func (p *Publisher) deliveryTimeout() time.Duration {
-	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxPatience))
+	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxTimeoutFactor))
 }
 
-func (p *Publisher) note(ctx context.Context) {
+func (p *Publisher) countTimeout(ctx context.Context) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.timeouts.Add(1)
 	} else if ctx.Err() == nil {
@@ -110,12 +109,12 @@ func sendable(batch []*kgo.Record) bool {
 	return true
 }
 
-// refuse takes out what can be known to fail beforehand, and what stands behind it.
+// refuse removes the records that are known to fail before they are sent, and those behind them.
 func refuse(batch []*kgo.Record, f *failures) []*kgo.Record {
 	good := make([]*kgo.Record, 0, len(batch))
-	closed := map[place]bool{}
+	closed := map[topicPartition]bool{}
 	for _, r := range batch {
-		at := place{r.Topic, r.Partition}
+		at := topicPartition{r.Topic, r.Partition}
 		switch {
 		case r.Topic == "":
 			f.add(r, true, watermill.ErrUnknownTopic)
@@ -139,11 +138,10 @@ func size(r *kgo.Record) int {
 	return n
 }
 
-// send writes the records and waits for all of them; nil where all are stored.
-// After a failure that is not the records' own the client is thrown away: what
-// it still had in flight is not known, and a new one starts with a new producer
-// id. What the old one's last request may still write is a run of records, in
-// order, that is sent again anyway.
+// send writes the records and waits for all of them. It returns nil if all are stored. After a failure
+// that is not caused by a record it discards the client: the outcome of requests in flight is unknown,
+// and a new client has a new producer id. The last request of the old client may still be written; its
+// records are consecutive, in order, and are sent again anyway.
 func (p *Publisher) send(ctx context.Context, batch []*kgo.Record) map[*kgo.Record]error {
 	if len(batch) == 0 {
 		return nil
@@ -182,7 +180,7 @@ func collect(ctx context.Context, results kgo.ProduceResults) map[*kgo.Record]er
 		}
 		err := r.Err
 		if ctx.Err() != nil && !permanent(err) {
-			err = fmt.Errorf("no answer of the broker in time: %w", errors.Join(ctx.Err(), err))
+			err = fmt.Errorf("no answer from the broker in time: %w", errors.Join(ctx.Err(), err))
 		}
 		errs[r.Record] = err
 	}
@@ -197,22 +195,22 @@ func sameError(batch []*kgo.Record, err error) map[*kgo.Record]error {
 	return errs
 }
 
-// byPlace groups the failed records, each group in its order.
-func byPlace(batch []*kgo.Record, errs map[*kgo.Record]error) map[place][]*kgo.Record {
-	groups := map[place][]*kgo.Record{}
+// byPartition groups the failed records, in order.
+func byPartition(batch []*kgo.Record, errs map[*kgo.Record]error) map[topicPartition][]*kgo.Record {
+	groups := map[topicPartition][]*kgo.Record{}
 	for _, r := range batch {
 		if errs[r] != nil {
-			at := place{r.Topic, r.Partition}
+			at := topicPartition{r.Topic, r.Partition}
 			groups[at] = append(groups[at], r)
 		}
 	}
 	return groups
 }
 
-// blame tells which of a place's failed records is alone refused. The broker
-// answers for a whole batch, so the records are sent again by halves, in order.
-// It reports whether all of them were stored in the end.
-func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
+// isolate finds the permanently refused records of a partition. The broker refuses a whole batch, so
+// isolate sends the records again in halves, in order. It reports whether all of them were stored in the
+// end.
+func (p *Publisher) isolate(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
 	err := errs[group[0]]
 	if !permanent(err) || ctx.Err() != nil {
 		f.addAll(group, err)
@@ -223,14 +221,14 @@ func (p *Publisher) blame(ctx context.Context, group []*kgo.Record, errs map[*kg
 		return false
 	}
 	half := len(group) / 2
-	if !p.again(ctx, group[:half], f) {
+	if !p.resend(ctx, group[:half], f) {
 		f.addAll(group[half:], watermill.ErrBehind)
 		return false
 	}
-	return p.again(ctx, group[half:], f)
+	return p.resend(ctx, group[half:], f)
 }
 
-func (p *Publisher) again(ctx context.Context, group []*kgo.Record, f *failures) bool {
+func (p *Publisher) resend(ctx context.Context, group []*kgo.Record, f *failures) bool {
 	errs := p.send(ctx, group)
 	if errs == nil {
 		return true
@@ -241,12 +239,11 @@ func (p *Publisher) again(ctx context.Context, group []*kgo.Record, f *failures)
 			failing = append(failing, r)
 		}
 	}
-	return p.blame(ctx, failing, errs, f)
+	return p.isolate(ctx, failing, errs, f)
 }
 
-// permanent says that an answer is about the records and not about the broker's
-// state. A timestamp that the broker refuses is no such answer: it is made when
-// the record is sent, and says that a clock is wrong.
+// permanent reports whether an error is about the records, not about the state of the broker. A refused
+// timestamp is not permanent: it is set when the record is sent, so a clock is wrong.
 func permanent(err error) bool {
 	for _, of := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation} {
 		if errors.Is(err, of) {

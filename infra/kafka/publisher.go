@@ -15,11 +15,11 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// The errors and metadata of publishing, the same for every pipe.
+// The errors and metadata of publishing are the same for every pipe.
 type (
-	// PublishError says which records of a call failed.
+	// PublishError names the failed records of a call.
 	PublishError = watermill.PublishError
-	// FailedRecord is one of them.
+	// FailedRecord is one failed record.
 	FailedRecord = watermill.FailedRecord
 )
 
@@ -29,39 +29,39 @@ const (
 	MetadataKey       = watermill.MetadataKey
 )
 
-// ErrUnknownTopic says that a topic is not in the registry and was refused.
+// ErrUnknownTopic says that a topic is not in the registry.
 var ErrUnknownTopic = watermill.ErrUnknownTopic
 
 const (
-	// MaxRecordBytes is how large a record may be: key, value and headers.
+	// MaxRecordBytes bounds the size of a record: key, value and headers.
 	MaxRecordBytes = maxBatchBytes - 64<<10
-	// maxBatchBytes bounds a batch of one partition before it is compressed.
+	// maxBatchBytes bounds an uncompressed batch of one partition.
 	maxBatchBytes = 4 << 20
-	// maxBuffered is more than the relay ever has in flight: a call never waits
-	// for another's records to leave.
+	// maxBuffered exceeds the records that the relay has in flight, so that no call waits for the records
+	// of another.
 	maxBuffered = 1 << 17
-	// linger lets the records of one call gather in one request. The client's own
-	// default, 10 ms, was most of a hop's latency: a call is a batch already.
+	// linger lets the records of one call share a request. The client's default of 10 ms was most of a
+	// hop's latency, and a call is already a batch.
 	linger = time.Millisecond
 )
 
-// Publisher writes records, idempotently, acknowledged by all in-sync replicas.
-// It is safe for use by several goroutines.
+// Publisher writes records idempotently, acknowledged by all in-sync replicas. It is safe for concurrent
+// use.
 type Publisher struct {
 	cfg    Config
 	opts   []kgo.Opt
-	topics [events.TopicCount]string // names on the broker
+	topics [events.TopicCount]string // including the prefix
 
-	timeouts atomic.Int32 // calls in a row that ended by the delivery timeout
+	timeouts atomic.Int32 // consecutive calls that reached the delivery timeout
 
 	mu       sync.Mutex
-	producer *producer // nil: the next call makes one
+	producer *producer // nil: the next call creates one
 	closed   bool
 	calls    sync.WaitGroup
 }
 
-// producer is a client that is thrown away after a failure whose outcome is not
-// known: its sequence numbers, buffers and topic ids are then of no more use.
+// producer is a client that is discarded after a failure with an unknown outcome: its sequence numbers,
+// buffers and topic ids are no longer valid.
 type producer struct {
 	client *kgo.Client
 	once   sync.Once
@@ -69,8 +69,7 @@ type producer struct {
 
 func (p *producer) close() { p.once.Do(p.client.Close) }
 
-// NewPublisher makes a publisher. It reaches for the brokers only when it
-// publishes.
+// NewPublisher returns a publisher. It connects to the brokers on the first publish.
 func NewPublisher(cfg Config) (*Publisher, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -95,9 +94,9 @@ func NewPublisher(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// PublishRecords writes the records in one produce call and returns them with
-// their offsets, when all of them are stored. A *PublishError says which ones are
-// not; records of one topic and partition are always stored in their order.
+// PublishRecords writes the records in one produce call, waits until they are stored, and returns them
+// with their offsets. A *PublishError names the records that are not stored. Records of one topic and
+// partition are always stored in order.
 func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
 	batch := p.records(records)
 	failed := p.produce(ctx, batch)
@@ -110,7 +109,7 @@ func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record)
 	return records, watermill.NewPublishError(failed, len(records))
 }
 
-// Publish writes one record for each message, in one produce call.
+// Publish writes one record per message, in one produce call.
 func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	number, known := events.TopicOf(topic)
 	if !known && !p.cfg.AllowAnyTopic {
@@ -130,7 +129,7 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	return watermill.NewPublishError(p.produce(context.Background(), batch), len(msgs))
 }
 
-// records makes franz-go's records; a topic that is not known has no name.
+// records converts to franz-go's records. The topic name of an unknown topic is empty.
 func (p *Publisher) records(records []events.Record) []*kgo.Record {
 	headerCount := 0
 	for i := range records {
@@ -157,7 +156,7 @@ func (p *Publisher) records(records []events.Record) []*kgo.Record {
 	return batch
 }
 
-// enter counts a call in, so that Close waits for it.
+// enter counts a call, so that Close waits for it.
 func (p *Publisher) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,13 +174,13 @@ func (p *Publisher) acquire() (*producer, error) {
 	}
 	client, err := kgo.NewClient(p.opts...)
 	if err != nil {
-		return nil, fmt.Errorf("make a Kafka client: %w", err)
+		return nil, fmt.Errorf("create a Kafka client: %w", err)
 	}
 	p.producer = &producer{client: client}
 	return p.producer, nil
 }
 
-// discard closes a producer, which fails what it still holds.
+// discard closes a producer. Its pending records fail.
 func (p *Publisher) discard(old *producer) {
 	p.mu.Lock()
 	if p.producer == old {
@@ -191,7 +190,7 @@ func (p *Publisher) discard(old *producer) {
 	old.close()
 }
 
-// Close waits for the calls in flight, which the delivery timeout bounds.
+// Close waits for the calls in flight, which end by the delivery timeout.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true

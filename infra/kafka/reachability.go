@@ -11,21 +11,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// reachability says once when a broker cannot be reached and once when it can be
-// again. A client asks many times a second; a person wants to know twice.
+// reachability logs once when a broker becomes unreachable and once when it is reachable again. A client
+// connects many times per second.
 type reachability struct {
 	logger  *slog.Logger
 	purpose string
 
 	mu   sync.Mutex
-	away map[string]time.Time // address → since when
+	away map[string]time.Time // address → unreachable since
 }
 
 func newReachability(logger *slog.Logger, purpose string) *reachability {
 	return &reachability{logger: logger, purpose: purpose, away: map[string]time.Time{}}
 }
 
-// OnBrokerConnect is franz-go's hook.
+// OnBrokerConnect implements franz-go's hook.
 func (r *reachability) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
 		return
@@ -37,9 +37,9 @@ func (r *reachability) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration,
 	switch {
 	case err != nil && !away:
 		r.away[address] = time.Now()
-		r.logger.Warn("Kafka broker cannot be reached; trying again until it can", "broker", address, "for", r.purpose, "error", err)
+		r.logger.Warn("Kafka broker unreachable; will retry", "broker", address, "for", r.purpose, "error", err)
 	case err == nil && away:
 		delete(r.away, address)
-		r.logger.Info("Kafka broker can be reached again", "broker", address, "for", r.purpose, "after", time.Since(since).Round(time.Millisecond))
+		r.logger.Info("Kafka broker reachable again", "broker", address, "for", r.purpose, "after", time.Since(since).Round(time.Millisecond))
 	}
 }

@@ -13,14 +13,13 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// clockMargin is how far the clocks of those who record and those who publish may
-// be apart. Who goes back too far reads a little more that he knows.
+// clockMargin bounds the difference between the clocks of recording and publishing instances. A rewind
+// that goes back too far only reads more known records.
 const clockMargin = time.Minute
 
-// Rewind is a watermill.Mover: it commits, for a group without members, the offsets
-// of what was published at or after a time, where that is before what the group has
-// committed. A partition of which the group has committed nothing is read from its
-// start anyway.
+// Rewind is a watermill.Mover. For a group without members it commits the offsets of the first record
+// published at or after a time, if they are before the committed ones. A partition without a committed
+// offset is skipped: it is read from its start anyway.
 func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 	group, topic = a.cfg.TopicPrefix+group, a.cfg.TopicPrefix+topic
 	committed, err := a.admin.FetchOffsets(ctx, group)
@@ -31,30 +30,30 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 		return nil, fmt.Errorf("read the offsets of %s: %w", group, err)
 	}
 	var steps []events.ReplayStep
-	back := kadm.Offsets{}
+	offsets := kadm.Offsets{}
 	for at, partitions := range byTime(from) {
 		listed, err := a.offsetsAt(ctx, topic, at)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range partitions {
-			was, known := committed.Lookup(topic, int32(p))
-			to, there := listed.Lookup(topic, int32(p))
-			if !known || !there || was.At < 0 {
+			old, hasCommitted := committed.Lookup(topic, int32(p))
+			to, listedOK := listed.Lookup(topic, int32(p))
+			if !hasCommitted || !listedOK || old.At < 0 {
 				continue
 			}
-			// Those that stay are committed, too: the broker refuses it while the group
-			// has members, who would go on from where they are.
-			back.AddOffset(topic, int32(p), min(was.At, to.Offset), -1)
-			if to.Offset < was.At {
-				steps = append(steps, events.ReplayStep{Partition: p, From: was.At, To: to.Offset})
+			// Unchanged offsets are committed too: the broker refuses the commit while the group has
+			// members, which would continue at their current offsets.
+			offsets.AddOffset(topic, int32(p), min(old.At, to.Offset), -1)
+			if to.Offset < old.At {
+				steps = append(steps, events.ReplayStep{Partition: p, From: old.At, To: to.Offset})
 			}
 		}
 	}
-	if len(back) == 0 {
+	if len(offsets) == 0 {
 		return nil, nil
 	}
-	done, err := a.admin.CommitOffsets(ctx, group, back)
+	done, err := a.admin.CommitOffsets(ctx, group, offsets)
 	if err == nil {
 		err = done.Error()
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// put publishes records, one after the other, to a partition of usage.raw.
+// put publishes records in order to a partition of usage.raw.
 func put(t testing.TB, p *kafka.Publisher, partition int16, values ...string) {
 	t.Helper()
 	var records []events.Record
@@ -27,7 +27,7 @@ func put(t testing.TB, p *kafka.Publisher, partition int16, values ...string) {
 	}
 }
 
-// reading subscribes, acknowledges everything and tells it, until stop.
+// reading subscribes, acknowledges all records and returns their values, until stop.
 func reading(t testing.TB, sub message.Subscriber) (values <-chan string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,8 +64,8 @@ func next(t testing.TB, values <-chan string, n int) (got []string) {
 		select {
 		case v := <-values:
 			got = append(got, v)
-		case <-time.After(patience):
-			t.Fatalf("%d of %d records came: %v", len(got), n, got)
+		case <-time.After(testTimeout):
+			t.Fatalf("%d of %d records received: %v", len(got), n, got)
 		}
 	}
 	return got
@@ -74,14 +74,13 @@ func next(t testing.TB, values <-chan string, n int) (got []string) {
 func want(t testing.TB, got []string, wanted ...string) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(wanted) {
-		t.Errorf("%v came, want %v", got, wanted)
+		t.Errorf("got %v, want %v", got, wanted)
 	}
 }
 
-// A group's committed offset lies behind the end of the topic, as after a broker
-// lost its data and kept its offsets: the group begins at the oldest record, and
-// does not wait for the offset to come to be.
-func TestP11_OffsetBeyondTheEndStallsNobody(t *testing.T) {
+// A group whose committed offset is beyond the end of the topic, as after a broker lost its data but kept
+// the offsets, starts at the oldest record. It does not wait for the committed offset.
+func TestP11_OffsetBeyondTheEndDoesNotStallAGroup(t *testing.T) {
 	for name, open := range map[string]func(kafka.SubscriberConfig) (message.Subscriber, error){
 		"batches":  func(c kafka.SubscriberConfig) (message.Subscriber, error) { return kafka.NewSubscriber(c) },
 		"low rate": kafka.NewLowRateSubscriber,
@@ -110,7 +109,7 @@ func TestP11_OffsetBeyondTheEndStallsNobody(t *testing.T) {
 	}
 }
 
-// due is a rewind that is asked for once.
+// due serves one rewind request.
 type due struct {
 	ask  chan *watermill.Rewind
 	now  *watermill.Rewind
@@ -142,8 +141,8 @@ func all(ms int64) map[int16]int64 {
 	return from
 }
 
-// A group that reads goes back: to the start, and to a time, which is that of what
-// came since; never forward.
+// A group goes back to the start, or to a time before records published since, while it reads. It never
+// goes forward.
 func TestGroupGoesBackWhileItReads(t *testing.T) {
 	cfg := config(t)
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
@@ -167,7 +166,7 @@ func TestGroupGoesBackWhileItReads(t *testing.T) {
 
 	rewinds.ask <- &watermill.Rewind{From: all(time.Now().Add(time.Hour).UnixMilli())}
 	if steps := <-rewinds.done; len(steps) != 0 {
-		t.Errorf("went forward to a time to come: %v", steps)
+		t.Errorf("went forward to a future time: %v", steps)
 	}
 	put(t, p, 3, "c")
 	want(t, next(t, values, 1), "c")
@@ -181,7 +180,7 @@ func TestGroupGoesBackWhileItReads(t *testing.T) {
 	}
 }
 
-// A group with members is not moved: they would go on from where they are.
+// The offsets of a group with members are not moved: the members would continue at their current offsets.
 func TestBusyGroupIsNotMoved(t *testing.T) {
 	cfg := config(t)
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
@@ -191,9 +190,9 @@ func TestBusyGroupIsNotMoved(t *testing.T) {
 	values, stop := reading(t, newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g"}))
 	next(t, values, 2)
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if _, err = admin.Rewind(t.Context(), "g", "usage.raw", all(-1)); err != nil {
-			break // until the member has committed something there is nothing to move
+			break // before the member's first commit there is no offset to move
 		}
 	}
 	if !errors.Is(err, watermill.ErrGroupBusy) {

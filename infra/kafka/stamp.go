@@ -12,26 +12,24 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// The time of a record is when the broker took it. By the time of who publishes, a
-// broker refuses what is an hour ahead, and drops what is days behind too early: one
-// instance with a wrong clock would keep its partitions from being published.
+// The timestamp of a record is the broker's append time. With the publisher's time, a broker refuses
+// records an hour in the future and deletes records days in the past too early, so that an instance with
+// a wrong clock would block its partitions.
 const (
 	timestampType = "message.timestamp.type"
 	ofTheBroker   = "LogAppendTime"
 )
 
-// stamp is what an Admin knows of this setting. Topics that are there are set once: who
-// manages them may have a reason to set them otherwise, and topics are looked at every
-// few seconds.
+// stamp is an Admin's knowledge of this setting. Existing topics are altered only once: their
+// administrator may have a reason for another value, and topics are checked every few seconds.
 type stamp struct {
 	mu      sync.Mutex
-	refused bool // at a creation: the broker lets nobody choose
-	settled bool // set, or refused
+	refused bool // the broker refuses to create topics with this setting
+	settled bool // set or refused
 	warned  bool
 }
 
-// create asks for the topics, and again without the setting where it is what the
-// broker refuses.
+// create creates the topics, and repeats without the setting if the broker refuses the setting.
 func (a *Admin) create(ctx context.Context, factor int16, inSync int) (kadm.CreateTopicResponses, error) {
 	a.stamp.mu.Lock()
 	defer a.stamp.mu.Unlock()
@@ -45,17 +43,17 @@ func (a *Admin) create(ctx context.Context, factor int16, inSync int) (kadm.Crea
 	if err != nil {
 		return nil, err
 	}
-	var again []string
-	var because error
+	var retry []string
+	var cause error
 	for _, t := range created.Sorted() {
 		if errors.Is(t.Err, kerr.InvalidConfig) || errors.Is(t.Err, kerr.PolicyViolation) {
-			again, because = append(again, t.Topic), fmt.Errorf("create %s: %w %s", t.Topic, t.Err, t.ErrMessage)
+			retry, cause = append(retry, t.Topic), fmt.Errorf("create %s: %w %s", t.Topic, t.Err, t.ErrMessage)
 		}
 	}
-	if len(again) == 0 {
+	if len(retry) == 0 {
 		return created, nil
 	}
-	second, err := a.admin.CreateTopics(ctx, events.Partitions, factor, plain, again...)
+	second, err := a.admin.CreateTopics(ctx, events.Partitions, factor, plain, retry...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +64,12 @@ func (a *Admin) create(ctx context.Context, factor int16, inSync int) (kadm.Crea
 		}
 	}
 	if a.stamp.refused {
-		a.warn(because)
+		a.warn(cause)
 	}
 	return created, nil
 }
 
-// stampByBroker sets it for topics that were made before it was, until that is done or
-// refused.
+// stampByBroker sets it on existing topics, until it is set or refused.
 func (a *Admin) stampByBroker(ctx context.Context, topics []string) {
 	a.stamp.mu.Lock()
 	defer a.stamp.mu.Unlock()
@@ -87,10 +84,10 @@ func (a *Admin) stampByBroker(ctx context.Context, topics []string) {
 	}
 }
 
-// warn says once what follows.
-func (a *Admin) warn(because error) {
+// warn logs the consequence once.
+func (a *Admin) warn(cause error) {
 	if !a.stamp.warned {
-		a.cfg.Logger.Warn("the Kafka topics keep the time of those who publish; one whose clock is an hour ahead cannot", "error", because)
+		a.cfg.Logger.Warn("the Kafka topics use the publisher's timestamps: an instance whose clock is an hour ahead cannot publish", "error", cause)
 	}
 	a.stamp.warned = true
 }

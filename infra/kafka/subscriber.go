@@ -13,16 +13,16 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// SubscriberConfig says what a group reads and in which portions.
+// SubscriberConfig configures a group and the size of its batches.
 type SubscriberConfig struct {
 	Config
 	Group string
-	// MaxRecords bounds a batch, MaxRecordsPerPartition each partition's share of
-	// it; what is left is the next batch's.
-	MaxRecords             int // DefaultMaxRecords where 0
-	MaxRecordsPerPartition int // MaxRecords where 0
-	// CloseTimeout is how long Close lets a batch in flight be settled.
-	CloseTimeout time.Duration // DefaultCloseTimeout where 0
+	// MaxRecords bounds a batch, MaxRecordsPerPartition the records of each partition in it. The rest is
+	// delivered in the next batch.
+	MaxRecords             int // 0: DefaultMaxRecords
+	MaxRecordsPerPartition int // 0: MaxRecords
+	// CloseTimeout bounds how long Close waits for the batch in flight.
+	CloseTimeout time.Duration // 0: DefaultCloseTimeout
 }
 
 // Defaults of a subscriber.
@@ -32,38 +32,35 @@ const (
 )
 
 const (
-	// nackPause keeps a handler that refuses at once from spinning.
+	// nackPause keeps a handler that fails immediately from spinning.
 	nackPause = 100 * time.Millisecond
-	// commitEvery is how often acknowledged offsets are committed: a crash repeats
-	// as much, and consumers know a record that they have seen.
+	// commitEvery is the interval of offset commits. After a crash the records of one interval are
+	// delivered again, and consumers skip them as duplicates.
 	commitEvery = 250 * time.Millisecond
-	// commitTimeout bounds the commit that a revoke and a close wait for.
+	// commitTimeout bounds the commit during revoke and close.
 	commitTimeout = 3 * time.Second
-	// One consumer's buffers: a fetch holds at most so much, compressed, which is
-	// some ten batches. One record that is larger comes by itself.
+	// Fetch limits of one consumer: about ten compressed batches. A larger record is fetched alone.
 	fetchBytes          = 2 << 20
 	fetchPartitionBytes = 256 << 10
-	// fetchWait bounds how long a partition that was just assigned waits for a
-	// fetch that was sent without it; a record ends the wait at once.
+	// fetchWait bounds how long a newly assigned partition waits for a fetch that was sent without it. A
+	// record ends the wait at once.
 	fetchWait = 300 * time.Millisecond
-	// A member that was killed gives its partitions back after sessionTimeout.
+	// The partitions of a killed member are reassigned after sessionTimeout.
 	sessionTimeout    = 10 * time.Second
 	heartbeatInterval = 1 * time.Second
 	rebalanceTimeout  = 30 * time.Second
 )
 
-// Subscriber reads topics as a member of a consumer group. A message is one
-// batch, of one or more partitions, opened by Records; one is in flight for each
-// Subscribe. Ack lets the offsets be committed, Nack sends the same batch again,
-// for ever. A new group starts at the oldest record.
+// Subscriber reads topics as a member of a consumer group. A message is one batch from one or more
+// partitions, decoded by Records. Each Subscribe has one message in flight. Ack commits the offsets, Nack
+// sends the same batch again, without a limit. A new group starts at the oldest record.
 type Subscriber struct {
 	cfg  SubscriberConfig
 	opts []kgo.Opt
 	open watermill.Subscriptions
 }
 
-// NewSubscriber makes a subscriber. It reaches for the brokers only when it
-// subscribes.
+// NewSubscriber returns a subscriber. It connects to the brokers when it subscribes.
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -83,7 +80,7 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		kgo.FetchMaxWait(fetchWait),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		// A topic that was made anew is an error that only then comes to light.
+		// Without this option the client hides that a topic was deleted and created again.
 		kgo.KeepRetryableFetchErrors(),
 	)}
 	return s, nil
@@ -94,7 +91,7 @@ func (c *SubscriberConfig) defaults() error {
 		return err
 	}
 	if c.Group == "" {
-		return errors.New("kafka: a subscriber without a group")
+		return errors.New("kafka: subscriber without a group")
 	}
 	if c.MaxRecords <= 0 {
 		c.MaxRecords = DefaultMaxRecords
@@ -108,8 +105,8 @@ func (c *SubscriberConfig) defaults() error {
 	return nil
 }
 
-// Subscribe joins the group. The channel is closed after the end of ctx or Close,
-// when the batch in flight was settled or given up.
+// Subscribe joins the group. The channel is closed after Close or the end of ctx, once the batch in
+// flight is settled or abandoned.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	number, known := events.TopicOf(topic)
 	if !known && !s.cfg.AllowAnyTopic {
@@ -129,8 +126,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, err
 }
 
-// Close ends all subscriptions and waits until they left their group.
+// Close ends all subscriptions and waits until they have left their group.
 func (s *Subscriber) Close() error { return s.open.Close() }
 
-// Records opens a message of a Subscriber.
+// Records decodes a message of a Subscriber.
 func Records(msg *message.Message) ([]events.Record, error) { return watermill.Records(msg) }

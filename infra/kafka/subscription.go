@@ -13,9 +13,9 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// subscription is one membership in a group for one topic. Its loop polls,
-// delivers and marks; franz-go's own goroutines heartbeat, rebalance and commit
-// beside it, so that a handler that takes long loses nothing.
+// subscription is one membership in a group for one topic. Its loop polls, delivers and marks. Meanwhile
+// franz-go's goroutines send heartbeats, rebalance and commit, so that a slow handler does not lose its
+// membership.
 type subscription struct {
 	cfg      *SubscriberConfig
 	opts     []kgo.Opt
@@ -26,10 +26,10 @@ type subscription struct {
 	client  *kgo.Client
 	owned   *assignment
 	waiting *backlog
-	failing bool // the last poll had an error, which was logged
+	failing bool // the last poll failed, and the failure was logged
 }
 
-// connect makes the client, which joins the group by itself.
+// connect creates the client, which joins the group.
 func (s *subscription) connect() error {
 	owned := newAssignment(s.topic)
 	opts := append(s.opts[:len(s.opts):len(s.opts)],
@@ -40,14 +40,14 @@ func (s *subscription) connect() error {
 	)
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
-		return fmt.Errorf("make a Kafka client for %s: %w", s.topic, err)
+		return fmt.Errorf("create a Kafka client for %s: %w", s.topic, err)
 	}
 	s.client, s.owned = client, owned
 	s.waiting = newBacklog(s.cfg.MaxRecords, s.cfg.MaxRecordsPerPartition)
 	return nil
 }
 
-// run delivers batches until the end of ctx.
+// run delivers batches until ctx ends.
 func (s *subscription) run(ctx context.Context) {
 	defer func() { s.leave() }()
 	for ctx.Err() == nil {
@@ -57,9 +57,9 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-// deliver sends the batch until it is acknowledged, less the partitions that
-// were taken away meanwhile: they are another member's.
-func (s *subscription) deliver(ctx context.Context, batch []taken) {
+// deliver sends the batch until it is acknowledged. After a Nack it removes partitions that were
+// reassigned to another member.
+func (s *subscription) deliver(ctx context.Context, batch []share) {
 	for len(batch) > 0 {
 		switch s.delivery.Send(ctx, watermill.Batch(s.records(batch))) {
 		case watermill.Acked:
@@ -71,28 +71,28 @@ func (s *subscription) deliver(ctx context.Context, batch []taken) {
 			if !pause(ctx, nackPause) {
 				return
 			}
-			batch = s.owned.still(batch)
+			batch = s.owned.stillOwned(batch)
 		}
 	}
 }
 
-// next waits for a batch; empty at the end of ctx and after an error.
-func (s *subscription) next(ctx context.Context) []taken {
+// next waits for a batch. It returns an empty one after an error or at the end of ctx.
+func (s *subscription) next(ctx context.Context) []share {
 	s.waiting.drop(s.owned)
 	if !s.waiting.empty() {
-		// What is buffered by now may join; there is no need to wait for it.
+		// Add records that are buffered already, without waiting.
 		s.poll(immediately)
-		return s.waiting.take()
+		return s.waiting.next()
 	}
 	s.poll(ctx)
 	s.waiting.drop(s.owned)
-	return s.waiting.take()
+	return s.waiting.next()
 }
 
-// immediately makes a poll return what is there; franz-go's word for it is nil.
+// immediately makes a poll return without waiting: franz-go expects a nil context.
 var immediately context.Context
 
-// poll moves what was fetched to the backlog; without a context it does not wait.
+// poll moves fetched records to the backlog. With a nil context it does not wait.
 func (s *subscription) poll(ctx context.Context) {
 	room := s.cfg.MaxRecords - s.waiting.size
 	if room <= 0 {
@@ -103,8 +103,7 @@ func (s *subscription) poll(ctx context.Context) {
 	err := fetchError(fetches)
 	s.report(err)
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		// A partition assigned while we polled has a generation that is not known
-		// yet; it is asked for again.
+		// A partition may have been assigned during the poll. Its generation is read again.
 		generation, ok := generations[p.Partition]
 		if !ok {
 			generation = s.owned.generation(p.Partition)
@@ -120,12 +119,12 @@ func (s *subscription) poll(ctx context.Context) {
 	}
 }
 
-// reconnect starts over with a topic that was deleted and made anew: a client
-// never takes on a topic's new identity.
+// reconnect creates a new client after a topic was deleted and created again: a client never adopts the
+// new topic id.
 func (s *subscription) reconnect() {
 	old := s.client
 	if err := s.connect(); err != nil {
-		s.cfg.Logger.Error("cannot make a new Kafka client", "topic", s.topic, "error", err)
+		s.cfg.Logger.Error("cannot create a new Kafka client", "topic", s.topic, "error", err)
 		return
 	}
 	closeClient(old)
@@ -146,7 +145,7 @@ func fetchError(fetches kgo.Fetches) error {
 
 func (s *subscription) report(err error) {
 	if err != nil && !s.failing {
-		s.cfg.Logger.Warn("reading from Kafka fails; trying again until it works", "topic", s.topic, "group", s.cfg.Group, "error", err)
+		s.cfg.Logger.Warn("reading from Kafka fails; will retry", "topic", s.topic, "group", s.cfg.Group, "error", err)
 	}
 	if err == nil && s.failing {
 		s.cfg.Logger.Info("reading from Kafka works again", "topic", s.topic, "group", s.cfg.Group)
@@ -154,8 +153,8 @@ func (s *subscription) report(err error) {
 	s.failing = err != nil
 }
 
-// records makes the batch's records: one backing array for their headers.
-func (s *subscription) records(batch []taken) []events.Record {
+// records converts the batch. All headers share one backing array.
+func (s *subscription) records(batch []share) []events.Record {
 	n, headerCount := 0, 0
 	for _, t := range batch {
 		n += len(t.records)
@@ -181,16 +180,16 @@ func (s *subscription) records(batch []taken) []events.Record {
 
 func (s *subscription) leave() { closeClient(s.client) }
 
-// closeClient leaves the group, committing what is marked, within commitTimeout.
+// closeClient leaves the group and commits marked offsets, within commitTimeout.
 func closeClient(client *kgo.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
-	// Where no broker answers there is nobody to leave; the session times out.
+	// If no broker answers, the session times out instead.
 	_ = client.LeaveGroupContext(ctx)
 	client.Close()
 }
 
-// pause waits; false at the end of ctx.
+// pause reports false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

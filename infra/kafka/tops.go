@@ -9,8 +9,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Tops gives the place in the log of the last record of each partition of the registry's topics,
-// as its headers say. Records without a place, and topics that others write, are left out.
+// Tops returns the log position of the last record of each partition of the registry's topics, from its
+// headers. It skips records without a position, and topics written by others.
 func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
 	names := a.logTopics()
 	starts, err := a.admin.ListStartOffsets(ctx, names...)
@@ -22,18 +22,18 @@ func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
 		return nil, fmt.Errorf("read the topics' last offsets: %w", err)
 	}
 	from := map[string]map[int32]kgo.Offset{}
-	missing := map[place]bool{}
+	missing := map[topicPartition]bool{}
 	for topic, partitions := range ends {
 		for p, end := range partitions {
 			start, ok := starts.Lookup(topic, p)
 			if end.Err != nil || !ok || start.Err != nil || end.Offset <= start.Offset {
-				continue // empty, or made only now
+				continue // empty or just created
 			}
 			if from[topic] == nil {
 				from[topic] = map[int32]kgo.Offset{}
 			}
 			from[topic][p] = kgo.NewOffset().At(end.Offset - 1)
-			missing[place{topic, p}] = true
+			missing[topicPartition{topic, p}] = true
 		}
 	}
 	if len(missing) == 0 {
@@ -42,7 +42,7 @@ func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
 	return a.readTops(ctx, from, missing)
 }
 
-// logTopics names the topics that hold events of the log.
+// logTopics returns the topics that hold events of the log.
 func (a *Admin) logTopics() (names []string) {
 	for _, t := range events.Topics() {
 		if !t.Topic.Outside() {
@@ -52,17 +52,17 @@ func (a *Admin) logTopics() (names []string) {
 	return names
 }
 
-func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[place]bool) ([]events.Place, error) {
+func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[topicPartition]bool) ([]events.Place, error) {
 	opts, err := a.cfg.options("the topics' last records")
 	if err != nil {
 		return nil, err
 	}
 	client, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(from))...)
 	if err != nil {
-		return nil, fmt.Errorf("make a Kafka client: %w", err)
+		return nil, fmt.Errorf("create a Kafka client: %w", err)
 	}
 	defer closeClient(client)
-	last := map[place]events.Place{}
+	last := map[topicPartition]events.Place{}
 	for len(missing) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetchError(fetches); err != nil {
@@ -72,7 +72,7 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 			return nil, fmt.Errorf("read the topics' last records: %w", ctx.Err())
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			at := place{r.Topic, r.Partition}
+			at := topicPartition{r.Topic, r.Partition}
 			delete(missing, at)
 			record := events.Record{Partition: int16(r.Partition)}
 			for _, h := range r.Headers {

@@ -9,13 +9,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// TestTopsAreTheLastRecords reads the last record of two partitions among empty ones, and of one
-// that holds a record of no log.
+// TestTopsAreTheLastRecords reads the last records of two partitions, among empty partitions and one with
+// a record that has no log position.
 func TestTopsAreTheLastRecords(t *testing.T) {
 	cfg := config(t)
 	admin := ensure(t, cfg)
 	if tops, err := admin.Tops(t.Context()); err != nil || len(tops) != 0 {
-		t.Fatalf("of empty topics: %+v, %v", tops, err)
+		t.Fatalf("empty topics: %+v, %v", tops, err)
 	}
 	log := uuid.Must(uuid.NewV7())
 	record := func(partition int16, n int64) events.Record {

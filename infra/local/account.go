@@ -9,48 +9,47 @@ import (
 	"syscall"
 )
 
-// account is the system user that a server runs as. PostgreSQL refuses to run
-// as root, so a root process gives its server to another user.
+// account is the system user that a server runs as. PostgreSQL refuses to run as root, so a root process
+// runs it as another user.
 type account struct {
 	uid, gid uint32
 	// drop says that the server runs as another user than this process.
 	drop bool
 }
 
-// nobody owns nothing on any Unix system; it is used where there is no user
-// postgres.
+// nobody owns no files on any Unix system. It is used if there is no user postgres.
 const nobody = 65534
 
-// self is the user of this process.
+// self returns the user of this process.
 func self() account { return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} }
 
-// serverAccount is the user that PostgreSQL runs as.
+// serverAccount returns the user that PostgreSQL runs as.
 func serverAccount() account {
 	if os.Geteuid() != 0 {
 		return self()
 	}
-	who := account{uid: nobody, gid: nobody, drop: true}
+	fallback := account{uid: nobody, gid: nobody, drop: true}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return who
+		return fallback
 	}
 	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
 	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
 	if uerr != nil || gerr != nil || uid == 0 {
-		return who
+		return fallback
 	}
 	return account{uid: uint32(uid), gid: uint32(gid), drop: true}
 }
 
-// forData changes the account to the owner of data that is already there: a
-// root process leaves an ordinary user's data with that user.
+// forData changes the account to the owner of existing data: a root process keeps an ordinary user's data
+// with that user.
 func (a account) forData(dir string) (account, error) {
 	info, err := os.Stat(dir)
 	if missing(err) {
 		return a, nil
 	}
 	if err != nil {
-		return a, fmt.Errorf("look at the data: %w", err)
+		return a, fmt.Errorf("read the owner of the data: %w", err)
 	}
 	uid, gid := owner(info)
 	if a.drop && uid != 0 {
@@ -69,18 +68,18 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
 }
 
-// give makes the account the owner of path.
-func (a account) give(path string) error {
+// chown makes the account the owner of path.
+func (a account) chown(path string) error {
 	if !a.drop {
 		return nil
 	}
 	if err := os.Chown(path, int(a.uid), int(a.gid)); err != nil {
-		return fmt.Errorf("give %s to user %d: %w", path, a.uid, err)
+		return fmt.Errorf("chown %s to user %d: %w", path, a.uid, err)
 	}
 	return nil
 }
 
-// reaches says whether the account may pass through dir and all above it.
+// reaches reports whether the account may enter dir and all its parents.
 func (a account) reaches(dir string) bool {
 	if !a.drop {
 		return true
@@ -90,7 +89,7 @@ func (a account) reaches(dir string) bool {
 		return false
 	}
 	for {
-		if !a.mayPass(dir) {
+		if !a.mayEnter(dir) {
 			return false
 		}
 		up := filepath.Dir(dir)
@@ -101,7 +100,7 @@ func (a account) reaches(dir string) bool {
 	}
 }
 
-func (a account) mayPass(dir string) bool {
+func (a account) mayEnter(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return false

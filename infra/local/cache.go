@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// CacheDir is where fetched programs are kept: METERPLEX_CACHE_DIR, else
-// meterplex in the user's cache directory, else (HOME unset or not writable)
-// a directory of this user in the system's temporary one. It exists and is
-// writable when CacheDir returns, unless METERPLEX_CACHE_DIR names a place
-// that is not: a choice that was made is not overruled.
+// CacheDir returns the directory of downloaded programs: METERPLEX_CACHE_DIR, else meterplex in the
+// user's cache directory, else (HOME unset or not writable) a directory of this user in the system's
+// temporary directory. CacheDir makes sure that it exists and is writable, except for
+// METERPLEX_CACHE_DIR, which is always used as given.
 func CacheDir() string {
 	if dir := os.Getenv("METERPLEX_CACHE_DIR"); dir != "" {
 		return absolute(dir)
@@ -43,12 +42,11 @@ func absolute(dir string) string {
 	return abs
 }
 
-// ownDir makes dir where it is missing and refuses one that another user owns
-// or may write to: programs are run from there, and in a directory like /tmp
-// anybody may have made it first.
+// ownDir creates dir if it is missing, and refuses one that another user owns or may write to: programs
+// are run from it, and in a directory like /tmp any user may have created it first.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", dir, err)
+		return fmt.Errorf("create %s: %w", dir, err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {

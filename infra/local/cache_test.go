@@ -33,8 +33,8 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
-// Whoever makes the directory first could put programs into it.
-func TestCacheDirIsNotSharedWithStrangers(t *testing.T) {
+// Another user could create the directory first and put programs into it.
+func TestCacheDirWritableByOthersIsRefused(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
@@ -43,6 +43,6 @@ func TestCacheDirIsNotSharedWithStrangers(t *testing.T) {
 	usual := CacheDir()
 	check(t, os.Chmod(usual, 0o777))
 	if dir := CacheDir(); dir == usual || !writable(dir) {
-		t.Errorf("took %s, which everybody can write", dir)
+		t.Errorf("CacheDir returned %s, which all users can write", dir)
 	}
 }

@@ -11,14 +11,13 @@ import (
 	"strings"
 )
 
-// oldestJava is what Kafka 4 asks for.
+// oldestJava is the minimum for Kafka 4.
 const oldestJava = 17
 
 // java is a Java runtime.
 type java struct {
 	path string
-	// key differs between two runtimes: a class archive works with the very
-	// one that made it.
+	// key identifies the runtime: a class archive works only with the runtime that wrote it.
 	key string
 }
 
@@ -26,7 +25,7 @@ func noJava(found string) error {
 	return fmt.Errorf("%w%s: install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk) so that java is in the PATH or JAVA_HOME names it", ErrNoJava, found)
 }
 
-// findJava takes JAVA_HOME's runtime, else the PATH's.
+// findJava returns the runtime of JAVA_HOME, else the one in the PATH.
 func findJava(ctx context.Context) (java, error) {
 	var candidates []string
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -53,8 +52,8 @@ func findJava(ctx context.Context) (java, error) {
 	return java{}, noJava(found)
 }
 
-// javaMajor reads `openjdk version "17.0.15" 2025-04-15`, before which the
-// runtime may print lines of its own. It is 1 for Java 8 and older.
+// javaMajor parses `openjdk version "17.0.15" 2025-04-15`; the runtime may print other lines before it.
+// It returns 1 for Java 8 and older.
 func javaMajor(output string) int {
 	_, after, found := strings.Cut(output, ` version "`)
 	if !found {

@@ -14,27 +14,25 @@ import (
 	"time"
 )
 
-// KafkaConfig says where a Kafka broker lies and how it runs.
+// KafkaConfig configures a Kafka broker.
 type KafkaConfig struct {
-	// DataDir holds the topics; it is made where missing.
+	// DataDir holds the topics. It is created if missing.
 	DataDir string
-	// CacheDir holds the fetched program; empty: CacheDir().
+	// CacheDir holds the downloaded program. Empty means CacheDir().
 	CacheDir string
-	// Log receives a few lines for a person. The broker's own log is
-	// kafka/kafka.log in DataDir.
+	// Log receives a few lines for the user. The broker's own log is kafka/kafka.log in DataDir.
 	Log io.Writer
-	// Port is what the broker listens on; 0: the one it had before if free,
-	// else a free one.
+	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
 }
 
-// Kafka is a running broker, which is a controller, too, that this process owns.
+// Kafka is a running broker, owned by this process. The broker is also a controller.
 type Kafka struct {
 	cfg  KafkaConfig
 	dir  string
 	node int
-	// id is the cluster's, controllers are the ports of its nodes 1, 2 …; a
-	// broker that is alone has neither.
+	// id is the cluster's id, controllers are the ports of its nodes 1, 2, …. A single broker has
+	// neither.
 	id          string
 	controllers []int
 
@@ -45,24 +43,22 @@ type Kafka struct {
 	mu    sync.Mutex
 	ports kafkaPorts
 	proc  *process
-	// archive is what the running broker records its classes to; "" if it
-	// does not.
+	// archive is the file to which the running broker writes its class archive; "" if it does not.
 	archive string
 }
 
 const (
-	// kafkaStart bounds a start: 3 s on an idle machine, 26 s were seen on a
-	// loaded one.
+	// kafkaStart bounds a start, which took 3 s on an idle machine and up to 26 s on a loaded one.
 	kafkaStart = 3 * time.Minute
 	// kafkaStop bounds an orderly stop, which flushes the logs.
 	kafkaStop = 30 * time.Second
-	// kafkaFetch bounds the one download of 43 MB.
+	// kafkaFetch bounds the download of 43 MB.
 	kafkaFetch = 15 * time.Minute
 )
 
-// KafkaAvailable says whether StartKafka can work here: nil, or an error with
-// one line on what to install, wrapping ErrNoJava or ErrNoMaven. Maven is
-// needed only until the broker's program is in the cache.
+// KafkaAvailable returns nil if StartKafka can work here. Otherwise it returns an error that names the
+// program to install and wraps ErrNoJava or ErrNoMaven. Maven is needed only until the broker's program
+// is in the cache.
 func KafkaAvailable() error {
 	if _, err := findJava(context.Background()); err != nil {
 		return err
@@ -74,10 +70,9 @@ func KafkaAvailable() error {
 	return err
 }
 
-// StartKafka starts a broker on cfg.DataDir, with what it held before. The
-// first start on a machine fetches the program into the cache. ctx bounds the
-// start only; end the broker with Stop. ErrInUse is returned, with the other's
-// process id, where another process has the data.
+// StartKafka starts a broker on cfg.DataDir with the existing data. The first start on a machine
+// downloads the program into the cache. ctx bounds only the start; end the broker with Stop. If another
+// process uses the data, StartKafka returns ErrInUse with its process id.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Kafka, error) {
 	k := newKafka(cfg, "kafka", 1)
 	if err := k.start(ctx, kafkaPorts{broker: cfg.Port}); err != nil {
@@ -110,7 +105,7 @@ func (k *Kafka) open(ctx context.Context, ports kafkaPorts) (err error) {
 		return err
 	}
 	if err := os.MkdirAll(k.dir, 0o755); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("create the data directory: %w", err)
 	}
 	if k.lock, err = tryLock(filepath.Join(k.dir, "lock")); err != nil {
 		return err
@@ -126,33 +121,32 @@ func (k *Kafka) open(ctx context.Context, ports kafkaPorts) (err error) {
 	return k.launch(ctx, ports)
 }
 
-// Brokers is the broker's address.
+// Brokers returns the broker's address.
 func (k *Kafka) Brokers() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return []string{address(k.ports.broker)}
 }
 
-// PID is the process id of the broker.
+// PID returns the process id of the broker.
 func (k *Kafka) PID() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.proc.pid()
 }
 
-// Done is closed when the broker that runs now has ended, for whatever reason.
+// Done returns a channel that is closed when the running broker has ended, for any reason.
 func (k *Kafka) Done() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.proc.done
 }
 
-// Dir is the directory of the broker's data. Removed while the broker is
-// stopped, it is made anew, empty, by Restart.
+// Dir returns the directory of the broker's data. If it is removed while the broker is stopped, Restart
+// creates it again, empty.
 func (k *Kafka) Dir() string { return filepath.Join(k.dir, dataName) }
 
-// Stop shuts the broker down and returns when it is gone. A second call does
-// nothing.
+// Stop shuts the broker down and waits until it has ended. A second call has no effect.
 func (k *Kafka) Stop(ctx context.Context) error {
 	k.Halt(ctx)
 	k.mu.Lock()
@@ -162,8 +156,7 @@ func (k *Kafka) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Halt shuts the broker down (SIGTERM) and returns when it is gone. Restart
-// brings it back.
+// Halt shuts the broker down (SIGTERM) and waits until it has ended. Restart starts it again.
 func (k *Kafka) Halt(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,8 +164,7 @@ func (k *Kafka) Halt(ctx context.Context) {
 	k.keepArchive()
 }
 
-// Kill ends the broker at once (SIGKILL) and returns when it is gone. Restart
-// brings it back.
+// Kill ends the broker at once (SIGKILL) and waits until it has ended. Restart starts it again.
 func (k *Kafka) Kill() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,8 +172,7 @@ func (k *Kafka) Kill() error {
 	return nil
 }
 
-// Restart starts the broker again on the same ports and data; one that still
-// runs is stopped first.
+// Restart starts the broker on the same ports and data. A running broker is stopped first.
 func (k *Kafka) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkaStart)
 	defer cancel()
@@ -190,7 +181,7 @@ func (k *Kafka) Restart(ctx context.Context) error {
 	ports, locked := k.ports, k.lock != nil
 	k.mu.Unlock()
 	if !locked {
-		return errors.New("restart Kafka: it was stopped for good")
+		return errors.New("restart Kafka: it was stopped permanently")
 	}
 	if err := k.launch(ctx, ports); err != nil {
 		return fmt.Errorf("restart Kafka: %w", err)
@@ -200,20 +191,20 @@ func (k *Kafka) Restart(ctx context.Context) error {
 
 func (k *Kafka) pidFile() string { return filepath.Join(k.dir, "pid") }
 
-// endEarlier ends a broker that outlived the process which started it. Its
-// data survive: what it acknowledged lies with the operating system.
+// endEarlier ends a broker that outlived the process that started it. Acknowledged data survive, because
+// the operating system has them.
 func (k *Kafka) endEarlier(ctx context.Context) error {
 	b, err := os.ReadFile(k.pidFile())
 	if missing(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for a broker of an earlier run: %w", err)
+		return fmt.Errorf("find a broker of an earlier run: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || !alive(pid, k.mark()) {
 		return nil
 	}
-	note(k.cfg.Log, "Kafka of an earlier run (process %d) still runs: it is stopped first.", pid)
+	note(k.cfg.Log, "Stopping Kafka of an earlier run (process %d).", pid)
 	return endStale(ctx, pid, syscall.SIGTERM, kafkaStop, k.mark())
 }

@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// KafkaCluster is brokers that hold copies of each other's records. Each is a
-// controller, too: while most of them run, the others can end and come back.
+// KafkaCluster is a set of brokers that replicate each other's records. Each is also a controller: while
+// a majority runs, the others can stop and restart.
 type KafkaCluster []*Kafka
 
-// StartKafkaCluster starts n brokers on folders of their own in cfg.DataDir, on
-// ports that are chosen anew, whatever cfg.Port is. Else it is as StartKafka.
+// StartKafkaCluster starts n brokers with their own folders in cfg.DataDir, on newly chosen ports;
+// cfg.Port is ignored. Otherwise it works like StartKafka.
 func StartKafkaCluster(ctx context.Context, cfg KafkaConfig, n int) (KafkaCluster, error) {
 	ports, err := freePorts(2 * n)
 	if err != nil {
@@ -41,7 +41,7 @@ func StartKafkaCluster(ctx context.Context, cfg KafkaConfig, n int) (KafkaCluste
 	return c, nil
 }
 
-// freePorts are different ones.
+// freePorts returns distinct ports.
 func freePorts(n int) (ports []int, err error) {
 	for len(ports) < n {
 		port, err := freePort()
@@ -55,7 +55,7 @@ func freePorts(n int) (ports []int, err error) {
 	return ports, nil
 }
 
-// each does something with all of them at once: none is ready before most are.
+// each calls do for all brokers concurrently: no broker is ready before a majority is.
 func (c KafkaCluster) each(do func(k *Kafka) error) error {
 	errs := make([]error, len(c))
 	var all sync.WaitGroup
@@ -66,7 +66,7 @@ func (c KafkaCluster) each(do func(k *Kafka) error) error {
 	return errors.Join(errs...)
 }
 
-// Brokers are the brokers' addresses.
+// Brokers returns the brokers' addresses.
 func (c KafkaCluster) Brokers() (all []string) {
 	for _, k := range c {
 		all = append(all, k.Brokers()...)
@@ -74,7 +74,7 @@ func (c KafkaCluster) Brokers() (all []string) {
 	return all
 }
 
-// Kill ends all of them at once; Restart brings them back.
+// Kill ends all brokers at once. Restart starts them again.
 func (c KafkaCluster) Kill() error { return c.each((*Kafka).Kill) }
 
 // Restart starts all of them again, on the same ports and data.
@@ -82,7 +82,7 @@ func (c KafkaCluster) Restart(ctx context.Context) error {
 	return c.each(func(k *Kafka) error { return k.Restart(ctx) })
 }
 
-// Stop shuts all of them down for good.
+// Stop shuts all brokers down permanently.
 func (c KafkaCluster) Stop(ctx context.Context) error {
 	return c.each(func(k *Kafka) error { return k.Stop(ctx) })
 }

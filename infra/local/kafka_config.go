@@ -9,17 +9,15 @@ import (
 	"strings"
 )
 
-// kafkaPorts are what a broker listens on: for clients, and as a controller.
+// kafkaPorts are a broker's ports: for clients, and as a controller.
 type kafkaPorts struct{ broker, controller int }
 
-// serverProperties: the verbs are the two ports; the data's folder, relative to
-// the broker's working directory, since a properties file would read commas,
-// backslashes and non-ASCII letters of a path in its own way; the node's number,
-// the controllers, and of how many copies of a record how many have to be there.
-// Internal topics are small, as few nodes serve them. Segments and indexes are
-// smaller than usual: each partition maps its indexes whole, and recovery after
-// a kill reads the last segment. Heartbeats are short so that a broker which was
-// killed is let back in after 2 s.
+// serverProperties has verbs for the two ports, the data folder, the node id, the controllers, the
+// replication factor and the minimum of in-sync replicas. The data folder is relative to the broker's
+// working directory, because a properties file gives commas, backslashes and non-ASCII letters of a path
+// another meaning. Internal topics have few partitions, since few nodes serve them. Segments and indexes
+// are smaller than usual: each partition maps its indexes completely, and recovery after a kill reads the
+// last segment. Heartbeats are short, so that a killed broker can join again after 2 s.
 const serverProperties = `process.roles=broker,controller
 node.id=%[4]d
 controller.quorum.voters=%[5]s
@@ -92,8 +90,8 @@ func (k *Kafka) properties(ports kafkaPorts, data string) []byte {
 	return fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
 }
 
-// clusterID is a random id in the form that Kafka's tools want: 22 characters
-// of URL-safe base64, of which the first is no dash, or it would be an option.
+// clusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does
+// not begin with a dash, which would make it an option.
 func clusterID() string {
 	b := make([]byte, 16)
 	rand.Read(b)
@@ -103,7 +101,7 @@ func clusterID() string {
 
 func (k *Kafka) portFile() string { return filepath.Join(k.dir, "port") }
 
-// choosePorts fills in what was not given.
+// choosePorts chooses the ports that are 0.
 func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 	var err error
 	if ports.broker == 0 {
@@ -119,17 +117,17 @@ func (k *Kafka) choosePorts(ports kafkaPorts) (kafkaPorts, error) {
 	return ports, nil
 }
 
-// archiveFile is the class archive (AppCDS) that halves the broker's start.
+// archiveFile is the class archive (AppCDS), which halves the broker's start time.
 func (k *Kafka) archiveFile() string {
 	return filepath.Join(kafkaCache(k.cfg.CacheDir), "classes-"+k.java.key+".jsa")
 }
 
-// dropArchive removes the archive after a crash of Java, which does not survive
-// a damaged one, and says whether there was one.
+// dropArchive removes the archive after Java has crashed, since Java crashes on a damaged archive. It
+// reports whether there was one.
 func (k *Kafka) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
-// keepArchive puts the archive that the ended broker wrote where the next one
-// looks for it. A broker that was killed wrote none; the next records again.
+// keepArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
+// no archive; the next one tries again.
 func (k *Kafka) keepArchive() {
 	if k.archive == "" {
 		return

@@ -13,15 +13,14 @@ import (
 
 const kafkaVersion = "4.3.1"
 
-// kafkaChecksums is the SHA-256 of each of Kafka's jars; the name after it is
-// the jar's path in a Maven repository.
+// kafkaChecksums has the SHA-256 of each of Kafka's jars, followed by the jar's path in a Maven
+// repository.
 //
 //go:embed kafka-4.3.1-jars.sha256
 var kafkaChecksums string
 
-// kafkaPOM asks for the broker and for the binding of its log calls to log4j 2
-// by slf4j 1.7, which is what it is built against: with the one for slf4j 2 its
-// log stays empty.
+// kafkaPOM requires the broker, and the binding of slf4j 1.7 to log4j 2. Kafka is built against slf4j
+// 1.7; with the binding for slf4j 2 its log stays empty.
 const kafkaPOM = `<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -47,12 +46,12 @@ func kafkaCache(cacheDir string) string { return filepath.Join(cacheDir, "kafka-
 
 func jarDir(cacheDir string) string { return filepath.Join(kafkaCache(cacheDir), "lib") }
 
-// installKafka returns the paths of Kafka's jars, fetching them once, in the
-// order of the checksum file. They are checked at each start.
+// installKafka returns the paths of Kafka's jars in the order of the checksum file. It downloads them
+// once and checks them at each start.
 func installKafka(ctx context.Context, cacheDir string, log io.Writer) ([]string, error) {
 	dir := kafkaCache(cacheDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the cache: %w", err)
+		return nil, fmt.Errorf("create the cache: %w", err)
 	}
 	lib := jarDir(cacheDir)
 	if !exists(lib) {
@@ -77,30 +76,30 @@ func fetchKafka(ctx context.Context, cacheDir, lib string, log io.Writer) error 
 	if _, err := findMaven(); err != nil {
 		return err
 	}
-	note(log, "Apache Kafka %s is fetched once (43 MB) into %s.", kafkaVersion, lib)
+	note(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.", kafkaVersion, lib)
 	tmp, err := os.MkdirTemp(kafkaCache(cacheDir), "new-")
 	if err != nil {
-		return fmt.Errorf("make a folder to fetch into: %w", err)
+		return fmt.Errorf("create a download folder: %w", err)
 	}
 	defer os.RemoveAll(tmp)
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), []byte(kafkaPOM), 0o644); err != nil {
-		return fmt.Errorf("write the list of what to fetch: %w", err)
+		return fmt.Errorf("write the download list: %w", err)
 	}
 	fetched := filepath.Join(tmp, "lib")
 	if err := maven(ctx, cacheDir, tmp, "copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+fetched); err != nil {
-		return fmt.Errorf("fetch Kafka: %w", err)
+		return fmt.Errorf("download Kafka: %w", err)
 	}
 	if _, err := checkJars(fetched, kafkaChecksums); err != nil {
 		return err
 	}
 	if err := os.Rename(fetched, lib); err != nil {
-		return fmt.Errorf("put the fetched Kafka in its place: %w", err)
+		return fmt.Errorf("move the downloaded Kafka: %w", err)
 	}
 	return nil
 }
 
-// checkJars compares a folder with the pinned checksums: each jar must be there
-// and be the one pinned, and nothing else may be there.
+// checkJars compares a folder with the pinned checksums: it must contain each pinned jar unchanged, and
+// no other file.
 func checkJars(lib, checksums string) ([]string, error) {
 	pinned := map[string]bool{}
 	var jars []string
@@ -112,21 +111,21 @@ func checkJars(lib, checksums string) ([]string, error) {
 		jar := filepath.Join(lib, path.Base(name))
 		got, err := fileSHA256(jar)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w (remove %s to fetch them again)", ErrChanged, err, lib)
+			return nil, fmt.Errorf("%w: %w (remove %s to download them again)", ErrChanged, err, lib)
 		}
 		if got != sum {
-			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to fetch them again)", ErrChanged, jar, got, sum, lib)
+			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to download them again)", ErrChanged, jar, got, sum, lib)
 		}
 		pinned[path.Base(name)] = true
 		jars = append(jars, jar)
 	}
 	entries, err := os.ReadDir(lib)
 	if err != nil {
-		return nil, fmt.Errorf("read the fetched Kafka: %w", err)
+		return nil, fmt.Errorf("read the downloaded Kafka: %w", err)
 	}
 	for _, e := range entries {
 		if !pinned[e.Name()] {
-			return nil, fmt.Errorf("%w: %s is not one of them (remove it)", ErrChanged, filepath.Join(lib, e.Name()))
+			return nil, fmt.Errorf("%w: unexpected file %s (remove it)", ErrChanged, filepath.Join(lib, e.Name()))
 		}
 	}
 	return jars, nil

@@ -17,10 +17,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// launch starts the broker and returns when it answers. Ports that are 0 are
-// chosen, and chosen again if somebody takes them meanwhile.
+// launch starts the broker and waits until it answers. Ports that are 0 are chosen, and chosen again if
+// another program takes them meanwhile.
 func (k *Kafka) launch(ctx context.Context, given kafkaPorts) error {
-	return untilItPasses(ctx, func() error {
+	return retryLaunch(ctx, func() error {
 		ports, err := k.choosePorts(given)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	defer log.Close()
 	cmd, archive := k.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := startProcess(cmd, self(), k.atOurDeath())
+	proc, err := startProcess(cmd, self(), k.signalAtParentDeath())
 	if err != nil {
 		return err
 	}
@@ -58,27 +58,26 @@ func (k *Kafka) launchOnce(ctx context.Context, ports kafkaPorts) error {
 	return rememberPort(k.portFile(), ports.broker)
 }
 
-// atOurDeath is the signal that a broker gets when this process dies. Of a cluster's
-// brokers the last ones could not end in order: they ask the others first.
-func (k *Kafka) atOurDeath() syscall.Signal {
+// signalAtParentDeath is the signal that a broker gets when this process dies. The last brokers of a cluster could
+// not shut down in order, because they ask the others first.
+func (k *Kafka) signalAtParentDeath() syscall.Signal {
 	if len(k.controllers) > 1 {
 		return syscall.SIGKILL
 	}
 	return syscall.SIGTERM
 }
 
-// explain adds what the broker logged, and says whether to try again:
-// another program took a port, a killed broker has not ended yet, or a class
-// archive that may have been the cause is gone.
-func (k *Kafka) explain(err error, logged string, cured bool) error {
-	if cured || strings.Contains(logged, "Address already in use") || strings.Contains(logged, "Failed to acquire lock on file") {
+// explain adds the broker's log, and marks errors that a retry may fix: another program took a port, a
+// killed broker has not ended yet, or a possibly damaged class archive was removed.
+func (k *Kafka) explain(err error, logged string, fixed bool) error {
+	if fixed || strings.Contains(logged, "Address already in use") || strings.Contains(logged, "Failed to acquire lock on file") {
 		return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
 	}
-	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
 }
 
-// jvmOptions: a heap that is enough for one node, the cheapest collector and
-// compiler for a short life on few cores, the class archive if there is one.
+// jvmOptions sets a heap that is large enough for one node, the cheapest collector and compiler for a
+// short run on few cores, and the class archive if there is one.
 func (k *Kafka) jvmOptions() []string {
 	options := []string{
 		"-cp", strings.Join(k.jars, string(os.PathListSeparator)),
@@ -93,14 +92,14 @@ func (k *Kafka) jvmOptions() []string {
 	return options
 }
 
-// mark tells this data directory's broker from all other Java processes.
+// mark identifies this data directory's broker among all Java processes.
 func (k *Kafka) mark() string { return "-Dmeterplex.kafka=" + k.dir }
 
-// javaEnv makes Java read the names of files as UTF-8 whatever the locale is.
+// javaEnv makes Java read file names as UTF-8 in any locale.
 func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
 
-// command also names the file that the broker records its classes to when
-// there is no archive yet. An archive that does not fit is ignored by Java.
+// command also returns the file to which the broker writes its class archive if it is missing. Java
+// ignores an archive that does not match.
 func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	args := k.jvmOptions()
 	if !exists(k.archiveFile()) {
@@ -112,23 +111,23 @@ func (k *Kafka) command() (cmd *exec.Cmd, archive string) {
 	return cmd, archive
 }
 
-// ensureFormat makes the broker's data directory where there is none: aside,
-// then flipped into place.
+// ensureFormat creates the broker's data directory if it is missing, under a temporary name, and then
+// renames it.
 func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	if exists(filepath.Join(k.Dir(), "meta.properties")) {
 		return nil
 	}
-	const asideName, file = "data.new", "format.properties"
-	aside := filepath.Join(k.dir, asideName)
-	if err := os.RemoveAll(aside); err != nil {
-		return fmt.Errorf("remove what a broken start left: %w", err)
+	const tmpName, file = "data.new", "format.properties"
+	tmp := filepath.Join(k.dir, tmpName)
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove the files of a failed start: %w", err)
 	}
-	// Removes an empty directory only: topics without meta.properties are a
-	// loss that somebody has to see.
+	// Remove removes only an empty directory: topics without meta.properties are a loss that must be
+	// noticed.
 	if err := os.Remove(k.Dir()); err != nil && !missing(err) {
 		return fmt.Errorf("the broker's data have no meta.properties: %w", err)
 	}
-	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, asideName), 0o644); err != nil {
+	if err := writeFile(filepath.Join(k.dir, file), k.properties(ports, tmpName), 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(filepath.Join(k.dir, file))
@@ -139,8 +138,8 @@ func (k *Kafka) ensureFormat(ctx context.Context, ports kafkaPorts) error {
 	if err != nil {
 		return fmt.Errorf("format the broker's data directory: %w", err)
 	}
-	if err := os.Rename(aside, k.Dir()); err != nil {
-		return fmt.Errorf("put the new data directory in its place: %w", err)
+	if err := os.Rename(tmp, k.Dir()); err != nil {
+		return fmt.Errorf("rename the new data directory: %w", err)
 	}
 	return nil
 }
@@ -165,13 +164,13 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 	)
 	if err != nil {
-		return fmt.Errorf("make a client for the broker: %w", err)
+		return fmt.Errorf("create a client for the broker: %w", err)
 	}
 	defer client.Close()
 	for !k.answers(ctx, client) {
 		select {
 		case <-proc.done:
-			return errors.New("the broker ended at its start")
+			return errors.New("the broker exited during its start")
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the broker: %w", ctx.Err())
 		case <-time.After(25 * time.Millisecond):
@@ -180,14 +179,13 @@ func (k *Kafka) awaitReady(ctx context.Context, proc *process, ports kafkaPorts)
 	return nil
 }
 
-// answers says whether the broker lists itself: before that it takes requests
-// but makes no topics.
+// answers reports whether the broker lists itself. Before that it accepts requests but creates no topics.
 func (k *Kafka) answers(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	ask := kmsg.NewPtrMetadataRequest()
-	ask.Topics = []kmsg.MetadataRequestTopic{}
-	// This broker, and not what the client knows already from any.
-	told, err := client.SeedBrokers()[0].Request(ctx, ask)
-	return err == nil && slices.ContainsFunc(told.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.node) })
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = []kmsg.MetadataRequestTopic{}
+	// Ask this broker: the client may know the answer of another one.
+	answer, err := client.SeedBrokers()[0].Request(ctx, request)
+	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.node) })
 }

@@ -38,7 +38,7 @@ func produce(t *testing.T, k *Kafka, topic, value string) {
 	check(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
 }
 
-// consume reads the topic's first n values.
+// consume reads the first n values of a topic.
 func consume(t *testing.T, k *Kafka, topic string, n int) (values []string) {
 	t.Helper()
 	c := client(t, k, kgo.ConsumeTopics(topic))
@@ -53,8 +53,8 @@ func consume(t *testing.T, k *Kafka, topic string, n int) (values []string) {
 	return values
 }
 
-func TestKafkaKeepsItsDataOverKillsAndStops(t *testing.T) {
-	// A name that properties files and lists of paths would read otherwise.
+func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
+	// Properties files and path lists would give this name another meaning.
 	dir := filepath.Join(t.TempDir(), `a b,c\d=é%20`)
 	k := startKafka(t, KafkaConfig{DataDir: dir})
 	brokers := k.Brokers()[0]
@@ -64,7 +64,7 @@ func TestKafkaKeepsItsDataOverKillsAndStops(t *testing.T) {
 		produce(t, k, "kept", fmt.Sprint(i))
 		killed := k.PID()
 		check(t, k.Kill())
-		gone(t, killed)
+		awaitExit(t, killed)
 		check(t, k.Restart(t.Context()))
 		if k.Brokers()[0] != brokers || k.PID() == killed {
 			t.Fatalf("%v, process %d; before %s, %d", k.Brokers(), k.PID(), brokers, killed)
@@ -83,10 +83,10 @@ func TestKafkaKeepsItsDataOverKillsAndStops(t *testing.T) {
 	if !errors.Is(err, ErrInUse) {
 		t.Errorf("%v, want ErrInUse", err)
 	}
-	mention(t, err, pidText(os.Getpid()))
+	errorContains(t, err, pidText(os.Getpid()))
 }
 
-func TestKafkaWithoutItsDataBeginsEmpty(t *testing.T) {
+func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	port, err := freePort()
 	check(t, err)
 	k := startKafka(t, KafkaConfig{DataDir: t.TempDir(), Port: port})
@@ -105,11 +105,11 @@ func TestKafkaWithoutItsDataBeginsEmpty(t *testing.T) {
 	}
 	check(t, k.Kill())
 	check(t, os.Remove(filepath.Join(k.Dir(), "meta.properties")))
-	mention(t, k.Restart(t.Context()), "meta.properties")
+	errorContains(t, k.Restart(t.Context()), "meta.properties")
 }
 
-// A damaged class archive kills Java (SIGBUS, where it is shorter than it
-// says); here a Java in between dies whenever it is given one.
+// A damaged class archive crashes Java (SIGBUS, if it is shorter than its header says). Here a wrapper of
+// Java crashes whenever it gets an archive.
 func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	_, err := installKafka(t.Context(), CacheDir(), nil)
 	check(t, err)
@@ -126,11 +126,11 @@ func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	check(t, os.Symlink(jarDir(CacheDir()), jarDir(cache)))
 	damaged := (&Kafka{cfg: KafkaConfig{CacheDir: cache}, java: runtime}).archiveFile()
 	dir := t.TempDir()
-	for range 2 { // the first one dies in the format, the second in the broker
+	for range 2 { // the first start crashes while formatting, the second in the broker
 		check(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
 		k := startKafka(t, KafkaConfig{DataDir: dir, CacheDir: cache})
 		if k.archive == "" {
-			t.Error("it runs with the damaged archive and makes no other")
+			t.Error("the broker uses the damaged archive and writes no new one")
 		}
 		check(t, k.Kill())
 		check(t, k.Stop(t.Context()))
@@ -147,10 +147,10 @@ func TestJarsMustBeThePinnedOnes(t *testing.T) {
 	other, err := fileSHA256(filepath.Join(lib, "b.jar"))
 	check(t, err)
 	pinned := sum + "  org/a/1/a.jar\n" + other + "  org/b/1/b.jar\n"
-	refused := func(what, jar string) {
+	refused := func(change, jar string) {
 		t.Helper()
 		if _, err := checkJars(lib, pinned); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), jar) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", change, err)
 		}
 	}
 	jars, err := checkJars(lib, pinned)
@@ -176,7 +176,7 @@ func TestKafkaRefusesChangedJars(t *testing.T) {
 	}
 }
 
-func TestKafkaSaysWhatIsMissing(t *testing.T) {
+func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	java, err := exec.LookPath("java")
 	check(t, err)
 	path := t.TempDir()
@@ -190,7 +190,7 @@ func TestKafkaSaysWhatIsMissing(t *testing.T) {
 			if !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
-			mention(t, err, words...)
+			errorContains(t, err, words...)
 		}
 	}
 	missing(ErrNoJava, "install")

@@ -1,14 +1,12 @@
-// Package local runs a real PostgreSQL and a real single-node Apache Kafka as
-// child processes, for a start without any configuration and for tests.
+// Package local runs a real PostgreSQL and a real single-node Apache Kafka as child processes, for a
+// start without configuration and for tests.
 //
-// It finds or fetches the programs, keeps their data between runs, listens on
-// 127.0.0.1 only, and ends its children when this process ends. It may not
-// imitate either server, may not trade durability for speed (fsync and
-// synchronous commit stay on, also in tests), and knows nothing of what is
-// stored in them.
+// It finds or downloads the programs, keeps their data between runs, listens on 127.0.0.1 only, and ends
+// its children when this process ends. It must not imitate either server, must not trade durability for
+// speed (fsync and synchronous commit stay on, also in tests), and does not know the stored data.
 //
-// A DataDir given to [StartPostgres] and to [StartKafka] may be the same one:
-// each keeps to its own folder in it (postgres/ and kafka/).
+// [StartPostgres] and [StartKafka] may use the same DataDir: each uses its own folder in it (postgres/
+// and kafka/).
 package local
 
 import (
@@ -20,21 +18,20 @@ import (
 // ErrNoJava says that no Java runtime of version 17 or later was found.
 var ErrNoJava = errors.New("no Java 17 or later")
 
-// ErrNoMaven says that Maven is needed to fetch something and was not found.
+// ErrNoMaven says that Maven is needed for a download and was not found.
 var ErrNoMaven = errors.New("no Maven")
 
-// ErrNotPublished says that a version is published nowhere for this platform.
+// ErrNotPublished says that a version is not published for this platform.
 var ErrNotPublished = errors.New("not published")
 
-// ErrInUse says that another live process works on the same data directory.
-var ErrInUse = errors.New("data directory is in use")
+// ErrInUse says that another live process uses the data directory.
+var ErrInUse = errors.New("data directory in use")
 
-// ErrChanged says that a fetched file is missing, was not expected or does not
-// have the checksum pinned in this program.
-var ErrChanged = errors.New("fetched files are not the pinned ones")
+// ErrChanged says that a downloaded file is missing, unexpected, or does not match the checksum pinned in
+// this program.
+var ErrChanged = errors.New("downloaded files do not match the pinned checksums")
 
-// note writes one line for the person who runs the program; without a writer
-// it says nothing.
+// note writes one line for the user. If w is nil, the line is discarded.
 func note(w io.Writer, format string, args ...any) {
 	if w == nil {
 		return

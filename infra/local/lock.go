@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// lock is an advisory lock on a file. The kernel frees it when the holder
-// dies, however it dies, so a lock is never stale.
+// lock is an advisory lock on a file. The kernel releases it when the holder dies, so a lock is never
+// stale.
 type lock struct{ f *os.File }
 
-// tryLock takes the lock of a data directory or says, with ErrInUse, which
-// process holds it.
+// tryLock locks a data directory. If it is locked, ErrInUse names the process that holds the lock.
 func tryLock(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -44,8 +43,8 @@ func writePID(f *os.File) error {
 	return nil
 }
 
-// waitLock takes the lock of a cache directory; several processes that need
-// the same download wait for the one that makes it.
+// waitLock locks a cache directory. Processes that need the same download wait for the one that downloads
+// it.
 func waitLock(ctx context.Context, path string) (*lock, error) {
 	for {
 		l, err := tryLock(path)
@@ -54,14 +53,14 @@ func waitLock(ctx context.Context, path string) (*lock, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for another process that fetches the same: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for another process's download: %w", ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// release frees the lock; the file stays, since removing it would let two
-// holders lock two different files of the same name.
+// release releases the lock. The file stays: if it was removed, two holders could lock two different
+// files of the same name.
 func (l *lock) release() {
 	if l != nil {
 		l.f.Close()

@@ -18,20 +18,20 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProcess in the environment makes the test binary be another process of the
-// product: it starts servers in the directory of dataEnv, says so on standard
-// output, and waits for the end of its standard input.
+// asProcess in the environment makes the test binary act as another process of the product: it starts
+// servers in the directory of dataEnv, reports on standard output, and waits for the end of its standard
+// input.
 const (
 	asProcess = "LOCAL_TEST_PROCESS"
 	dataEnv   = "LOCAL_TEST_DATA"
 )
 
 func TestMain(m *testing.M) {
-	if what := os.Getenv(asProcess); what != "" {
-		os.Exit(beProcess(what, os.Getenv(dataEnv)))
+	if servers := os.Getenv(asProcess); servers != "" {
+		os.Exit(runAsProcess(servers, os.Getenv(dataEnv)))
 	}
 	code := m.Run()
-	// What is about to end gets the time for it that a busy machine takes.
+	// Wait for goroutines that end late on a busy machine.
 	for end := time.Now().Add(20 * time.Second); code == 0; time.Sleep(100 * time.Millisecond) {
 		err := goleak.Find()
 		if err == nil {
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// report is what such a process says.
+// report is the output of such a process.
 type report struct {
 	URL      string
 	PIDs     []int
@@ -54,7 +54,7 @@ type report struct {
 	Err      string
 }
 
-func beProcess(what, dir string) int {
+func runAsProcess(servers, dir string) int {
 	ctx := context.Background()
 	r := report{UID: os.Geteuid(), CacheDir: CacheDir()}
 	p, err := StartPostgres(ctx, PostgresConfig{DataDir: dir})
@@ -63,7 +63,7 @@ func beProcess(what, dir string) int {
 	} else {
 		r.URL, r.PIDs = p.URL(), []int{p.PID()}
 	}
-	if err == nil && what == "both" {
+	if err == nil && servers == "both" {
 		k, err := StartKafka(ctx, KafkaConfig{DataDir: dir})
 		if err != nil {
 			r.Err = err.Error()
@@ -79,15 +79,15 @@ func beProcess(what, dir string) int {
 	return 0
 }
 
-// other runs this test binary as another process and returns what it said, and
-// the end of its life: ask it to stop (and wait) by stop, or kill cmd.
-func other(t *testing.T, what, dir string, who account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
+// startOther runs this test binary as another process and returns its report. stop ends it and waits;
+// alternatively kill cmd.
+func startOther(t *testing.T, servers, dir string, user account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
 	t.Helper()
 	cmd = exec.Command(reachableSelf(t))
 	cmd.Dir = "/"
-	cmd.Env = append(append(os.Environ(), asProcess+"="+what, dataEnv+"="+dir), env...)
+	cmd.Env = append(append(os.Environ(), asProcess+"="+servers, dataEnv+"="+dir), env...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who.credential()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user.credential()}
 	in, err := cmd.StdinPipe()
 	check(t, err)
 	out, err := cmd.StdoutPipe()
@@ -101,8 +101,8 @@ func other(t *testing.T, what, dir string, who account, env ...string) (r report
 	return r, cmd, stop
 }
 
-// reachableSelf is a copy of the test binary that any user may run; the folder
-// in which it was built is closed to others.
+// reachableSelf returns a copy of the test binary that any user may run. The folder of the original is
+// closed to other users.
 func reachableSelf(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(os.Args[0])
@@ -112,7 +112,7 @@ func reachableSelf(t *testing.T) string {
 	return to
 }
 
-// openDir is a temporary directory that every user may pass through.
+// openDir returns a temporary directory that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "meterplex-local-")
@@ -155,9 +155,8 @@ func query1[T any](t *testing.T, url, sql string) (v T) {
 	return v
 }
 
-// gone waits until a process has ended; the bound is for a broken product, not
-// for a slow machine.
-func gone(t *testing.T, pid int) {
+// awaitExit waits until a process has ended. The deadline only stops a broken product from hanging.
+func awaitExit(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if commandLine(pid) == "" {
@@ -167,7 +166,7 @@ func gone(t *testing.T, pid int) {
 	t.Fatalf("process %d still runs: %s", pid, commandLine(pid))
 }
 
-func mention(t *testing.T, err error, words ...string) {
+func errorContains(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
@@ -182,7 +181,7 @@ func mention(t *testing.T, err error, words ...string) {
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("this is about a process of root")
+		t.Skip("requires root")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// dependencyPlugin is pinned: without a version Maven takes whatever its own
-// release or the mirror names.
+// dependencyPlugin has a pinned version. Without it Maven would use the version of its own release or of
+// the mirror.
 const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 func findMaven() (string, error) {
@@ -23,9 +23,8 @@ func findMaven() (string, error) {
 	return mvn, nil
 }
 
-// maven runs one goal of the dependency plugin in dir. It uses the person's
-// own settings and repository, and one in the cache where their home cannot be
-// written.
+// maven runs one goal of the dependency plugin in dir. It uses the user's settings and repository, or a
+// repository in the cache if the home directory is not writable.
 func maven(ctx context.Context, cacheDir, dir, goal string, args ...string) error {
 	mvn, err := findMaven()
 	if err != nil {

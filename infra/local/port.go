@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// Ports are taken from below the range of outgoing connections (32768 on
-// Linux, 49152 elsewhere): while a server is being restarted on its port, an
-// outgoing connection that happened to get the same number would keep it out,
-// or a client would connect to itself.
+// Ports are chosen below the range of outgoing connections (32768 on Linux, 49152 elsewhere). Otherwise
+// an outgoing connection with the same number could block the restart of a server on its port, or a
+// client could connect to itself.
 const (
 	firstPort = 20000
 	lastPort  = 32000
@@ -40,8 +39,8 @@ func portFree(port int) bool {
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// rememberedPort returns the port that the server had before, if it is free,
-// else a new one: addresses that people wrote down keep working where they can.
+// rememberedPort returns the server's previous port if it is free, else a new one, so that addresses stay
+// valid if possible.
 func rememberedPort(file string) (int, error) {
 	if b, err := os.ReadFile(file); err == nil {
 		port, err := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -56,7 +55,7 @@ func rememberPort(file string, port int) error {
 	return writeFile(file, []byte(strconv.Itoa(port)+"\n"), 0o644)
 }
 
-// writeFile replaces a file whole: a reader sees the old or the new one.
+// writeFile replaces a file atomically: a reader sees the old or the new content.
 func writeFile(path string, content []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

@@ -16,29 +16,28 @@ import (
 	"time"
 )
 
-// PostgresConfig says where a PostgreSQL lies and how it runs.
+// PostgresConfig configures a PostgreSQL server.
 type PostgresConfig struct {
-	// DataDir holds the database and its passwords; it is made where missing.
+	// DataDir holds the database and its passwords. It is created if missing.
 	DataDir string
-	// Log receives a few lines for a person. The server's own log is
-	// postgres/postgres.log in DataDir.
+	// Log receives a few lines for the user. The server's own log is postgres/postgres.log in DataDir.
 	Log io.Writer
-	// Settings are added to or replace the server's settings, save those that
-	// would make a commit less than durable: these are refused.
+	// Settings are added to the server's settings or replace them. Settings that make commits less
+	// durable are refused.
 	Settings map[string]string
-	// Major is the major version of a new database; 0: the installed one, else the
-	// newest. A database that exists keeps its own.
+	// Major is the major version of a new database. 0 means the installed one, else the newest. An
+	// existing database keeps its version.
 	Major int
-	// BinDir names the server's programs; empty: found or fetched.
+	// BinDir is the folder of the server's programs. Empty means found or downloaded.
 	BinDir string
 }
 
-// Postgres is a running PostgreSQL that this process owns.
+// Postgres is a running PostgreSQL, owned by this process.
 type Postgres struct {
 	cfg       PostgresConfig
-	dir       string // ours: passwords, lock, log
-	home      string // what holds the cluster: dir, or a place its user reaches
-	who       account
+	dir       string // our files: passwords, lock, log
+	home      string // of the cluster: dir, or a directory that its user can reach
+	user      account
 	bin       binaries
 	passwords passwords
 
@@ -49,18 +48,17 @@ type Postgres struct {
 }
 
 const (
-	// postgresStart bounds a start. Recovery after a crash reads at most
-	// max_wal_size and takes seconds; a machine under load takes longer.
+	// postgresStart bounds a start. Recovery after a crash reads at most max_wal_size and takes seconds,
+	// more on a loaded machine.
 	postgresStart = 5 * time.Minute
-	// postgresStop bounds a fast shutdown, which ends with a checkpoint; after
-	// it the server is stopped the hard way and recovers at its next start.
+	// postgresStop bounds a fast shutdown, which ends with a checkpoint. Afterwards the server is ended
+	// forcibly and recovers at its next start.
 	postgresStop = time.Minute
 )
 
-// StartPostgres starts PostgreSQL on cfg.DataDir, with what it held before. It
-// makes the cluster, the role and the database "meterplex" where they are
-// missing. ctx bounds the start only; end the server with Stop. ErrInUse is
-// returned, with the other's process id, where another process has the data.
+// StartPostgres starts PostgreSQL on cfg.DataDir with the existing data. It creates the cluster, the role
+// and the database "meterplex" if they are missing. ctx bounds only the start; end the server with Stop.
+// If another process uses the data, StartPostgres returns ErrInUse with its process id.
 func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	ctx, cancel := context.WithTimeout(ctx, postgresStart)
 	defer cancel()
@@ -77,7 +75,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 
 func (p *Postgres) open(ctx context.Context) error {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("create the data directory: %w", err)
 	}
 	if err := p.lockDir(p.dir); err != nil {
 		return err
@@ -110,34 +108,34 @@ func (p *Postgres) lockDir(dir string) error {
 }
 
 func (p *Postgres) place() (err error) {
-	who := serverAccount()
-	if p.home, err = clusterHome(p.dir, who, p.cfg.Log); err != nil {
+	user := serverAccount()
+	if p.home, err = clusterHome(p.dir, user, p.cfg.Log); err != nil {
 		return err
 	}
-	// Two data directories may point to one place after a copy.
+	// After a copy, two data directories may point to the same database.
 	if p.home != p.dir {
 		if err := p.lockDir(p.home); err != nil {
 			return err
 		}
 	}
-	p.who, err = who.forData(p.data())
+	p.user, err = user.forData(p.data())
 	return err
 }
 
 func (p *Postgres) data() string    { return filepath.Join(p.home, "data") }
 func (p *Postgres) logFile() string { return filepath.Join(p.dir, "postgres.log") }
 
-// Dir is the directory that holds the cluster's files: in DataDir, or
-// elsewhere where this process is root and the server's user cannot reach it.
+// Dir returns the directory of the cluster's files. It is outside of DataDir if this process is root and
+// the server's user cannot reach DataDir.
 func (p *Postgres) Dir() string { return p.home }
 
-// URL is the address of the database "meterplex" for its owner, the role
-// "meterplex": no superuser, with CREATEROLE.
+// URL returns the address of the database "meterplex" for its owner, the role "meterplex", which has
+// CREATEROLE but is no superuser.
 func (p *Postgres) URL() string {
 	return p.url("meterplex", p.passwords.Owner, "meterplex")
 }
 
-// AdminURL is the address of the database "postgres" for the superuser.
+// AdminURL returns the address of the database "postgres" for the superuser.
 func (p *Postgres) AdminURL() string {
 	return p.url("postgres", p.passwords.Superuser, "postgres")
 }
@@ -152,23 +150,22 @@ func (p *Postgres) url(role, password, database string) string {
 	return u.String()
 }
 
-// PID is the process id of the postmaster.
+// PID returns the process id of the postmaster.
 func (p *Postgres) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.proc.pid()
 }
 
-// Done is closed when the postmaster that runs now has ended, for whatever
-// reason.
+// Done returns a channel that is closed when the running postmaster has ended, for any reason.
 func (p *Postgres) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.proc.done
 }
 
-// Restart starts the server again on the same port and data, after its
-// postmaster was killed; one that still runs is stopped first.
+// Restart starts the server on the same port and data, e.g. after its postmaster was killed. A running
+// one is stopped first.
 func (p *Postgres) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, postgresStart)
 	defer cancel()
@@ -177,7 +174,7 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	p.mu.Unlock()
 	proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 	if !locked {
-		return errors.New("restart PostgreSQL: it was stopped for good")
+		return errors.New("restart PostgreSQL: it was stopped permanently")
 	}
 	if err := p.launch(ctx, port); err != nil {
 		return fmt.Errorf("restart PostgreSQL: %w", err)
@@ -185,16 +182,16 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Halt shuts the server down, rolls back open transactions, and returns when the
-// server is gone. Restart starts it again.
+// Halt shuts the server down, rolls back open transactions, and waits until the server has ended. Restart
+// starts it again.
 func (p *Postgres) Halt(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.proc.stop(ctx, postgresStop, syscall.SIGINT, syscall.SIGQUIT)
 }
 
-// Stop shuts the server down, open transactions being rolled back, and returns
-// when it is gone. A second call does nothing.
+// Stop shuts the server down, rolls back open transactions, and waits until the server has ended. A
+// second call has no effect.
 func (p *Postgres) Stop(ctx context.Context) error {
 	p.close(ctx)
 	return nil
@@ -212,26 +209,26 @@ func (p *Postgres) close(ctx context.Context) {
 	p.locks = nil
 }
 
-// endEarlier ends a postmaster that outlived the process which started it.
+// endEarlier ends a postmaster that outlived the process that started it.
 func (p *Postgres) endEarlier(ctx context.Context) error {
 	b, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
 	if missing(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for a server of an earlier run: %w", err)
+		return fmt.Errorf("find a server of an earlier run: %w", err)
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil || !alive(pid, "postgres", p.data()) {
 		return nil
 	}
-	note(p.cfg.Log, "PostgreSQL of an earlier run (process %d) still runs: it is stopped first.", pid)
+	note(p.cfg.Log, "Stopping PostgreSQL of an earlier run (process %d).", pid)
 	return endStale(ctx, pid, syscall.SIGINT, postgresStop, "postgres", p.data())
 }
 
-// command is the postmaster's. Its environment holds nothing of ours: PGDATA,
-// PGOPTIONS and the like would change it in silence.
+// command returns the postmaster's command. Its environment excludes our variables: PGDATA, PGOPTIONS
+// and others would silently change it.
 func (p *Postgres) command(port int, log *os.File) *exec.Cmd {
 	args := append([]string{"-D", p.data()}, settingArgs(p.cfg.Settings, port)...)
 	cmd := exec.Command(p.bin.path("postgres"), args...)

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// oldestPostgres is the first major version with MERGE, lz4 WAL compression and
-// the public schema closed to strangers.
+// oldestPostgres is the first major version with MERGE, lz4 WAL compression, and a public schema in which
+// only its owner may create objects.
 const oldestPostgres = 15
 
-// binaries are a PostgreSQL's programs.
+// binaries are the programs of a PostgreSQL installation.
 type binaries struct {
 	dir   string
 	major int
@@ -25,8 +25,7 @@ type binaries struct {
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 
-// findBinaries takes the system's programs, else fetched ones. Data that is
-// already there decides the major version.
+// findBinaries finds the system's programs, or downloads some. Existing data determine the major version.
 func (p *Postgres) findBinaries(ctx context.Context) error {
 	major, err := dataMajor(p.data())
 	if err != nil {
@@ -40,36 +39,36 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 		candidates = []string{p.cfg.BinDir}
 	}
 	for _, dir := range candidates {
-		found, err := probe(ctx, dir, p.who)
+		found, err := probe(ctx, dir, p.user)
 		if err == nil && found.major >= oldestPostgres && (major == 0 || found.major == major) {
 			p.bin = found
 			return nil
 		}
 	}
 	if p.cfg.BinDir != "" {
-		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.who.uid, p.cfg.BinDir)
+		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.user.uid, p.cfg.BinDir)
 	}
-	p.bin, err = fetchedBinaries(ctx, major, p.who, p.cfg.Log)
+	p.bin, err = fetchedBinaries(ctx, major, p.user, p.cfg.Log)
 	if err == nil {
 		return nil
 	}
 	if exists(p.data()) {
-		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it), and could not be fetched: %w", p.home, major, err)
+		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it) and cannot be downloaded: %w", p.home, major, err)
 	}
-	return fmt.Errorf("no PostgreSQL %s was found (install one, Debian: apt install postgresql), and none could be fetched: %w", wanted(major), err)
+	return fmt.Errorf("no PostgreSQL %s found (install one, Debian: apt install postgresql), and none can be downloaded: %w", wanted(major), err)
 }
 
-// fetchedBinaries are those of a major version, of the newest one for 0.
-func fetchedBinaries(ctx context.Context, major int, who account, log io.Writer) (binaries, error) {
+// fetchedBinaries returns the downloaded programs of a major version. 0 means the newest.
+func fetchedBinaries(ctx context.Context, major int, user account, log io.Writer) (binaries, error) {
 	r, err := releaseOf(major, platform())
 	if err != nil {
 		return binaries{}, err
 	}
-	dir, err := fetchPostgres(ctx, r, CacheDir(), who, log)
+	dir, err := fetchPostgres(ctx, r, CacheDir(), user, log)
 	if err != nil {
 		return binaries{}, err
 	}
-	return probe(ctx, dir, who)
+	return probe(ctx, dir, user)
 }
 
 func wanted(major int) string {
@@ -79,7 +78,7 @@ func wanted(major int) string {
 	return strconv.Itoa(oldestPostgres) + " or later"
 }
 
-// dataMajor is 0 where there is no cluster yet.
+// dataMajor returns 0 if there is no cluster yet.
 func dataMajor(data string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
 	if missing(err) {
@@ -95,8 +94,7 @@ func dataMajor(data string) (int, error) {
 	return major, nil
 }
 
-// InstalledPostgres lists the folders with programs of a PostgreSQL that is installed
-// and can be run.
+// InstalledPostgres returns the program folders of installed PostgreSQL versions that can be run.
 func InstalledPostgres(ctx context.Context) (dirs []string) {
 	for _, dir := range systemBinDirs() {
 		if found, err := probe(ctx, dir, serverAccount()); err == nil && found.major >= oldestPostgres {
@@ -106,8 +104,8 @@ func InstalledPostgres(ctx context.Context) (dirs []string) {
 	return dirs
 }
 
-// systemBinDirs lists where PostgreSQL is usually installed: what the PATH
-// names first, then the newest.
+// systemBinDirs returns the usual folders of PostgreSQL: those from the PATH, then the others, newest
+// first.
 func systemBinDirs() []string {
 	var dirs []string
 	if initdb, err := exec.LookPath("initdb"); err == nil {
@@ -135,7 +133,7 @@ func systemBinDirs() []string {
 	return dirs
 }
 
-// number is the first number in s, or 0.
+// number returns the first number in s, or 0.
 func number(s string) int {
 	notDigit := func(r rune) bool { return r < '0' || r > '9' }
 	s = strings.TrimLeftFunc(s, notDigit)
@@ -149,14 +147,13 @@ func number(s string) int {
 	return n
 }
 
-// probe runs the server's program as the user it will run as: a program that
-// exists may still lie where that user cannot go.
-func probe(ctx context.Context, dir string, who account) (binaries, error) {
+// probe runs the server's program as the server's user, which may be unable to reach it.
+func probe(ctx context.Context, dir string, user account) (binaries, error) {
 	b := binaries{dir: dir}
 	if !exists(b.path("postgres")) || !exists(b.path("initdb")) {
 		return b, errors.New("no PostgreSQL in " + dir)
 	}
-	out, err := runTool(ctx, who, "/", serverEnv("/"), b.path("postgres"), "--version")
+	out, err := runTool(ctx, user, "/", serverEnv("/"), b.path("postgres"), "--version")
 	if err != nil {
 		return b, err
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// passwords are made once and kept beside the cluster, readable by this user
-// only.
+// passwords are created once and stored beside the cluster, readable only by this user.
 type passwords struct {
 	Superuser string `json:"postgres"`
 	Owner     string `json:"meterplex"`
@@ -22,31 +21,31 @@ type passwords struct {
 
 func (p *Postgres) passwordFile() string { return filepath.Join(p.dir, "passwords.json") }
 
-// ensureCluster makes the cluster where there is none: aside, then flipped into
-// place by a rename, so that a kill leaves none or a whole one.
+// ensureCluster creates the cluster if it is missing, under a temporary name, and then renames it, so
+// that a kill never leaves a partial cluster.
 func (p *Postgres) ensureCluster(ctx context.Context) error {
-	made := exists(filepath.Join(p.data(), "PG_VERSION"))
-	if err := p.loadPasswords(made); err != nil {
+	created := exists(filepath.Join(p.data(), "PG_VERSION"))
+	if err := p.loadPasswords(created); err != nil {
 		return err
 	}
-	if made {
+	if created {
 		return nil
 	}
-	aside := filepath.Join(p.home, "data.new")
-	if err := os.RemoveAll(aside); err != nil {
-		return fmt.Errorf("remove what a broken start left: %w", err)
+	tmp := filepath.Join(p.home, "data.new")
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove the files of a failed start: %w", err)
 	}
-	if err := os.Mkdir(aside, 0o700); err != nil {
-		return fmt.Errorf("make the cluster's directory: %w", err)
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return fmt.Errorf("create the cluster's directory: %w", err)
 	}
-	if err := p.who.give(aside); err != nil {
+	if err := p.user.chown(tmp); err != nil {
 		return err
 	}
-	if err := p.initdb(ctx, aside); err != nil {
+	if err := p.initdb(ctx, tmp); err != nil {
 		return err
 	}
-	if err := os.Rename(aside, p.data()); err != nil {
-		return fmt.Errorf("put the new cluster in its place: %w", err)
+	if err := os.Rename(tmp, p.data()); err != nil {
+		return fmt.Errorf("rename the new cluster: %w", err)
 	}
 	return nil
 }
@@ -57,10 +56,10 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.Remove(file)
-	if err := p.who.give(file); err != nil {
+	if err := p.user.chown(file); err != nil {
 		return err
 	}
-	_, err := runTool(ctx, p.who, dir, serverEnv(dir), p.bin.path("initdb"),
+	_, err := runTool(ctx, p.user, dir, serverEnv(dir), p.bin.path("initdb"),
 		"-D", dir, "--username=postgres", "--pwfile="+file, "--auth=scram-sha-256",
 		"--encoding=UTF8", "--locale=C", "--data-checksums")
 	return err
@@ -78,7 +77,7 @@ func (p *Postgres) loadPasswords(clusterExists bool) error {
 		return fmt.Errorf("read the database's passwords: %w", err)
 	}
 	if clusterExists {
-		return fmt.Errorf("%s is gone, and without it nobody can log in to the database in %s", p.passwordFile(), p.home)
+		return fmt.Errorf("%s is gone: without it no login to the database in %s is possible", p.passwordFile(), p.home)
 	}
 	p.passwords = passwords{Superuser: secret(), Owner: secret()}
 	b, err = json.Marshal(p.passwords)
@@ -107,7 +106,7 @@ const databaseExistsSQL = `SELECT EXISTS (SELECT FROM pg_database WHERE datname 
 
 const createDatabaseSQL = `CREATE DATABASE meterplex OWNER meterplex`
 
-// lz4 is there only where the server was built with it.
+// bestCompressionSQL checks for lz4, which is available only if the server was built with it.
 const bestCompressionSQL = `SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'on' END
 	FROM pg_settings WHERE name = 'wal_compression'`
 
@@ -117,8 +116,8 @@ const compressSQL = `ALTER SYSTEM SET wal_compression = 'on'`
 
 const reloadSQL = `SELECT pg_reload_conf()`
 
-// bootstrap makes the owner role and its database. The database comes last:
-// where it exists, all before it was done.
+// bootstrap creates the owner role and its database. The database is created last: if it exists, all
+// earlier steps are done.
 func (p *Postgres) bootstrap(ctx context.Context) (err error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
@@ -127,19 +126,19 @@ func (p *Postgres) bootstrap(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	var done bool
 	if err := conn.QueryRow(ctx, databaseExistsSQL).Scan(&done); err != nil {
-		return fmt.Errorf("look for the database: %w", err)
+		return fmt.Errorf("find the database: %w", err)
 	}
 	if done {
 		return nil
 	}
 	if err := createOwner(ctx, conn, p.passwords.Owner); err != nil {
-		return fmt.Errorf("make the owner role: %w", err)
+		return fmt.Errorf("create the owner role: %w", err)
 	}
 	if err := compressWAL(ctx, conn); err != nil {
-		return fmt.Errorf("set the WAL's compression: %w", err)
+		return fmt.Errorf("set WAL compression: %w", err)
 	}
 	if _, err := conn.Exec(ctx, createDatabaseSQL); err != nil {
-		return fmt.Errorf("make the database: %w", err)
+		return fmt.Errorf("create the database: %w", err)
 	}
 	return nil
 }

@@ -18,18 +18,18 @@ const (
 	fetchedArtifact = "embedded-postgres-binaries-"
 )
 
-// release is a PostgreSQL that can be fetched: the minor version that this program
-// knows of a major one, and the SHA-256 of its jar for each platform.
+// release is a downloadable PostgreSQL: the known minor version of a major version, and the SHA-256 of
+// its jar for each platform.
 type release struct {
 	major   int
 	version string
 	sha256  map[string]string
 }
 
-// releases lists them by major version. The last one is fetched where any will do.
+// releases returns the releases by major version. The last one is the default.
 func releases() []release {
 	return []release{
-		{15, "15.18.0", map[string]string{ // published for these two only
+		{15, "15.18.0", map[string]string{ // published for only these two
 			"linux-amd64":  "6490649298abbe834a969b57df53e66e056f76894054a8f32f7a56f33abe0087",
 			"darwin-amd64": "bf4ca4521474ab0ef31672de5e48f194a423770f1f668b0356bb69e166253707",
 		}},
@@ -54,7 +54,7 @@ func releases() []release {
 	}
 }
 
-// Majors are the major versions that the service works with, the oldest first.
+// Majors returns the supported major versions, oldest first.
 func Majors() (majors []int) {
 	for _, r := range releases() {
 		majors = append(majors, r.major)
@@ -62,13 +62,13 @@ func Majors() (majors []int) {
 	return majors
 }
 
-// NewestPostgres is the version that is fetched by default, as the server names it.
+// NewestPostgres returns the default version, in the server's format.
 func NewestPostgres() string {
 	all := releases()
 	return strings.TrimSuffix(all[len(all)-1].version, ".0")
 }
 
-// platform is this machine's in the names of artifacts.
+// platform returns this machine's platform as in artifact names.
 func platform() string {
 	arch := runtime.GOARCH
 	if arch == "arm64" {
@@ -77,8 +77,7 @@ func platform() string {
 	return runtime.GOOS + "-" + arch
 }
 
-// releaseOf is the release of a major version, of the newest one for 0, that can be
-// fetched for a platform.
+// releaseOf returns the release of a major version for a platform. 0 means the newest.
 func releaseOf(major int, platform string) (release, error) {
 	all := releases()
 	if major == 0 {
@@ -95,16 +94,15 @@ func releaseOf(major int, platform string) (release, error) {
 func (r *release) artifact() string { return fetchedArtifact + platform() }
 func (r *release) jar() string      { return r.artifact() + "-" + r.version + ".jar" }
 
-// fetchPostgres returns the folder of a release's programs, fetching them once.
-// They lie in the cache, or in a shared place where the server's user cannot
-// reach the cache of this one.
-func fetchPostgres(ctx context.Context, r release, cacheDir string, who account, log io.Writer) (string, error) {
+// fetchPostgres returns the program folder of a release, and downloads it once. It is in the cache, or in
+// a shared place if the server's user cannot reach this user's cache.
+func fetchPostgres(ctx context.Context, r release, cacheDir string, user account, log io.Writer) (string, error) {
 	base := filepath.Join(cacheDir, "postgresql")
 	if err := os.MkdirAll(base, 0o755); err != nil {
-		return "", fmt.Errorf("make the cache: %w", err)
+		return "", fmt.Errorf("create the cache: %w", err)
 	}
-	if !who.reaches(base) {
-		shared, err := sharedPlace(who, "postgresql")
+	if !user.reaches(base) {
+		shared, err := sharedPlace(user, "postgresql")
 		if err != nil {
 			return "", err
 		}
@@ -119,7 +117,7 @@ func fetchPostgres(ctx context.Context, r release, cacheDir string, who account,
 	if exists(dir) {
 		return filepath.Join(dir, "bin"), nil
 	}
-	note(log, "PostgreSQL %s is fetched once (15 to 30 MB): none that fits is installed.", r.version)
+	note(log, "Downloading PostgreSQL %s (15 to 30 MB, only once): no suitable version is installed.", r.version)
 	if err := r.unpackInto(ctx, cacheDir, base, dir); err != nil {
 		return "", err
 	}
@@ -129,7 +127,7 @@ func fetchPostgres(ctx context.Context, r release, cacheDir string, who account,
 func (r *release) unpackInto(ctx context.Context, cacheDir, base, dir string) error {
 	tmp, err := os.MkdirTemp(base, "new-")
 	if err != nil {
-		return fmt.Errorf("make a folder to unpack in: %w", err)
+		return fmt.Errorf("create a folder to unpack in: %w", err)
 	}
 	defer os.RemoveAll(tmp)
 	jar, err := r.fetchJar(ctx, cacheDir, tmp)
@@ -138,13 +136,13 @@ func (r *release) unpackInto(ctx context.Context, cacheDir, base, dir string) er
 	}
 	tree := filepath.Join(tmp, "tree")
 	if err := errors.Join(os.Mkdir(tree, 0o755), os.Chmod(tree, 0o755)); err != nil {
-		return fmt.Errorf("make a folder to unpack in: %w", err)
+		return fmt.Errorf("create a folder to unpack in: %w", err)
 	}
 	if err := unpack(ctx, jar, tree); err != nil {
 		return err
 	}
 	if err := os.Rename(tree, dir); err != nil {
-		return fmt.Errorf("put the fetched PostgreSQL in its place: %w", err)
+		return fmt.Errorf("move the downloaded PostgreSQL: %w", err)
 	}
 	return nil
 }
@@ -158,7 +156,7 @@ func (r *release) fetchJar(ctx context.Context, cacheDir, dir string) (string, e
 	jar := filepath.Join(dir, r.jar())
 	sum, err := fileSHA256(jar)
 	if err != nil {
-		return "", fmt.Errorf("check the fetched PostgreSQL: %w", err)
+		return "", fmt.Errorf("check the downloaded PostgreSQL: %w", err)
 	}
 	if want := r.sha256[platform()]; sum != want {
 		return "", fmt.Errorf("%w: %s has SHA-256 %s, not %s", ErrChanged, r.jar(), sum, want)
@@ -166,11 +164,11 @@ func (r *release) fetchJar(ctx context.Context, cacheDir, dir string) (string, e
 	return jar, nil
 }
 
-// unpack takes the one .txz out of the jar and hands it to tar.
+// unpack extracts the .txz from the jar and unpacks it with tar.
 func unpack(ctx context.Context, jar, dir string) error {
 	z, err := zip.OpenReader(jar)
 	if err != nil {
-		return fmt.Errorf("open the fetched PostgreSQL: %w", err)
+		return fmt.Errorf("open the downloaded PostgreSQL: %w", err)
 	}
 	defer z.Close()
 	for _, f := range z.File {
@@ -189,26 +187,25 @@ func unpack(ctx context.Context, jar, dir string) error {
 func extract(f *zip.File, to string) error {
 	in, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("unpack the fetched PostgreSQL: %w", err)
+		return fmt.Errorf("unpack the downloaded PostgreSQL: %w", err)
 	}
 	defer in.Close()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("unpack the fetched PostgreSQL: %w", err)
+		return fmt.Errorf("unpack the downloaded PostgreSQL: %w", err)
 	}
 	_, err = io.Copy(out, in)
 	if err := errors.Join(err, out.Close()); err != nil {
-		return fmt.Errorf("unpack the fetched PostgreSQL: %w", err)
+		return fmt.Errorf("unpack the downloaded PostgreSQL: %w", err)
 	}
 	return nil
 }
 
 func untar(ctx context.Context, txz, dir string) error {
 	if _, err := exec.LookPath("xz"); err != nil && runtime.GOOS == "linux" {
-		return errors.New("xz is needed to unpack it (Debian: apt install xz-utils)")
+		return errors.New("xz is needed to unpack PostgreSQL (Debian: apt install xz-utils)")
 	}
-	// Files become root's own where root unpacks: the server may read and run
-	// them, not change them.
+	// If root unpacks, root owns the files: the server can read and run them, but not change them.
 	_, err := runTool(ctx, self(), dir, os.Environ(), "tar", "-xJf", txz, "-C", dir, "--no-same-owner")
 	return err
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errTryAgain wraps a failed launch that another attempt may cure.
+// errTryAgain wraps a launch failure that a retry may fix.
 var errTryAgain = errors.New("try again")
 
-// untilItPasses launches again as long as another attempt may cure what failed.
-func untilItPasses(ctx context.Context, launch func() error) error {
+// retryLaunch repeats a launch while it fails with errTryAgain.
+func retryLaunch(ctx context.Context, launch func() error) error {
 	for {
 		err := launch()
 		if !errors.Is(err, errTryAgain) {
@@ -31,10 +31,10 @@ func untilItPasses(ctx context.Context, launch func() error) error {
 	}
 }
 
-// launch starts the postmaster and returns when it takes connections. With
-// port 0 a free one is chosen, and another if somebody takes it meanwhile.
+// launch starts the postmaster and waits until it accepts connections. With port 0 a free port is chosen,
+// and another one if a program takes it meanwhile.
 func (p *Postgres) launch(ctx context.Context, port int) error {
-	return untilItPasses(ctx, func() error {
+	return retryLaunch(ctx, func() error {
 		chosen, err := p.choosePort(port)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (p *Postgres) launchOnce(ctx context.Context, port int) error {
 	}
 	defer log.Close()
 	// SIGINT is PostgreSQL's fast shutdown.
-	proc, err := startProcess(p.command(port, log), p.who, syscall.SIGINT)
+	proc, err := startProcess(p.command(port, log), p.user, syscall.SIGINT)
 	if err != nil {
 		return err
 	}
@@ -73,20 +73,20 @@ func (p *Postgres) launchOnce(ctx context.Context, port int) error {
 	return rememberPort(p.portFile(), port)
 }
 
-// explain adds what the server logged, and says whether to try again: another
-// program took the port, or processes of a killed server have not ended yet.
+// explain adds the server's log, and marks errors that a retry may fix: another program took the port, or
+// processes of a killed server have not ended yet.
 func (p *Postgres) explain(err error, logged string) error {
-	for _, passing := range []string{
+	for _, temporary := range []string{
 		"Address already in use",
 		"could not bind",
 		"pre-existing shared memory block",
 		`lock file "postmaster.pid" already exists`,
 	} {
-		if strings.Contains(logged, passing) {
+		if strings.Contains(logged, temporary) {
 			return fmt.Errorf("%w: %w%s", errTryAgain, err, excerpt(logged))
 		}
 	}
-	return fmt.Errorf("%w; its log says:%s", err, excerpt(logged))
+	return fmt.Errorf("%w; server log:%s", err, excerpt(logged))
 }
 
 func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {
@@ -95,12 +95,12 @@ func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {
 		if err == nil {
 			return conn.Close(ctx)
 		}
-		if refusedForGood(err) {
+		if permanentRefusal(err) {
 			return fmt.Errorf("connect to the server: %w", err)
 		}
 		select {
 		case <-proc.done:
-			return errors.New("the server ended at its start")
+			return errors.New("the server exited during its start")
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the server: %w", ctx.Err())
 		case <-time.After(15 * time.Millisecond):
@@ -108,9 +108,10 @@ func (p *Postgres) awaitReady(ctx context.Context, proc *process) error {
 	}
 }
 
-// refusedForGood tells an answer such as a wrong password from "not yet": no
-// connection, or cannot_connect_now (57P03) while the server recovers.
-func refusedForGood(err error) bool {
+// permanentRefusal reports whether the server answered with an error such as a wrong password. It returns
+// false for temporary errors: no connection, cannot_connect_now (57P03) during recovery, or
+// too_many_connections (53300).
+func permanentRefusal(err error) bool {
 	var refusal *pgconn.PgError
 	return errors.As(err, &refusal) && refusal.Code != "57P03" && refusal.Code != "53300"
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// baseSettings fit a machine of 2 cores and a few GiB. Nothing here gives
-// durability away.
+// baseSettings suit a machine with 2 cores and a few GiB of memory. They do not reduce durability.
 func baseSettings() map[string]string {
 	return map[string]string{
 		"listen_addresses":             "127.0.0.1",
@@ -33,22 +32,21 @@ func baseSettings() map[string]string {
 		"log_timezone":                 "UTC",
 		"log_line_prefix":              "%m [%p] %q%u@%d ",
 		"log_checkpoints":              "off",
-		// Terse leaves out DETAIL lines, which quote the values of rows.
+		// Terse omits DETAIL lines, which quote row values.
 		"log_error_verbosity": "terse",
 	}
 }
 
-// durable are the settings whose loss would make an acknowledged event
-// something less than stored.
+// durable returns the settings without which an acknowledged event might be lost.
 func durable() []string { return []string{"fsync", "full_page_writes", "synchronous_commit"} }
 
 func checkSettings(settings map[string]string) error {
 	for name, value := range settings {
 		switch key := strings.ToLower(name); {
 		case slices.Contains(durable(), key) && !strings.EqualFold(value, "on"):
-			return fmt.Errorf("setting %s=%s is refused: commits stay durable", name, value)
+			return fmt.Errorf("setting %s=%s is refused: commits must be durable", name, value)
 		case key == "port" || key == "data_directory":
-			return fmt.Errorf("setting %s is not yours to choose", name)
+			return fmt.Errorf("setting %s cannot be changed", name)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	exec1(t, before, `CREATE TABLE kept AS SELECT 42 AS n`)
 	check(t, p.Stop(t.Context()))
 	check(t, p.Stop(t.Context()))
-	gone(t, p.PID())
+	awaitExit(t, p.PID())
 	p = startPostgres(t, PostgresConfig{DataDir: dir})
 	if p.URL() != before {
 		t.Errorf("address %s, before %s", p.URL(), before)
@@ -30,12 +30,12 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	}
 }
 
-func TestPostgresIsSetUpForTheProduct(t *testing.T) {
+func TestPostgresSetup(t *testing.T) {
 	p := startPostgres(t, PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"work_mem": "7MB"}})
 	if kept := query1[string](t, p.URL(), `SHOW work_mem`); kept != "7MB" {
 		t.Errorf("work_mem is %s", kept)
 	}
-	setUpForTheProduct(t, p)
+	checkSetup(t, p)
 	info, err := os.Stat(filepath.Join(p.dir, "passwords.json"))
 	check(t, err)
 	if info.Mode().Perm() != 0o600 {
@@ -43,7 +43,7 @@ func TestPostgresIsSetUpForTheProduct(t *testing.T) {
 	}
 }
 
-func setUpForTheProduct(t *testing.T, p *Postgres) {
+func checkSetup(t *testing.T, p *Postgres) {
 	t.Helper()
 	for sql, want := range map[string]string{
 		`SELECT current_user || ' ' || current_database()`:                                   "meterplex meterplex",
@@ -59,7 +59,7 @@ func setUpForTheProduct(t *testing.T, p *Postgres) {
 		}
 	}
 	if !query1[bool](t, p.AdminURL(), `SELECT rolsuper FROM pg_roles WHERE rolname = current_user`) {
-		t.Error("the administrator is no superuser")
+		t.Error("the administrator is not a superuser")
 	}
 	if dir := query1[string](t, p.AdminURL(), `SHOW unix_socket_directories`); dir != "" {
 		t.Errorf("a socket in %s", dir)
@@ -85,13 +85,13 @@ func TestPostgresRestartsAfterKill(t *testing.T) {
 	}
 	check(t, p.Restart(t.Context()))
 	p.Halt(t.Context())
-	gone(t, p.PID())
+	awaitExit(t, p.PID())
 	check(t, p.Restart(t.Context()))
 	if n := query1[int](t, url, `SELECT count(*) FROM kept`); n != 3 {
 		t.Errorf("%d rows after Halt and Restart, want 3", n)
 	}
 	check(t, p.Stop(t.Context()))
-	mention(t, p.Restart(t.Context()), "stopped for good")
+	errorContains(t, p.Restart(t.Context()), "stopped permanently")
 }
 
 func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
@@ -99,18 +99,18 @@ func TestPostgresRefusesSettingsThatLoseCommits(t *testing.T) {
 		"fsync": "off", "FSYNC": "false", "full_page_writes": "off", "synchronous_commit": "local", "port": "1",
 	} {
 		_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: t.TempDir(), Settings: map[string]string{name: value}})
-		mention(t, err, name)
+		errorContains(t, err, name)
 	}
 }
 
-func TestPostgresSaysWhatItsLogSays(t *testing.T) {
+func TestPostgresErrorHasItsLog(t *testing.T) {
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: openDir(t), Settings: map[string]string{"no_such_setting": "1"}})
-	mention(t, err, "start the embedded PostgreSQL", "no_such_setting")
+	errorContains(t, err, "start the embedded PostgreSQL", "no_such_setting")
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := openDir(t)
-	r, cmd, stop := other(t, "postgres", dir, self())
+	r, cmd, stop := startOther(t, "postgres", dir, self())
 	if r.Err != "" {
 		t.Fatal(r.Err)
 	}
@@ -118,34 +118,34 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if !errors.Is(err, ErrInUse) {
 		t.Fatalf("%v, want ErrInUse", err)
 	}
-	mention(t, err, pidText(cmd.Process.Pid))
+	errorContains(t, err, pidText(cmd.Process.Pid))
 	stop()
 	startPostgres(t, PostgresConfig{DataDir: dir})
 }
 
 func TestServersEndWithTheirParent(t *testing.T) {
 	dir := openDir(t)
-	r, cmd, stop := other(t, "both", dir, self())
+	r, cmd, stop := startOther(t, "both", dir, self())
 	if r.Err != "" || len(r.PIDs) != 2 {
 		t.Fatalf("%+v", r)
 	}
 	exec1(t, r.URL, `CREATE TABLE kept AS SELECT 42 AS n`)
 	check(t, cmd.Process.Kill())
 	stop()
-	// At once, while they are still ending.
+	// At once, while the servers are still ending.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
 	k := startKafka(t, KafkaConfig{DataDir: dir})
 	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 {
 		t.Errorf("%d, want 42", n)
 	}
 	for _, pid := range r.PIDs {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 	check(t, k.Stop(t.Context()))
 }
 
-// A server that no signal reached when its parent died, as on systems without
-// one, must not keep the next start out.
+// A server that no signal reached when its parent died, as on systems without that signal, must not block
+// the next start.
 func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	dir := openDir(t)
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
@@ -156,32 +156,32 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	check(t, err)
 	defer null.Close()
 	stray := p.command(port, null)
-	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.who.credential()}
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.user.credential()}
 	check(t, stray.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
 	for !exists(filepath.Join(p.data(), "postmaster.pid")) {
 		select {
 		case err := <-ended:
-			t.Fatal("the stray server ended at its start: ", err)
+			t.Fatal("the stray server exited during its start: ", err)
 		case <-time.After(time.Millisecond):
 		}
 	}
-	var said strings.Builder
-	startPostgres(t, PostgresConfig{DataDir: dir, Log: &said})
+	var log strings.Builder
+	startPostgres(t, PostgresConfig{DataDir: dir, Log: &log})
 	<-ended
-	if !strings.Contains(said.String(), "earlier run") {
-		t.Errorf("said %q", said.String())
+	if !strings.Contains(log.String(), "earlier run") {
+		t.Errorf("log %q", log.String())
 	}
 }
 
 func TestPostgresAsOrdinaryUser(t *testing.T) {
 	asRoot(t)
-	who := account{uid: nobody, gid: nobody, drop: true}
+	user := account{uid: nobody, gid: nobody, drop: true}
 	dir := filepath.Join(openDir(t), "data")
 	check(t, os.Mkdir(dir, 0o700))
-	check(t, who.give(dir))
-	r, _, stop := other(t, "postgres", dir, who, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
+	check(t, user.chown(dir))
+	r, _, stop := startOther(t, "postgres", dir, user, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
 	if r.Err != "" || r.UID != nobody {
 		t.Fatalf("%+v", r)
 	}
@@ -191,36 +191,35 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 	}
 	stop()
 	check(t, os.RemoveAll(r.CacheDir))
-	// Root leaves the data with the user whose it is. The folder is theirs
-	// alone, and they may pass.
+	// Root keeps the data with their owner. Only the owner may enter the folder.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
-	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.who.uid != nobody {
-		t.Errorf("%d, want 42; as user %d", n, p.who.uid)
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.user.uid != nobody {
+		t.Errorf("%d, want 42; as user %d", n, p.user.uid)
 	}
 	check(t, p.Stop(t.Context()))
-	r, _, _ = other(t, "postgres", dir, who, "HOME=/root")
+	r, _, _ = startOther(t, "postgres", dir, user, "HOME=/root")
 	if r.Err != "" {
 		t.Error(r.Err)
 	}
 	check(t, os.RemoveAll(r.CacheDir))
 }
 
-func TestPostgresOfRootInAClosedFolder(t *testing.T) {
+func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	asRoot(t)
 	closed := openDir(t)
 	check(t, os.Chmod(closed, 0o700))
 	dir := filepath.Join(closed, "data")
-	var said strings.Builder
-	p := startPostgres(t, PostgresConfig{DataDir: dir, Log: &said})
+	var log strings.Builder
+	p := startPostgres(t, PostgresConfig{DataDir: dir, Log: &log})
 	home := p.Dir()
 	t.Cleanup(func() { os.RemoveAll(home) })
-	if strings.HasPrefix(home, closed) || !strings.Contains(said.String(), home) {
-		t.Errorf("data in %s; said %q", home, said.String())
+	if strings.HasPrefix(home, closed) || !strings.Contains(log.String(), home) {
+		t.Errorf("data in %s; log %q", home, log.String())
 	}
 	exec1(t, p.URL(), `CREATE TABLE kept AS SELECT 42 AS n`)
 	check(t, p.Stop(t.Context()))
 
-	// The folder is moved, and the data stay with it.
+	// The folder is moved; the data stay with it.
 	moved := filepath.Join(closed, "moved")
 	check(t, os.Rename(dir, moved))
 	p = startPostgres(t, PostgresConfig{DataDir: moved})
@@ -235,7 +234,7 @@ func TestPostgresOfRootInAClosedFolder(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.RemoveAll(home))
 	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
-	mention(t, err, home, "is gone", pointerFile)
+	errorContains(t, err, home, "is gone", pointerFile)
 }
 
 func TestPostgresNeedsItsPasswords(t *testing.T) {
@@ -244,29 +243,28 @@ func TestPostgresNeedsItsPasswords(t *testing.T) {
 	check(t, p.Stop(t.Context()))
 	check(t, os.Remove(p.passwordFile()))
 	_, err := StartPostgres(t.Context(), PostgresConfig{DataDir: dir})
-	mention(t, err, "passwords.json is gone")
+	errorContains(t, err, "passwords.json is gone")
 }
 
-// Each major version that can be fetched is the one that is pinned, and runs as an
-// installed one does.
+// Each downloadable major version has the pinned version, and works like an installed one.
 func TestFetchedPostgres(t *testing.T) {
 	for _, r := range releases() {
 		t.Run(r.version, func(t *testing.T) {
 			if r.sha256[platform()] == "" {
 				t.Skipf("PostgreSQL %d is not published for %s", r.major, platform())
 			}
-			var said strings.Builder
-			bin, err := fetchPostgres(t.Context(), r, CacheDir(), serverAccount(), &said)
+			var log strings.Builder
+			bin, err := fetchPostgres(t.Context(), r, CacheDir(), serverAccount(), &log)
 			check(t, err)
-			t.Log(bin, said.String())
+			t.Log(bin, log.String())
 			dir := openDir(t)
 			p := startPostgres(t, PostgresConfig{DataDir: dir, BinDir: bin})
 			if v := query1[string](t, p.URL(), `SHOW server_version`); v+".0" != r.version {
 				t.Errorf("version %s, want %s", v, r.version)
 			}
-			setUpForTheProduct(t, p)
+			checkSetup(t, p)
 			check(t, p.Stop(context.Background()))
-			// Without BinDir the data decide, whatever is asked for.
+			// Without BinDir the data determine the version, whatever Major says.
 			p = startPostgres(t, PostgresConfig{DataDir: dir, Major: 33 - r.major})
 			if p.bin.major != r.major {
 				t.Errorf("data of version %d opened by %d", r.major, p.bin.major)
@@ -282,7 +280,7 @@ func TestReleasesAreOfTheirMajorVersion(t *testing.T) {
 	}
 	for i, r := range all {
 		if number(r.version) != r.major || r.major != oldestPostgres+i {
-			t.Errorf("%s stands for %d in place %d", r.version, r.major, i)
+			t.Errorf("%s has major %d at index %d", r.version, r.major, i)
 		}
 	}
 	newest, err := releaseOf(0, "linux-amd64")
@@ -294,9 +292,9 @@ func TestReleasesAreOfTheirMajorVersion(t *testing.T) {
 		if !errors.Is(err, ErrNotPublished) {
 			t.Errorf("%d: %v", major, err)
 		}
-		mention(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
+		errorContains(t, err, fmt.Sprintf("PostgreSQL %d for linux-amd64: install it", major))
 	}
 	if _, err := releaseOf(18, "plan9-386"); !errors.Is(err, ErrNotPublished) {
-		t.Errorf("of another platform: %v", err)
+		t.Errorf("another platform: %v", err)
 	}
 }

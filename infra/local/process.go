@@ -12,33 +12,30 @@ import (
 	"time"
 )
 
-// process is a child that is reaped as soon as it ends. err may be read once
-// done is closed.
+// process is a child process that is reaped as soon as it ends. err may be read once done is closed.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error
 }
 
-// startProcess starts cmd in its own process group, so that a Ctrl-C on the
-// terminal reaches only us and the order of the shutdown stays ours. Where the
-// system can, the child gets onParentDeath when this process ends, also by
-// kill -9.
-func startProcess(cmd *exec.Cmd, who account, onParentDeath syscall.Signal) (*process, error) {
-	cmd.SysProcAttr = childAttributes(who, onParentDeath)
+// startProcess starts cmd in its own process group, so that a Ctrl-C on the terminal reaches only this
+// process, which keeps control of the shutdown order. If the system supports it, the child gets
+// onParentDeath when this process ends, also after kill -9.
+func startProcess(cmd *exec.Cmd, user account, onParentDeath syscall.Signal) (*process, error) {
+	cmd.SysProcAttr = childAttributes(user, onParentDeath)
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.own(started)
+	go p.run(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	return p, nil
 }
 
-// own holds one operating system thread for the child's whole life: the
-// kernel's parent death signal follows the thread that forked, not the
-// process, and the Go runtime ends threads at will.
-func (p *process) own(started chan<- error) {
+// run keeps one operating system thread for the child's lifetime: the kernel's parent death signal
+// follows the thread that forked, not the process, and the Go runtime may end threads.
+func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
@@ -60,11 +57,11 @@ func (p *process) exited() bool {
 	}
 }
 
-// stop sends the signals in turn, each one when the one before did not end the
-// child within grace (or ctx ended), and waits until it is gone.
+// stop sends the signals in turn. It sends the next one if the child has not ended within grace, or if
+// ctx has ended, and waits until the child has ended.
 func (p *process) stop(ctx context.Context, grace time.Duration, signals ...syscall.Signal) {
 	for _, sig := range signals {
-		// A failing signal means that it is gone already; done says so.
+		// An error means that the process has ended already; done reports it.
 		_ = p.cmd.Process.Signal(sig)
 		select {
 		case <-p.done:
@@ -79,16 +76,15 @@ func (p *process) stop(ctx context.Context, grace time.Duration, signals ...sysc
 	<-p.done
 }
 
-// runTool runs a program that ends by itself and returns what it printed. The
-// end of ctx kills it with its whole process group.
-func runTool(ctx context.Context, who account, dir string, env []string, name string, args ...string) (string, error) {
+// runTool runs a program to its end and returns its output. The end of ctx kills its whole process group.
+func runTool(ctx context.Context, user account, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := startProcess(cmd, who, syscall.SIGKILL)
+	p, err := startProcess(cmd, user, syscall.SIGKILL)
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +95,7 @@ func runTool(ctx context.Context, who account, dir string, env []string, name st
 	return out.String(), nil
 }
 
-// excerptBytes bounds how much of a program's output goes into an error.
+// excerptBytes bounds the part of a program's output in an error.
 const excerptBytes = 2000
 
 func excerpt(output string) string {
@@ -113,8 +109,8 @@ func excerpt(output string) string {
 	return "\n" + output
 }
 
-// alive says whether a process of that id runs with all the words in its
-// command line: a number alone may have been given to another program since.
+// alive reports whether process pid runs with all words in its command line. The number alone could
+// belong to another program by now.
 func alive(pid int, words ...string) bool {
 	if pid <= 1 || syscall.Kill(pid, 0) == syscall.ESRCH {
 		return false
@@ -145,15 +141,14 @@ func endStale(ctx context.Context, pid int, sig syscall.Signal, grace time.Durat
 	return nil
 }
 
-// logRotateBytes bounds a server's log: above it the old one is set aside at
-// the next start.
+// logRotateBytes bounds a server's log. A larger log is renamed at the next start.
 const logRotateBytes = 16 << 20
 
-// openLog opens a server's log for appending and returns its present size.
+// openLog opens a server's log for appending and returns its size.
 func openLog(path string) (*os.File, int64, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > logRotateBytes {
 		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, 0, fmt.Errorf("set the old log aside: %w", err)
+			return nil, 0, fmt.Errorf("rename the old log: %w", err)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -168,7 +163,7 @@ func openLog(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// logSince returns what a server logged since offset, at most its last 64 KiB.
+// logSince returns a server's log since offset, at most the last 64 KiB.
 func logSince(path string, offset int64) string {
 	b, err := os.ReadFile(path)
 	if err != nil || offset > int64(len(b)) {

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-func childAttributes(who account, onParentDeath syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: onParentDeath, Credential: who.credential()}
+func childAttributes(user account, onParentDeath syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: onParentDeath, Credential: user.credential()}
 }
 
-// commandLine is empty for a process that has ended and waits to be reaped.
+// commandLine returns "" for a process that has ended and waits to be reaped.
 func commandLine(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// Without a parent death signal a server outlives a kill -9 of this process;
-// the next start on the same data ends it.
-func childAttributes(who account, _ syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Credential: who.credential()}
+// childAttributes cannot set a parent death signal here: a server outlives a kill -9 of this process. The
+// next start on the same data ends it.
+func childAttributes(user account, _ syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: user.credential()}
 }
 
 func commandLine(pid int) string {

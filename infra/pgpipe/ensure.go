@@ -7,9 +7,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Names are quoted identifiers that plain made; SQL takes no parameters for them.
+// Table names are quoted identifiers made by identifier(). SQL has no parameters for identifiers.
 const (
-	// Rows are inserted once and deleted once; the offsets row of a group is
+	// Rows of the messages table are inserted once and deleted once. The offsets row of a group is
 	// updated with each batch and should stay on its page.
 	ensureTables = `
 ALTER TABLE %[2]s SET (fillfactor = 50);
@@ -17,29 +17,28 @@ GRANT SELECT, INSERT, DELETE ON %[1]s TO meterplex_worker;
 GRANT SELECT, INSERT, UPDATE ON %[2]s TO meterplex_worker;
 GRANT USAGE ON SEQUENCE %[3]s TO meterplex_worker;`
 	sequenceOf = `SELECT pg_get_serial_sequence($1, 'offset')`
-	// Two migrations at the same time would both create.
+	// Without this lock, two concurrent migrations would both create the tables.
 	lockEnsure = `SELECT pg_advisory_xact_lock(hashtext('meterplex.pgpipe'))`
 )
 
-// Ensure makes the tables of the registry's topics, and those of any further ones,
-// where they are missing, and lets meterplex_worker use them. It runs as the owner,
-// when the schema is migrated; cfg.DB is the owner's.
+// Ensure creates the missing tables of the registry's topics and of further topics, and grants
+// meterplex_worker access. It runs during the migration of the schema; cfg.DB must connect as the owner.
 func Ensure(ctx context.Context, cfg Config, further ...string) error {
 	if err := cfg.defaults(); err != nil {
 		return err
 	}
 	tx, err := cfg.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("make the pipe's tables: %w", err)
+		return fmt.Errorf("create the pipe's tables: %w", err)
 	}
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(ctx, lockEnsure); err != nil {
-		return fmt.Errorf("make the pipe's tables: %w", err)
+		return fmt.Errorf("create the pipe's tables: %w", err)
 	}
 	for _, topic := range append(registered(), further...) {
-		for _, statement := range cfg.creating(topic) {
+		for _, statement := range cfg.createStatements(topic) {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("make the pipe's tables for %s: %w", topic, err)
+				return fmt.Errorf("create the pipe's tables for %s: %w", topic, err)
 			}
 		}
 		var sequence string
@@ -52,7 +51,7 @@ func Ensure(ctx context.Context, cfg Config, further ...string) error {
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("make the pipe's tables: %w", err)
+		return fmt.Errorf("create the pipe's tables: %w", err)
 	}
 	return nil
 }
@@ -65,8 +64,8 @@ func registered() []string {
 	return names
 }
 
-// creating gives watermill-sql's own statements.
-func (c *Config) creating(topic string) []string {
+// createStatements returns watermill-sql's own statements.
+func (c *Config) createStatements(topic string) []string {
 	var statements []string
 	for _, q := range c.schema().SchemaInitializingQueries(topic) {
 		statements = append(statements, q.Query)

@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// lagLimit bounds the count: beyond it a group is simply far behind.
+// lagLimit bounds the count: the exact lag of a group far behind is not needed.
 const lagLimit = 10_000
 
 const lagRows = `
@@ -16,8 +16,8 @@ SELECT count(*) FROM (
     ON (m.transaction_id, m."offset") > (o.last_processed_transaction_id, o.offset_acked)
   WHERE o.consumer_group = $1 LIMIT $2) behind`
 
-// Lag tells how many rows of each topic of the registry a group has not passed,
-// at most 10,000 of each; 0 where the group does not read the topic.
+// Lag returns, for each topic of the registry, the number of rows that a group has not passed, at most
+// 10,000, and 0 if the group does not read the topic.
 func Lag(ctx context.Context, cfg Config, group string) (map[events.Topic]int64, error) {
 	lags := map[events.Topic]int64{}
 	for _, t := range events.Topics() {

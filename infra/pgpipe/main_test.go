@@ -28,7 +28,7 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// The role is the server's, not the database's: another test may be faster.
+// Roles belong to the server, not the database: another test may create the role first.
 const makeRole = `
 DO $$ BEGIN
   IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'meterplex_worker') THEN
@@ -38,7 +38,7 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 GRANT meterplex_worker TO CURRENT_USER;`
 
-// database makes an empty one with the role; as owner and as the service.
+// database returns connections to an empty database with the role: as its owner and as the service.
 func database(t testing.TB) (owner, worker *sql.DB) {
 	t.Helper()
 	address := localtest.Database(t)
@@ -49,7 +49,7 @@ func database(t testing.TB) (owner, worker *sql.DB) {
 	return owner, open(t, address, "SET ROLE meterplex_worker")
 }
 
-// migrated makes one with the service's schema, to be opened as its owner.
+// migrated returns a database with the service's schema, and a connection as its owner.
 func migrated(t testing.TB) (url string, owner *sql.DB) {
 	t.Helper()
 	url = localtest.Database(t)
@@ -118,10 +118,10 @@ func pipe(t testing.TB) pipetest.Pipe {
 	}
 }
 
-// TestWatermillSuite runs Watermill's own tests, one record a message.
+// TestWatermillSuite runs Watermill's own tests with one record per message.
 func TestWatermillSuite(t *testing.T) { pipetest.Suite(t, pipe(t), 1) }
 
-// TestWatermillSuiteBatched runs them again behind batches.
+// TestWatermillSuiteBatched runs them with batches.
 func TestWatermillSuiteBatched(t *testing.T) { pipetest.Suite(t, pipe(t), 500) }
 
 func TestContract(t *testing.T) { pipetest.Contract(t, pipe(t)) }

@@ -1,16 +1,13 @@
-// Package pgpipe is the pipe where there is no Kafka: watermill-sql's tables and
-// subscriber in the service's own PostgreSQL, behind the same interfaces as
-// package kafka. A row is one frame of records.
+// Package pgpipe is the pipe without Kafka: watermill-sql's tables and subscriber in the service's own
+// PostgreSQL, behind the same interfaces as package kafka. A row is one frame of records.
 //
-// A subscription holds one connection and one open transaction while its handler
-// runs (watermill-sql reads and acknowledges in one transaction), besides those
-// that the handler itself takes: the pool behind DB needs at least one connection
-// for each Subscribe and as many again for publishing. While a transaction is
-// open that has written, rows of later ones are not read by any group (their
-// order is not known before); so a batch that failed is given back, with its
-// transaction, before the pause that follows.
+// While its handler runs, a subscription holds one connection and one open transaction (watermill-sql
+// reads and acknowledges in one transaction), in addition to those of the handler. The pool behind DB
+// needs at least one connection per Subscribe, and as many again for publishing. While a transaction that
+// has written is open, no group reads the rows of later transactions, because their order is not known
+// yet. Therefore a failed batch is released, with its transaction, before the pause.
 //
-// The tables are made by Ensure, as their owner; nothing here makes one by the way.
+// Only Ensure creates tables, as their owner.
 package pgpipe
 
 import (
@@ -29,15 +26,15 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Config says where the pipe's tables are.
+// Config configures the pipe's database.
 type Config struct {
-	// DB is a pool whose connections act as meterplex_worker.
+	// DB is a pool whose connections have the role meterplex_worker.
 	DB          *sql.DB
 	TopicPrefix string
 	Logger      *slog.Logger
 
-	// AllowAnyTopic takes topics that the registry does not have, MessageUUIDs
-	// keeps a message's UUID as a header: Watermill's own suite needs both.
+	// AllowAnyTopic accepts topics outside the registry. MessageUUIDs stores a message's UUID in a
+	// header. Watermill's own suite needs both.
 	AllowAnyTopic bool
 	MessageUUIDs  bool
 }
@@ -52,7 +49,7 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// known gives the topic's number, 0 for one that is allowed but not registered.
+// known returns the topic's number, or 0 for an allowed topic outside the registry.
 func (c *Config) known(topic string) (events.Topic, error) {
 	number, ok := events.TopicOf(topic)
 	if !ok && !c.AllowAnyTopic {
@@ -61,16 +58,16 @@ func (c *Config) known(topic string) (events.Topic, error) {
 	return number, nil
 }
 
-// messagesTable and offsetsTable name a topic's tables, quoted.
+// messagesTable and offsetsTable return the quoted names of a topic's tables.
 func (c *Config) messagesTable(topic string) string {
-	return `"` + named("pipe_", c.TopicPrefix+topic) + `"`
+	return `"` + tableName("pipe_", c.TopicPrefix+topic) + `"`
 }
 
 func (c *Config) offsetsTable(topic string) string {
-	return `"` + named("pipe_offsets_", c.TopicPrefix+topic) + `"`
+	return `"` + tableName("pipe_offsets_", c.TopicPrefix+topic) + `"`
 }
 
-// Tables names the tables of the registry's topics, as the catalogue does.
+// Tables returns the names of the tables of the registry's topics, as in pg_class.
 func (c *Config) Tables() (names []string) {
 	for _, topic := range registered() {
 		names = append(names, strings.Trim(c.messagesTable(topic), `"`), strings.Trim(c.offsetsTable(topic), `"`))
@@ -78,13 +75,12 @@ func (c *Config) Tables() (names []string) {
 	return names
 }
 
-// maxName is where PostgreSQL cuts a name off.
+// maxName is the length at which PostgreSQL truncates names.
 const maxName = 63
 
-// named is a table's name; one that is too long ends with what tells it from others
-// that begin as it does.
-func named(kind, topic string) string {
-	name := kind + plain(topic)
+// tableName returns a table name. A name that is too long ends with a hash, so that it stays unique.
+func tableName(kind, topic string) string {
+	name := kind + identifier(topic)
 	if len(name) <= maxName {
 		return name
 	}
@@ -92,7 +88,7 @@ func named(kind, topic string) string {
 	return name[:maxName-9] + "_" + hex.EncodeToString(sum[:4])
 }
 
-func plain(name string) string {
+func identifier(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -101,8 +97,8 @@ func plain(name string) string {
 	}, strings.ToLower(name))
 }
 
-// schema is watermill-sql's, with our names, bytes for a payload, and a query
-// that reads several rows as one.
+// schema is watermill-sql's schema with our table names, BYTEA payloads, and a query that joins several
+// rows into one.
 type schema struct {
 	wmsql.DefaultPostgreSQLSchema
 }
@@ -114,18 +110,16 @@ func (c *Config) schema() schema {
 	}}
 }
 
-// Bounds of what is read at once. Each read costs a commit when it is
-// acknowledged, so that many small rows, which a relay writes under steady single
-// events, must not be read one by one.
+// Bounds of one read. Acknowledging a read costs a commit, so the many small rows that a relay writes for
+// single events must not be read one by one.
 const (
 	readRows  = 200
 	readBytes = 8 << 20
 )
 
-// nextRows joins the next rows, each behind its length, into one that has the
-// first one's uuid and the last one's place. The bounds come by InitPlan, so that
-// the primary key is scanned in its order and the scan ends at the limit; joined
-// to the group's row it would sort all that is left.
+// nextRows joins the next rows, each prefixed with its length, into one row with the uuid of the first
+// and the place of the last. InitPlans pass the bounds, so that the primary key is scanned in order and
+// the scan ends at the limit. A join with the group's row would sort all remaining rows.
 const nextRows = `
 WITH last_processed AS (%[2]s),
 next AS (
@@ -146,7 +140,7 @@ SELECT (array_agg("offset" ORDER BY transaction_id DESC, "offset" DESC))[1],
 FROM next WHERE bytes - octet_length(payload) < %[4]d
 HAVING count(*) > 0`
 
-// SelectQuery is watermill-sql's interface.
+// SelectQuery implements watermill-sql's interface.
 func (s schema) SelectQuery(topic, group string, adapter wmsql.OffsetsAdapter) wmsql.Query {
 	next := adapter.NextOffsetQuery(topic, group)
 	return wmsql.Query{
@@ -155,8 +149,8 @@ func (s schema) SelectQuery(topic, group string, adapter wmsql.OffsetsAdapter) w
 	}
 }
 
-// unjoin takes apart what nextRows joined.
-func unjoin(joined []byte) (records []events.Record, err error) {
+// splitRows decodes the result of nextRows.
+func splitRows(joined []byte) (records []events.Record, err error) {
 	for len(joined) > 0 {
 		if len(joined) < 4 || uint64(len(joined)-4) < uint64(binary.BigEndian.Uint32(joined)) {
 			return records, errJoined
@@ -171,9 +165,9 @@ func unjoin(joined []byte) (records []events.Record, err error) {
 	return records, err
 }
 
-var errJoined = errors.New("rows that were joined wrongly")
+var errJoined = errors.New("malformed joined rows")
 
-// offsets is watermill-sql's adapter but for how a group's row is locked.
+// offsets is watermill-sql's adapter with a different lock on a group's row.
 type offsets struct {
 	wmsql.DefaultPostgreSQLOffsetsAdapter
 	messages func(topic string) string
@@ -186,11 +180,10 @@ func (c *Config) offsets() offsets {
 	}
 }
 
-// nextOffset locks the group's row only where there is something to read. A lock
-// is a write: with watermill-sql's own query each idle poll costs a transaction
-// id, WAL and an fsync at commit, and while another group's handler runs, its
-// lock hides new rows from us. SKIP LOCKED: a second member of the group asks
-// again later instead of holding a connection until the first one is done.
+// nextOffset locks the group's row only if there are rows to read. A lock is a write: with
+// watermill-sql's own query each idle poll costs a transaction id, WAL and an fsync at commit, and the
+// lock hides new rows from us while another group's handler runs. SKIP LOCKED: a second member of the
+// group polls again later, instead of holding a connection until the first has finished.
 const nextOffset = `
 SELECT offset_acked, last_processed_transaction_id
 FROM %[1]s o
@@ -201,7 +194,7 @@ WHERE consumer_group = $1
       AND m.transaction_id < pg_snapshot_xmin(pg_current_snapshot()))
 FOR UPDATE SKIP LOCKED`
 
-// NextOffsetQuery is watermill-sql's interface.
+// NextOffsetQuery implements watermill-sql's interface.
 func (o offsets) NextOffsetQuery(topic, group string) wmsql.Query {
 	return wmsql.Query{
 		Query: fmt.Sprintf(nextOffset, o.MessagesOffsetsTable(topic), o.messages(topic)),

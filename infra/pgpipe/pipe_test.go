@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
-// patience is when a test gives up waiting: long, as a machine may be busy.
-const patience = 2 * time.Minute
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 2 * time.Minute
 
 func newPublisher(t testing.TB, cfg pgpipe.Config) *pgpipe.Publisher {
 	t.Helper()
@@ -55,8 +55,8 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
-		t.Fatal("no batch came")
+	case <-time.After(testTimeout):
+		t.Fatal("no batch received")
 		return nil, nil
 	}
 }
@@ -87,8 +87,8 @@ func number(t testing.TB, db *sql.DB, query string, args ...any) (n int64) {
 	return n
 }
 
-// TestRowsAreReadTogether publishes single records, each a row, and reads them in
-// batches; a refused batch stays as it was though more rows come.
+// TestRowsAreReadTogether publishes single records, one per row, and reads them in batches. A refused
+// batch does not change when more rows arrive.
 func TestRowsAreReadTogether(t *testing.T) {
 	cfg, _ := config(t)
 	pub := newPublisher(t, cfg)
@@ -110,7 +110,7 @@ func TestRowsAreReadTogether(t *testing.T) {
 	refused.Nack()
 	again, _ := receive(t, messages)
 	if !bytes.Equal(refused.Payload, again.Payload) {
-		t.Error("a refused batch came again as another one")
+		t.Error("a refused batch was delivered again with other content")
 	}
 	again.Ack()
 	last, records := receive(t, messages)
@@ -120,7 +120,7 @@ func TestRowsAreReadTogether(t *testing.T) {
 	last.Ack()
 }
 
-// TestManyTopicsAndRecordsInOneCall cuts what is too much for a row.
+// TestManyTopicsAndRecordsInOneCall checks that a call is split into several rows.
 func TestManyTopicsAndRecordsInOneCall(t *testing.T) {
 	cfg, owner := config(t)
 	pub := newPublisher(t, cfg)
@@ -140,7 +140,7 @@ func TestManyTopicsAndRecordsInOneCall(t *testing.T) {
 		msg, records := receive(t, messages)
 		for _, r := range records {
 			if string(r.Value) != fmt.Sprint(next) {
-				t.Fatalf("record %s in the place of %d", r.Value, next)
+				t.Fatalf("got record %s, want %d", r.Value, next)
 			}
 			next++
 		}
@@ -148,8 +148,8 @@ func TestManyTopicsAndRecordsInOneCall(t *testing.T) {
 	}
 }
 
-// TestRowThatIsNoFrameIsPassedOver keeps one bad row from stopping a topic.
-func TestRowThatIsNoFrameIsPassedOver(t *testing.T) {
+// TestInvalidRowIsSkipped checks that one bad row does not stop a topic.
+func TestInvalidRowIsSkipped(t *testing.T) {
 	cfg, owner := config(t)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
@@ -165,8 +165,8 @@ func TestRowThatIsNoFrameIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestIdlePollsWriteNothing counts transaction ids while nothing happens.
-func TestIdlePollsWriteNothing(t *testing.T) {
+// TestIdlePollsDoNotWrite counts transaction ids while the pipe is idle.
+func TestIdlePollsDoNotWrite(t *testing.T) {
 	cfg, owner := config(t)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
@@ -180,14 +180,14 @@ func TestIdlePollsWriteNothing(t *testing.T) {
 	const next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 	before := number(t, owner, next)
 	time.Sleep(300 * time.Millisecond)
-	// The server's own work may take some; a poll each millisecond would take hundreds.
+	// The server itself may use a few; a writing poll every millisecond would use hundreds.
 	if used := number(t, owner, next) - before; used > 20 {
-		t.Errorf("%d transactions wrote while nothing happened", used)
+		t.Errorf("%d transactions wrote while the pipe was idle", used)
 	}
 }
 
-// TestFailingHandlerHoldsNoTransaction lets one group refuse everything; another
-// group must not wait for it.
+// TestFailingHandlerHoldsNoTransaction lets one group refuse every batch. It must not delay another
+// group.
 func TestFailingHandlerHoldsNoTransaction(t *testing.T) {
 	cfg, _ := config(t)
 	pub := newPublisher(t, cfg)
@@ -219,8 +219,8 @@ func TestFailingHandlerHoldsNoTransaction(t *testing.T) {
 	<-stopped
 }
 
-// TestP1_NothingIsLostWhenConnectionsAreCut ends all connections again and again
-// while records are published and consumed.
+// TestP1_NothingIsLostWhenConnectionsAreCut terminates all connections repeatedly while records are
+// published and consumed.
 func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 	cfg, owner := config(t)
 	pub := newPublisher(t, cfg)
@@ -250,7 +250,7 @@ func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 			var n int
 			fmt.Sscan(string(r.Value), &n)
 			if !seen[string(r.Value)] && n != order+1 {
-				t.Fatalf("record %d came first after %d", n, order)
+				t.Fatalf("record %d received first after %d", n, order)
 			}
 			if !seen[string(r.Value)] {
 				order = n
@@ -266,11 +266,11 @@ func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 	t.Logf("%d connections were cut, %d calls failed", cuts, failures)
 }
 
-// cut ends the service's connections.
+// cut terminates the service's connections.
 func cut(t testing.TB, owner *sql.DB) int {
 	rows, err := owner.Query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()")
 	if err != nil {
-		return 0 // this connection was one of them
+		return 0 // this connection was terminated as well
 	}
 	defer rows.Close()
 	n := 0
@@ -280,11 +280,11 @@ func cut(t testing.TB, owner *sql.DB) int {
 	return n
 }
 
-// TestServiceMakesNoTables: the service's role may use the pipe, not change it.
-func TestServiceMakesNoTables(t *testing.T) {
+// TestServiceCannotCreateTables checks that the service's role can use the pipe but not create tables.
+func TestServiceCannotCreateTables(t *testing.T) {
 	cfg, owner := config(t)
 	if err := pgpipe.Ensure(t.Context(), cfg, "other"); err == nil {
-		t.Error("the service's role made a table")
+		t.Error("the service's role created a table")
 	}
 	as := cfg
 	as.DB = owner

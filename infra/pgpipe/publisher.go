@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// MaxRecordBytes is how large a record may be. A row may be 1 GB; a frame is
-	// held in memory several times on its way.
+	// MaxRecordBytes bounds the size of a record. A row may have 1 GB, but a frame is held in memory
+	// several times on its way.
 	MaxRecordBytes = 4 << 20
-	// A frame is cut at so many records or bytes, whatever comes first.
+	// A frame ends at either bound.
 	maxFrameRecords = 1000
 	maxFrameBytes   = 4 << 20
-	// publishTimeout bounds a call, so that an outage comes back to the relay.
+	// publishTimeout bounds a call, so that the relay notices an outage.
 	publishTimeout = 10 * time.Second
 )
 
-// Publisher inserts frames. It is safe for use by several goroutines.
+// Publisher inserts frames. It is safe for concurrent use.
 type Publisher struct {
 	cfg Config
 
@@ -32,7 +32,7 @@ type Publisher struct {
 	calls  sync.WaitGroup
 }
 
-// NewPublisher makes a publisher.
+// NewPublisher returns a publisher.
 func NewPublisher(cfg Config) (*Publisher, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -40,17 +40,17 @@ func NewPublisher(cfg Config) (*Publisher, error) {
 	return &Publisher{cfg: cfg}, nil
 }
 
-// frame is one row.
+// frame is the content of one row.
 type frame struct {
 	topic   string
 	records []events.Record
 	bytes   int
 }
 
-// PublishRecords inserts the records in one transaction: one row for each topic,
-// more where they are many. It returns them with Offset -1, as rows hold several.
-// A *watermill.PublishError says which ones alone can never be stored; then none
-// of the call's records are.
+// PublishRecords inserts the records in one transaction: one row per topic, or several if the topic has
+// many records. It returns the records with Offset -1, since a row holds several. A
+// *watermill.PublishError names the records that can never be stored; then no record of the
+// call is stored.
 func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
 	if err := refuse(records); err != nil {
 		return records, err
@@ -74,7 +74,7 @@ func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record)
 	return records, nil
 }
 
-// Publish inserts one record for each message, as one row.
+// Publish inserts one record per message, as one row.
 func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	number, err := p.cfg.known(topic)
 	if err != nil {
@@ -114,8 +114,8 @@ func size(r *events.Record) int {
 	return n
 }
 
-// refuse names what can never be stored; the others wait for it to be replaced,
-// so that they keep their order.
+// refuse returns the records that can never be stored. The others fail with ErrBehind to keep their
+// order.
 func refuse(records []events.Record) error {
 	var failed []watermill.FailedRecord
 	for i := range records {
@@ -149,9 +149,8 @@ func allFailed(n int, err error) error {
 	return watermill.NewPublishError(failed, n)
 }
 
-// insert writes the rows in one transaction, by watermill-sql's statement. A
-// commit that was not answered is an error, and what is sent again then is there
-// twice, which every consumer bears.
+// insert writes the rows in one transaction, with watermill-sql's statement. A commit without an answer
+// is an error. The repeated call may store duplicates, which every consumer skips.
 func (p *Publisher) insert(ctx context.Context, frames []*frame) error {
 	if len(frames) == 0 {
 		return nil
@@ -191,7 +190,7 @@ func (p *Publisher) enter() bool {
 	return !p.closed
 }
 
-// Close waits for the calls in flight. The database is the caller's.
+// Close waits for the calls in flight. The caller closes the database.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true

@@ -10,23 +10,22 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// clockMargin is how far the clocks of those who record and of the database may be
-// apart. Who goes back too far reads a little more that he knows.
+// clockMargin bounds the difference between the clocks of recording instances and of the database. A
+// rewind that goes back too far only reads more known records.
 const clockMargin = time.Minute
 
-// A group has one place in a topic, whatever the partition. A row is before another
-// as watermill-sql reads them: by transaction, then by offset.
+// A group has one place in a topic, for all partitions. Rows are ordered as watermill-sql reads them: by
+// transaction, then by offset.
 const (
-	readPlace   = `SELECT coalesce(offset_acked, 0), last_processed_transaction_id::text FROM %[2]s WHERE consumer_group = $1 FOR UPDATE`
+	readOffset  = `SELECT coalesce(offset_acked, 0), last_processed_transaction_id::text FROM %[2]s WHERE consumer_group = $1 FOR UPDATE`
 	lastBefore  = `SELECT "offset", transaction_id::text FROM %[1]s WHERE created_at < $1::timestamptz AT TIME ZONE 'UTC' ORDER BY transaction_id DESC, "offset" DESC LIMIT 1`
-	movePlace   = `UPDATE %[2]s SET offset_acked = $2, last_processed_transaction_id = $3::xid8 WHERE consumer_group = $1 AND (last_processed_transaction_id, coalesce(offset_acked, 0)) > ($3::xid8, $2)`
+	moveOffset  = `UPDATE %[2]s SET offset_acked = $2, last_processed_transaction_id = $3::xid8 WHERE consumer_group = $1 AND (last_processed_transaction_id, coalesce(offset_acked, 0)) > ($3::xid8, $2)`
 	beforeFirst = "0"
 )
 
-// Rewind is a watermill.Mover. The group goes back to the earliest of the times,
-// since rows hold records of all partitions; it may have members, which read on from
-// there. Rows that every group has passed are kept for KeepRead, so that it can go
-// back no further than that; the log has what is older.
+// Rewind is a watermill.Mover. The group goes back to the earliest of the times, since rows hold records
+// of all partitions. It may have members, which continue from there. Rows that every group has passed are
+// kept for KeepRead, which bounds how far a group can go back; older events are in the log.
 func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 	if len(from) == 0 {
 		return nil, nil
@@ -36,23 +35,23 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 		return nil, fmt.Errorf("move %s back: %w", group, err)
 	}
 	defer tx.Rollback()
-	var was, to int64
-	var wasIn string
-	err = tx.QueryRowContext(ctx, cfg.of(topic, readPlace), group).Scan(&was, &wasIn)
+	var old, to int64
+	var oldTx string
+	err = tx.QueryRowContext(ctx, cfg.format(topic, readOffset), group).Scan(&old, &oldTx)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil // it has read nothing, and will begin at the oldest row
+		return nil, nil // the group has not read and will start at the oldest row
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the place of %s: %w", group, err)
+		return nil, fmt.Errorf("read the offset of %s: %w", group, err)
 	}
-	toIn := beforeFirst
+	newTx := beforeFirst
 	if at := earliest(from); at >= 0 {
-		err = tx.QueryRowContext(ctx, cfg.of(topic, lastBefore), time.UnixMilli(at).Add(-clockMargin)).Scan(&to, &toIn)
+		err = tx.QueryRowContext(ctx, cfg.format(topic, lastBefore), time.UnixMilli(at).Add(-clockMargin)).Scan(&to, &newTx)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return nil, fmt.Errorf("look up the place of a time: %w", err)
+			return nil, fmt.Errorf("look up the offset of a time: %w", err)
 		}
 	}
-	moved, err := tx.ExecContext(ctx, cfg.of(topic, movePlace), group, to, toIn)
+	moved, err := tx.ExecContext(ctx, cfg.format(topic, moveOffset), group, to, newTx)
 	if err == nil {
 		err = tx.Commit()
 	}
@@ -62,10 +61,10 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 	if n, err := moved.RowsAffected(); err != nil || n == 0 {
 		return nil, err
 	}
-	return []events.ReplayStep{{From: was, To: to}}, nil
+	return []events.ReplayStep{{From: old, To: to}}, nil
 }
 
-func (c *Config) of(topic, statement string) string {
+func (c *Config) format(topic, statement string) string {
 	return fmt.Sprintf(statement, c.messagesTable(topic), c.offsetsTable(topic))
 }
 

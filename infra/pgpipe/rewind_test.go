@@ -18,8 +18,8 @@ func send(t testing.TB, p *pgpipe.Publisher, value string) {
 	}
 }
 
-// take reads n records and acknowledges them.
-func take(t testing.TB, messages <-chan *message.Message, n int) (all string) {
+// read reads n records and acknowledges them.
+func read(t testing.TB, messages <-chan *message.Message, n int) (all string) {
 	t.Helper()
 	for n > 0 {
 		msg, records := receive(t, messages)
@@ -32,7 +32,7 @@ func take(t testing.TB, messages <-chan *message.Message, n int) (all string) {
 	return all
 }
 
-// A group goes back while it reads: to a time, and to the oldest row; never forward.
+// A group goes back to a time, and to the oldest row, while it reads. It never goes forward.
 func TestGroupGoesBackWhileItReads(t *testing.T) {
 	cfg, owner := config(t)
 	p := newPublisher(t, cfg)
@@ -41,7 +41,7 @@ func TestGroupGoesBackWhileItReads(t *testing.T) {
 	for _, v := range []string{"a", "b", "c"} {
 		send(t, p, v)
 	}
-	if got := take(t, messages, 3); got != "abc" {
+	if got := read(t, messages, 3); got != "abc" {
 		t.Fatalf("read %s", got)
 	}
 	back := func(from map[int16]int64) []events.ReplayStep {
@@ -54,11 +54,11 @@ func TestGroupGoesBackWhileItReads(t *testing.T) {
 			if len(steps) > 0 || from[3] > 0 {
 				return steps
 			}
-			time.Sleep(20 * time.Millisecond) // what was acknowledged is being committed
+			time.Sleep(20 * time.Millisecond) // the acknowledgement is being committed
 		}
 	}
 	back(map[int16]int64{3: -1})
-	if got := take(t, messages, 3); got != "abc" {
+	if got := read(t, messages, 3); got != "abc" {
 		t.Errorf("from the start: %s", got)
 	}
 	if _, err := owner.Exec(`UPDATE "pipe_usage_raw" SET created_at = created_at - interval '1 hour' WHERE "offset" < (SELECT max("offset") FROM "pipe_usage_raw")`); err != nil {
@@ -68,14 +68,14 @@ func TestGroupGoesBackWhileItReads(t *testing.T) {
 		t.Errorf("went forward: %v", steps)
 	}
 	send(t, p, "d")
-	if got := take(t, messages, 1); got != "d" {
-		t.Errorf("what came next is %s", got)
+	if got := read(t, messages, 1); got != "d" {
+		t.Errorf("next: %s", got)
 	}
 	for done := false; !done; time.Sleep(20 * time.Millisecond) {
 		steps := back(map[int16]int64{3: time.Now().Add(-10 * time.Minute).UnixMilli(), 4: time.Now().UnixMilli()})
 		done = len(steps) > 0
 	}
-	if got := take(t, messages, 2); got != "cd" {
+	if got := read(t, messages, 2); got != "cd" {
 		t.Errorf("from ten minutes ago: %s", got)
 	}
 	if steps, err := pgpipe.Rewind(t.Context(), cfg, "nobody", "usage.raw", map[int16]int64{3: -1}); err != nil || len(steps) != 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// PostgreSQL cuts long names off: topics with a long prefix have tables of their own
-// all the same.
+// PostgreSQL truncates long names. Topics with a long prefix still get their own tables.
 func TestEachTopicHasItsTables(t *testing.T) {
 	for _, length := range []int{0, 40, 100} {
 		owner, _ := database(t)
@@ -19,30 +18,30 @@ func TestEachTopicHasItsTables(t *testing.T) {
 		if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
-		if made := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(made) != 2*len(events.Topics()) {
-			t.Errorf("with a prefix of %d letters %d topics have %d tables", length, len(events.Topics()), made)
+		if existing := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(existing) != 2*len(events.Topics()) {
+			t.Errorf("with a prefix of %d letters %d topics have %d tables", length, len(events.Topics()), existing)
 		}
 	}
 }
 
-// What comes by the pipe alone (usage.commands) is gone after a crash where its table
-// is unlogged: each of the pipe's tables is looked at.
+// An unlogged table would lose records that exist only in the pipe (usage.commands) in a crash.
+// FindDangers checks each of the pipe's tables.
 func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 	url, owner := migrated(t)
 	cfg := pgpipe.Config{DB: owner, TopicPrefix: "Safe." + strings.Repeat("and.long", 8)}
-	words := func() (found []string) {
+	dangers := func() (found []string) {
 		t.Helper()
-		dangers, err := postgres.FindDangers(t.Context(), url, cfg.Tables()...)
+		list, err := postgres.FindDangers(t.Context(), url, cfg.Tables()...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range dangers {
+		for _, d := range list {
 			found = append(found, d.Name+": "+d.Found)
 		}
 		return found
 	}
-	if found := words(); len(found) > 0 {
-		t.Errorf("before there are any: %v", found)
+	if found := dangers(); len(found) > 0 {
+		t.Errorf("before the tables exist: %v", found)
 	}
 	if err := pgpipe.Ensure(t.Context(), cfg); err != nil {
 		t.Fatal(err)
@@ -52,25 +51,25 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	var made []string
+	var existing []string
 	for rows.Next() {
 		var name string
 		if err := rows.Scan(&name); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, name)
+		existing = append(existing, name)
 	}
-	if known := slices.Sorted(slices.Values(cfg.Tables())); rows.Err() != nil || len(made) == 0 || !slices.Equal(known, made) {
-		t.Errorf("looked at are %v; made are %v, %v", known, made, rows.Err())
+	if known := slices.Sorted(slices.Values(cfg.Tables())); rows.Err() != nil || len(existing) == 0 || !slices.Equal(known, existing) {
+		t.Errorf("checked tables %v; existing tables %v, %v", known, existing, rows.Err())
 	}
-	for _, name := range made {
+	for _, name := range existing {
 		exec(t, owner, `ALTER TABLE `+name+` SET UNLOGGED`)
-		if found := words(); !slices.Equal(found, []string{"unlogged: the table " + name + " is unlogged"}) {
+		if found := dangers(); !slices.Equal(found, []string{"unlogged: the table " + name + " is unlogged"}) {
 			t.Errorf("%s: %v", name, found)
 		}
 		exec(t, owner, `ALTER TABLE `+name+` SET LOGGED`)
 	}
-	if found := words(); len(found) > 0 {
-		t.Errorf("all mended: %v", found)
+	if found := dangers(); len(found) > 0 {
+		t.Errorf("all tables logged again: %v", found)
 	}
 }

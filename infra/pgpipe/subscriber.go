@@ -11,45 +11,44 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// SubscriberConfig says what a group reads and in which portions.
+// SubscriberConfig configures a group and the size of its batches.
 type SubscriberConfig struct {
 	Config
 	Group string
-	// MaxRecords bounds a batch; a row with more is handed out in portions.
-	MaxRecords   int           // DefaultMaxRecords where 0
-	PollInterval time.Duration // DefaultPollInterval where 0
-	// CloseTimeout is how long Close lets a batch in flight be settled.
-	CloseTimeout time.Duration // DefaultCloseTimeout where 0
+	// MaxRecords bounds a batch. A row with more records is delivered in several batches.
+	MaxRecords   int           // 0: DefaultMaxRecords
+	PollInterval time.Duration // 0: DefaultPollInterval
+	// CloseTimeout bounds how long Close waits for the batch in flight.
+	CloseTimeout time.Duration // 0: DefaultCloseTimeout
 }
 
 // Defaults of a subscriber.
 const (
 	DefaultMaxRecords = 1000
-	// DefaultPollInterval: an idle poll is one read-only statement.
+	// DefaultPollInterval can be short, because an idle poll is one read-only statement.
 	DefaultPollInterval = 25 * time.Millisecond
 	DefaultCloseTimeout = 5 * time.Second
 )
 
 const (
-	// nackPause keeps a handler that refuses at once from spinning.
+	// nackPause keeps a handler that fails immediately from spinning.
 	nackPause = 100 * time.Millisecond
-	// retryPause follows an error of the database.
+	// retryPause follows a database error.
 	retryPause = 500 * time.Millisecond
-	// ackDeadline: a row is not given out a second time while its handler runs;
-	// watermill-sql wants a bound and gives the row out again after it.
+	// ackDeadline: watermill-sql delivers a row again after this deadline. It is long, so that a row is
+	// not delivered again while its handler runs.
 	ackDeadline = time.Hour
 )
 
-// Subscriber reads topics as a consumer group. A message is one batch, opened by
-// watermill.Records; one is in flight for each Subscribe, and one for the whole
-// group and topic. Ack moves the group on, Nack sends the same batch again, for
-// ever. A new group starts at the oldest row.
+// Subscriber reads topics as a consumer group. A message is one batch, decoded by watermill.Records. Each
+// Subscribe, and each group per topic, has one message in flight. Ack advances the group, Nack sends the
+// same batch again, without a limit. A new group starts at the oldest row.
 type Subscriber struct {
 	cfg  SubscriberConfig
 	open watermill.Subscriptions
 }
 
-// NewSubscriber makes a subscriber.
+// NewSubscriber returns a subscriber.
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func (c *SubscriberConfig) defaults() error {
 		return err
 	}
 	if c.Group == "" {
-		return errors.New("pgpipe: a subscriber without a group")
+		return errors.New("pgpipe: subscriber without a group")
 	}
 	if c.MaxRecords <= 0 {
 		c.MaxRecords = DefaultMaxRecords
@@ -76,9 +75,8 @@ func (c *SubscriberConfig) defaults() error {
 	return nil
 }
 
-// Subscribe returns at once; a database that does not answer is waited for. The
-// channel is closed after the end of ctx or Close, when the batch in flight was
-// settled or given up.
+// Subscribe returns at once, even if the database is unreachable. The channel is closed after Close or
+// the end of ctx, once the batch in flight is settled or abandoned.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if _, err := s.cfg.known(topic); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)

@@ -14,18 +14,18 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// subscription hands out what a watermill-sql subscriber reads. That one goes on
-// with the same transaction when a message was not acknowledged; so it is closed
-// then, and a new one reads the same row again after the pause.
+// subscription delivers the rows that a watermill-sql subscriber reads. After a Nack that subscriber
+// would continue in the same transaction. Therefore it is closed, and after the pause a new one reads the
+// same row again.
 type subscription struct {
 	cfg      *SubscriberConfig
 	topic    string
 	delivery watermill.Delivery
 	errors   *polling
 
-	first   string // the first row of what is being handed out
-	done    int    // how many records from there on are acknowledged
-	refused int    // size of the portion that was refused last, 0 for none
+	first   string // uuid of the first row being delivered
+	done    int    // number of acknowledged records from there on
+	refused int    // size of the last batch that was not acknowledged, 0 if none
 }
 
 func (s *subscription) run(ctx context.Context) {
@@ -49,11 +49,11 @@ func (s *subscription) session(ctx context.Context) {
 		OffsetsAdapter: s.cfg.offsets(),
 	}, watermill.Logger(s.cfg.Logger))
 	if err != nil {
-		s.cfg.Logger.Error("cannot make a subscriber of watermill-sql", "topic", s.topic, "error", err)
+		s.cfg.Logger.Error("cannot create a watermill-sql subscriber", "topic", s.topic, "error", err)
 		return
 	}
-	// Closing lets the acknowledgement of the last row be committed; a database
-	// that hangs is cut off after the grace.
+	// Closing lets the acknowledgement of the last row commit. After the grace period a hanging database
+	// is cut off.
 	reading, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	unlink := context.AfterFunc(ctx, cut)
@@ -67,7 +67,7 @@ func (s *subscription) session(ctx context.Context) {
 	defer func() {
 		timer := time.AfterFunc(s.delivery.Grace, cut)
 		defer timer.Stop()
-		_ = inner.Close() // never an error
+		_ = inner.Close() // never returns an error
 	}()
 	s.read(ctx, messages)
 }
@@ -78,21 +78,21 @@ func (s *subscription) read(ctx context.Context, messages <-chan *message.Messag
 		case <-ctx.Done():
 			return
 		case msg, ok := <-messages:
-			if !ok || !s.handOut(ctx, msg) {
+			if !ok || !s.deliver(ctx, msg) {
 				return
 			}
 		}
 	}
 }
 
-// handOut delivers what was read in portions and acknowledges it when all of them
-// are. A portion that was refused is given out again as it was, though more rows
-// may have come; one that was acknowledged is not given out again with it.
-func (s *subscription) handOut(ctx context.Context, msg *message.Message) bool {
-	records, err := unjoin(msg.Payload)
+// deliver delivers the joined rows in batches and acknowledges them once all batches are acknowledged. A
+// batch that was refused is delivered again unchanged, even if more rows have arrived. Batches that were
+// acknowledged are not delivered again.
+func (s *subscription) deliver(ctx context.Context, msg *message.Message) bool {
+	records, err := splitRows(msg.Payload)
 	if err != nil {
-		// The log has what is in it: a consumer sees the gap and reads it there.
-		s.cfg.Logger.Error("a row of the pipe is not a frame; it is passed over", "topic", s.topic, "row", msg.UUID, "error", err)
+		// The log has the events: a consumer finds the gap and reads them there.
+		s.cfg.Logger.Error("skipping a row of the pipe that is not a valid frame", "topic", s.topic, "row", msg.UUID, "error", err)
 	}
 	if s.first != msg.UUID {
 		s.first, s.done, s.refused = msg.UUID, 0, 0
@@ -110,14 +110,13 @@ func (s *subscription) handOut(ctx context.Context, msg *message.Message) bool {
 	}
 	handling := msg.Context()
 	msg.Ack()
-	// Closed before it has seen the Ack, watermill-sql may prefer the closing.
+	// If it is closed before it has seen the Ack, watermill-sql may ignore the Ack.
 	<-handling.Done()
-	s.first = "" // if it comes again, the group was moved back
+	s.first = "" // if the row comes again, the group was rewound
 	return true
 }
 
-// polling says how long to wait for the next poll, and tells of errors once when
-// they begin and once when they end.
+// polling sets the pause between polls. It logs the first error of a streak and the recovery.
 type polling struct {
 	logger       *slog.Logger
 	topic, group string
@@ -125,15 +124,15 @@ type polling struct {
 	failing      bool
 }
 
-// HandleError is watermill-sql's interface.
-func (p *polling) HandleError(_ wm.LoggerAdapter, nothing bool, err error) time.Duration {
+// HandleError implements watermill-sql's interface.
+func (p *polling) HandleError(_ wm.LoggerAdapter, empty bool, err error) time.Duration {
 	switch {
 	case err == nil:
 		if p.failing {
 			p.failing = false
 			p.logger.Info("reading the pipe works again", "topic", p.topic, "group", p.group)
 		}
-		if nothing {
+		if empty {
 			return p.interval
 		}
 		return 0
@@ -144,7 +143,7 @@ func (p *polling) HandleError(_ wm.LoggerAdapter, nothing bool, err error) time.
 	}
 	if !p.failing {
 		p.failing = true
-		p.logger.Warn("reading the pipe fails; trying again until it works", "topic", p.topic, "group", p.group, "error", err)
+		p.logger.Warn("reading the pipe fails; will retry", "topic", p.topic, "group", p.group, "error", err)
 	}
 	return retryPause
 }

@@ -9,18 +9,16 @@ import (
 )
 
 const (
-	// KeepRead is how long a row stays after every group has passed it, for
-	// somebody who wants to look.
+	// KeepRead is how long a row is kept for inspection after every group has passed it.
 	KeepRead = time.Hour
-	// trimBatch bounds what one statement deletes, and so how long its locks live.
+	// trimBatch bounds the rows per statement, and so the time that its locks are held.
 	trimBatch = 1000
 )
 
-// trimRows deletes the oldest rows: those that every group has passed and that
-// are older than $1 seconds, and all that are older than $2 seconds: a group that
-// is gone for good must not keep everything, and the log fills in what a group
-// missed. Where there is no group only the second bound counts. created_at has no
-// zone and is written in the session's: localtimestamp is too.
+// trimRows deletes the oldest rows: those that every group has passed and that are older than $1 seconds,
+// and all that are older than $2 seconds. An abandoned group must not keep rows for ever, and the log has
+// the events that a group missed. Without groups only the second bound applies. created_at has no time
+// zone and is written in the session's zone, like localtimestamp.
 const trimRows = `
 DELETE FROM %[1]s WHERE (transaction_id, "offset") IN (
   SELECT m.transaction_id, m."offset" FROM %[1]s m
@@ -31,8 +29,8 @@ DELETE FROM %[1]s WHERE (transaction_id, "offset") IN (
           ORDER BY o.last_processed_transaction_id, o.offset_acked LIMIT 1))
   ORDER BY m.transaction_id, m."offset" LIMIT $3)`
 
-// Trim deletes what nobody needs any more, in bounded statements, and tells how
-// many rows that were. Run it every few minutes; several instances may.
+// Trim deletes rows that are no longer needed, in bounded statements, and returns their number. Run it
+// every few minutes; several instances may run it.
 func Trim(ctx context.Context, cfg Config) (int64, error) {
 	return trim(ctx, cfg, KeepRead, events.TopicRetention, registered())
 }

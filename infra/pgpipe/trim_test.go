@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/infra/pgpipe"
 )
 
-// TestTrim deletes what every group has passed and is old, and nothing else.
+// TestTrim checks that only old rows that every group has passed are deleted.
 func TestTrim(t *testing.T) {
 	cfg, owner := config(t)
 	pub := newPublisher(t, cfg)
@@ -48,18 +48,18 @@ func TestTrim(t *testing.T) {
 	}
 	publish(t, pub, 1500, 1)
 	if trim(); left() != 1 {
-		t.Errorf("%d rows are left, wanted only the new one", left())
+		t.Errorf("%d rows are left, want only the new one", left())
 	}
 	if age("2 hours"); left() != 1 {
-		t.Fatal("the last row is gone")
+		t.Fatal("the last row was deleted")
 	}
 	exec(t, owner, "INSERT INTO pipe_offsets_usage_raw VALUES ('gone', 0, '0')")
 	if trim(); left() != 1 {
-		t.Error("a row that a group has not read is gone before the retention")
+		t.Error("a row that a group has not read was deleted before the retention")
 	}
 	age("8 days")
 	if trim(); left() != 0 {
-		t.Error("a group that is gone keeps rows for ever")
+		t.Error("an abandoned group keeps rows for ever")
 	}
 }
 

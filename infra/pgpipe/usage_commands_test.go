@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Usage comes as messages where PostgreSQL is the pipe, too: a producer publishes to
-// the topic's table, and everything is read twice.
+// Usage can also arrive as messages if PostgreSQL is the pipe: a producer publishes to the topic's table,
+// and two groups read each message.
 func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 	url, owner := migrated(t)
 	if err := pgpipe.Ensure(t.Context(), pgpipe.Config{DB: owner, Logger: logger()}); err != nil {
@@ -58,17 +58,17 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 	for _, group := range []string{"first", "second"} {
 		drainCommands(t, cfg, group, log, &postgres.Catalogue{Pool: pool}, 90)
 	}
-	var taken, refused, inbox int
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&taken, &refused, &inbox); err != nil {
+	var accepted, refused, inbox int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
 		t.Fatal(err)
 	}
-	// The second message of each three has a known eventId: a conflict, and no refusal.
-	if taken != 30 || refused != 30 || inbox != 30 {
-		t.Errorf("%d taken, %d refused, %d in the inbox; want 30 of each", taken, refused, inbox)
+	// The second message of each three repeats an eventId: a conflict, not a refusal.
+	if accepted != 30 || refused != 30 || inbox != 30 {
+		t.Errorf("%d accepted, %d refused, %d in the inbox; want 30 of each", accepted, refused, inbox)
 	}
 }
 
-// subscribed makes a tenant that may use "calls".
+// subscribed creates a tenant with access to "calls".
 func subscribed(t *testing.T, log *postgres.Log) uuid.UUID {
 	t.Helper()
 	c := &commands.Catalogue{Store: log, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
@@ -90,7 +90,7 @@ func subscribed(t *testing.T, log *postgres.Log) uuid.UUID {
 	return tenant.ID
 }
 
-// drainCommands takes n messages as a group.
+// drainCommands processes n messages as a group.
 func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.Log, tenants commands.CatalogueReader, n int) {
 	t.Helper()
 	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
@@ -102,14 +102,14 @@ func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.
 	if err != nil {
 		t.Fatal(err)
 	}
-	take := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
+	consumer := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
 		Log: log, Histories: log, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages
 		records, err := watermill.Records(msg)
 		if err == nil {
-			err = take.Process(msg.Context(), records)
+			err = consumer.Process(msg.Context(), records)
 		}
 		if err != nil {
 			t.Fatal(err)

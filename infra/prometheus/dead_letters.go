@@ -13,9 +13,9 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// refusedBefore counts the dead letters that no fold made: the refusals, and the
-// records that could not be read, which the dead letter handler is the first to see.
-func (m *Metrics) refusedBefore(c *projections.Consumer, applied []events.Envelope) {
+// countRefusals counts the dead letters that are not failures of a fold: refusals, and records that could
+// not be decoded. The dead letter handler is the first to see the latter.
+func (m *Metrics) countRefusals(c *projections.Consumer, applied []events.Envelope) {
 	if c.Topic != events.TopicUsageDeadLetter {
 		return
 	}
@@ -33,10 +33,10 @@ func (m *Metrics) refusedBefore(c *projections.Consumer, applied []events.Envelo
 	}
 }
 
-// parkedOn is the topic on which a record could not be read.
+// parkedOn returns the topic of a record that could not be decoded.
 func parkedOn(e *events.Envelope) string {
 	var parked events.ParkedRecord
-	_ = json.Unmarshal(e.Payload, &parked) // the fold says it where that fails
+	_ = json.Unmarshal(e.Payload, &parked) // on failure, the fold reports it
 	if topic, known := events.TopicOf(parked.Topic); known {
 		return topic.Name()
 	}
@@ -44,9 +44,9 @@ func parkedOn(e *events.Envelope) string {
 }
 
 const (
-	// lettersEach is how many readings of the state there are for one of the letters.
+	// lettersEach is the number of state reads per read of the dead letters.
 	lettersEach = 8
-	// maxCounted bounds the rows that are counted for each gauge.
+	// maxCounted bounds the rows counted per gauge.
 	maxCounted = 100_000
 )
 
@@ -55,7 +55,7 @@ func newOpenLetters() *prom.GaugeVec {
 		Help: "Dead letters that are FAILED or RETRYING; counted up to 100,000 of each."}, []string{"status", "stage"})
 }
 
-// Letters that are open are in an index of their own, in the order of these two.
+// openLettersSQL uses the index of open dead letters, which is ordered by status and stage.
 const openLettersSQL = `SELECT status, stage, (SELECT count(*) FROM (
   SELECT FROM dead_letter_events d
   WHERE d.generation = (SELECT p.generation FROM projection_pointers p

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
-// series gathers a metric's values by their labels, in the order of the labels' names.
+// series returns a metric's values by label values, ordered by label name.
 func series(t *testing.T, registry *prom.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -40,7 +40,7 @@ func series(t *testing.T, registry *prom.Registry, name string) map[string]float
 	return values
 }
 
-// migrated is a database with the schema and nothing in it.
+// migrated returns a pool on an empty migrated database.
 func migrated(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	url := localtest.Database(t)
@@ -55,7 +55,7 @@ func migrated(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// watched reads the database's state until something is seen of it.
+// watched runs Watch until seen returns true.
 func watched(t *testing.T, pool *pgxpool.Pool, seen func(m *Metrics, r *prom.Registry) bool) *prom.Registry {
 	registry := prom.NewRegistry()
 	m := New(registry)

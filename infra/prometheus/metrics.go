@@ -1,5 +1,5 @@
-// Package prometheus makes metrics of what the relay, the consumers and the log
-// tell of themselves. No label names a tenant.
+// Package prometheus exports the metrics of the relay, the consumers and the log. No label contains a
+// tenant.
 package prometheus
 
 import (
@@ -18,11 +18,10 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// latency covers what a durable commit takes at best and what a broker's outage
-// does to it.
+// latency ranges from the fastest durable commit to the delay by a broker outage.
 var latency = prom.ExponentialBuckets(0.0005, 2, 18)
 
-// Metrics are the pipe's. Names are those that operators' rules and dashboards use.
+// Metrics holds the service's metrics. Operators' rules and dashboards use their names.
 type Metrics struct {
 	published   *prom.CounterVec
 	withheld    *prom.CounterVec
@@ -46,7 +45,7 @@ type Metrics struct {
 	fromLog    *prom.CounterVec
 }
 
-// New registers the metrics.
+// New creates and registers the metrics.
 func New(registry *prom.Registry) *Metrics {
 	counter := func(name, help string, labels ...string) *prom.CounterVec {
 		c := prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_" + name, Help: help}, labels)
@@ -65,32 +64,32 @@ func New(registry *prom.Registry) *Metrics {
 	}
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
-		published:   counter("events_published_total", "Records acknowledged by the broker, repetitions included.", "topic"),
-		withheld:    counter("events_withheld_total", "Events that alone could not be published.", "topic"),
-		refused:     counter("publish_refused_total", "Tries at a record that alone cannot be published; registry: its subject is not named there.", "topic", "by"),
-		relayErrors: counter("relay_errors_total", "Batches that are tried again.").WithLabelValues(),
+		published:   counter("events_published_total", "Records acknowledged by the broker, including repeats.", "topic"),
+		withheld:    counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
+		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
+		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
 		unpublished: gauge("outbox_unpublished_count", "Events in the log that the relay's cursors have not passed."),
-		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest of them."),
+		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event that the relay's cursors have not passed."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
-		frozen:      counter("frozen_sessions_ended_total", "Database sessions of frozen instances that kept others waiting.").WithLabelValues(),
+		frozen:      counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").WithLabelValues(),
 		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
 		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
-		processing:  histogram("event_processing_duration_seconds", "Time of a consumer's transaction.", "consumer"),
+		processing:  histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
 		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold.", "consumer"),
 		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
 		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
-		otherLog:    counter("events_other_log_total", "Records dropped because they are of another database's log.", "consumer"),
-		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by what it found of the database server.", "reason"),
-		foreign:     counter("events_foreign_total", "Records that are in no log of ours.", "consumer"),
-		fromLog:     counter("events_read_from_log_total", "Events that the pipe did not bring and the log did.", "consumer"),
+		otherLog:    counter("events_other_log_total", "Records dropped because they belong to another database's log.", "consumer"),
+		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by reason.", "reason"),
+		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
+		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
 	}
-	m.begin()
+	m.createSeries()
 	return m
 }
 
-// begin makes every series that is known beforehand: a rate needs the zero before the
-// first event, and a rule cannot tell what never happened from what is not measured.
-func (m *Metrics) begin() {
+// createSeries creates every series that is known in advance. A rate needs the zero before the first event, and
+// a rule cannot distinguish a missing series from an event that never happened.
+func (m *Metrics) createSeries() {
 	for _, t := range events.Topics() {
 		if t.Topic.Outside() {
 			m.deadLetter.WithLabelValues(t.Name, events.StageIngestion)
@@ -100,10 +99,10 @@ func (m *Metrics) begin() {
 		m.withheld.WithLabelValues(t.Name)
 		m.deadLetter.WithLabelValues(t.Name, events.StagePublishing)
 		if t.Consumer != "" {
-			m.beginConsumer(t.Name, t.Consumer)
+			m.createConsumerSeries(t.Name, t.Consumer)
 		}
 	}
-	m.beginConsumer(ofTheLog, events.GroupEntitlements)
+	m.createConsumerSeries(logTopic, events.GroupEntitlements)
 	for _, reason := range postgres.EpochReasons() {
 		m.epochs.WithLabelValues(reason)
 	}
@@ -111,14 +110,14 @@ func (m *Metrics) begin() {
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageValidation)
 }
 
-// Raised counts epochs that this instance began.
+// Raised counts the epochs that this instance began.
 func (m *Metrics) Raised(raised []postgres.Raised) {
 	for _, r := range raised {
 		m.epochs.WithLabelValues(r.Reason).Inc()
 	}
 }
 
-func (m *Metrics) beginConsumer(topic, consumer string) {
+func (m *Metrics) createConsumerSeries(topic, consumer string) {
 	for _, result := range []string{"ok", "noop", "error"} {
 		m.consumed.WithLabelValues(topic, consumer, result)
 	}
@@ -130,10 +129,10 @@ func (m *Metrics) beginConsumer(topic, consumer string) {
 	}
 }
 
-// ofTheLog stands for a topic where the log itself is the source.
-const ofTheLog = "log"
+// logTopic is the topic label of a consumer that reads the log itself.
+const logTopic = "log"
 
-// Relay gives the relay's hooks.
+// Relay returns the relay's hooks.
 func (m *Metrics) Relay() relay.Observe {
 	return relay.Observe{
 		Published: func(t events.Topic, n int) { m.published.WithLabelValues(t.Name()).Add(float64(n)) },
@@ -157,7 +156,7 @@ func (m *Metrics) Relay() relay.Observe {
 func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	topic := c.Topic.Name()
 	if topic == "" {
-		topic = ofTheLog
+		topic = logTopic
 	}
 	m.processing.WithLabelValues(c.Name).Observe(b.Took.Seconds())
 	if b.Err != nil {
@@ -173,24 +172,23 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.foreign.WithLabelValues(c.Name).Add(float64(b.Foreign))
 	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))
 	m.deadLetter.WithLabelValues(topic, events.StageAggregation).Add(float64(len(b.Failed)))
-	m.refusedBefore(c, b.Applied)
+	m.countRefusals(c, b.Applied)
 	for i := range b.Applied {
 		m.endToEnd.WithLabelValues(c.Name).Observe(b.End.Sub(b.Applied[i].RecordedAt).Seconds())
 	}
 }
 
-// FrozenEnded counts a session that was ended for others' sake.
+// FrozenEnded counts a session that was ended because it blocked others.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
-// What waits is told by every instance: one that relays nothing would say that nothing
-// does.
+// headsSQL reads the backlog from the database, so that every instance reports it: an instance that
+// relays no partition would report 0 otherwise.
 const headsSQL = `SELECT sum(h.position)::bigint, sum(greatest(h.position - greatest(c.position, c.furthest), 0))::bigint,
  sum(h.position - c.position)::bigint, greatest(coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0), 0)::float8
  FROM log_heads h JOIN relay_cursors c USING (partition)
  LEFT JOIN event_log_rows l ON l.partition = c.partition AND l.position = c.position + 1`
 
-// Backlog is how many events wait in the log to be published for the first time, as
-// last read.
+// Backlog returns the number of events waiting for their first publication, as last read.
 func (m *Metrics) Backlog() int64 { return m.backlog.Load() }
 
 const (
@@ -198,8 +196,8 @@ const (
 	stateTime  = 2 * time.Second
 )
 
-// Watch keeps the gauges of what only the database knows until ctx ends. Lag is
-// counted in positions of the log, which a consumer of one topic steps over.
+// Watch updates the gauges of the database state until ctx ends. Lag is counted in log positions,
+// including those of other topics.
 func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.Registry) error {
 	head := prom.NewGauge(prom.GaugeOpts{Name: "meterplex_log_head", Help: "Events in the log."})
 	projected := newProjectionGauges()
@@ -208,7 +206,7 @@ func (m *Metrics) Watch(ctx context.Context, pool *pgxpool.Pool, registry *prom.
 	tick := time.NewTicker(stateEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		// A failure leaves the gauges as they were; the database's absence shows elsewhere.
+		// On failure the gauges keep their values. Other metrics show that the database is unreachable.
 		_ = m.read(ctx, pool, head)
 		_ = projected.read(ctx, pool)
 		if n%lettersEach == 0 {

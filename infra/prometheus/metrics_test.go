@@ -6,7 +6,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 )
 
-// A rule that asks for the rate of what never happened must find its zero.
+// A rule on the rate of an event that never happened must find a zero.
 func TestSeriesAreThereBeforeTheFirstEvent(t *testing.T) {
 	registry := prom.NewRegistry()
 	New(registry)
@@ -29,11 +29,11 @@ func TestSeriesAreThereBeforeTheFirstEvent(t *testing.T) {
 		}
 	}
 	if got := series(t, registry, "meterplex_events_published_total"); len(got) != 8 {
-		t.Errorf("what others write is not published: %v", got)
+		t.Errorf("topics written by others must not be counted as published: %v", got)
 	}
 }
 
-// An instance that relays nothing says what waits, too.
+// An instance that relays no partition reports the backlog, too.
 func TestWhatWaitsIsToldByEveryInstance(t *testing.T) {
 	pool := migrated(t)
 	for _, sql := range []string{

@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// projectionGauges tell how new projections are, whether they are what the log says,
-// and how far rebuilds are.
+// projectionGauges report the lag of projections, their difference from the log, and the progress of
+// rebuilds.
 type projectionGauges struct {
 	lag                    *prom.GaugeVec
 	lagEvents, lagSeconds  *prom.GaugeVec
@@ -27,14 +27,14 @@ func newProjectionGauges() *projectionGauges {
 		return prom.NewGaugeVec(prom.GaugeOpts{Name: "meterplex_" + name, Help: help}, labels)
 	}
 	return &projectionGauges{
-		lag:        gauge("consumer_lag", "Positions of the log between a topic's consumer and the last of the topic, those of other topics included.", "topic", "partition"),
-		lagEvents:  gauge("projection_lag_events", "Positions of the log between what readers see and the last of its source; consumers without a projection by their own name.", "projection"),
-		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that readers do not see yet.", "projection"),
-		drift:      gauge("projection_drift_rows", "Keys whose live rows were not as the log says, by the last verify.", "projection"),
-		broken:     gauge("projection_broken_generations", "Generations that are kept but fed no longer: they cannot be promoted or gone back to.", "projection"),
+		lag:        gauge("consumer_lag", "Log positions between a topic's consumer and the last event of the topic, including those of other topics.", "topic", "partition"),
+		lagEvents:  gauge("projection_lag_events", "Log positions between a projection and the last event of its source; consumers without a projection have their own name.", "projection"),
+		lagSeconds: gauge("projection_lag_seconds", "Age of the oldest event that is not in the projection yet.", "projection"),
+		drift:      gauge("projection_drift_rows", "Keys whose live rows differed from the log in the last verify.", "projection"),
+		broken:     gauge("projection_broken_generations", "Detached generations that are kept: they cannot be promoted or rolled back to.", "projection"),
 		rebuilds:   gauge("rebuilds_open", "Rebuilds under way or waiting for a decision.", "projection", "state"),
 		done:       gauge("rebuild_events_done", "Events folded by rebuilds that are not READY yet.", "projection"),
-		wanted:     gauge("rebuild_events_total", "Events that those have to fold to stand where readers do.", "projection"),
+		wanted:     gauge("rebuild_events_total", "Events that these rebuilds must fold to reach the live generation.", "projection"),
 	}
 }
 
@@ -56,8 +56,8 @@ func (g *projectionGauges) Collect(c chan<- prom.Metric) {
 	}
 }
 
-// All generations that are joined stand at one position; those that are rebuilt do
-// not count. $1 is the topic by consumer, $2 the projection.
+// lagSQL counts no generations that are being rebuilt. All joined generations are at the same position.
+// $1 maps consumers to topics, $2 to projections.
 const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(t.topic, 0)::smallint, c.partition,
   greatest(s.source - c.position, 0)::float8, coalesce(greatest(extract(epoch FROM now() - n.recorded_at), 0), 0)::float8
  FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
@@ -69,7 +69,7 @@ const lagSQL = `SELECT coalesce($2::jsonb ->> c.consumer, c.consumer), coalesce(
   WHERE s.source > c.position AND l.partition = c.partition AND l.position > c.position AND l.position <= s.source AND (t.topic IS NULL OR l.topic = t.topic)
   ORDER BY l.position LIMIT 1) n ON true`
 
-// A projection that was never verified has no drift to tell.
+// driftSQL returns NULL as the drift of a projection that was never verified.
 const driftSQL = `SELECT g.projection, count(*) FILTER (WHERE g.broken IS NOT NULL AND g.dropped_at IS NULL)::float8,
   (SELECT r.differs::float8 FROM projection_rebuilds r WHERE r.projection = g.projection AND r.differs IS NOT NULL ORDER BY r.ended_at DESC, r.id DESC LIMIT 1)
  FROM projection_generations g GROUP BY g.projection`
@@ -88,13 +88,13 @@ func (g *projectionGauges) read(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTime)
 	defer cancel()
 	if err := g.readLag(ctx, pool); err != nil {
-		return fmt.Errorf("reading how far projections are: %w", err)
+		return fmt.Errorf("reading the lag of projections: %w", err)
 	}
 	if err := g.readDrift(ctx, pool); err != nil {
-		return fmt.Errorf("reading what verifies found: %w", err)
+		return fmt.Errorf("reading the drift of projections: %w", err)
 	}
 	if err := g.readRebuilds(ctx, pool); err != nil {
-		return fmt.Errorf("reading how far rebuilds are: %w", err)
+		return fmt.Errorf("reading the progress of rebuilds: %w", err)
 	}
 	return nil
 }

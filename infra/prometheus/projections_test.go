@@ -7,17 +7,17 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 )
 
-func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
+func TestLagDriftAndProgress(t *testing.T) {
 	pool := migrated(t)
 	open, verified := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	for _, sql := range []string{
-		// Partition 3 holds 10 events; the last verdict is the sixth, a minute old.
+		// Partition 3 has 10 events; the last verdict is the sixth, a minute old.
 		`UPDATE log_heads SET position = 10, topic_positions[2] = 6 WHERE partition = 3`,
 		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
 		 SELECT n, 0, now() - interval '1 min', now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, CASE WHEN n = 6 THEN 2 ELSE 1 END, 1, n::text, '{}' FROM generate_series(1, 10) n`,
 		`UPDATE consumer_checkpoints SET position = 2 WHERE consumer = 'meterplex-usage-aggregator' AND partition = 3`,
 		`UPDATE consumer_checkpoints SET position = 10 WHERE consumer = 'meterplex-entitlement-reads' AND partition = 3`,
-		// A rebuild that has folded one of the two that the live generation has.
+		// A rebuild has folded one of the two events that the live generation has folded.
 		`INSERT INTO projection_generations (projection, generation, fold_version) VALUES ('usage_aggregates', 2, 'v'), ('usage_aggregates', 3, 'v')`,
 		`UPDATE projection_generations SET broken = 'b' WHERE generation = 3`,
 		`INSERT INTO consumer_checkpoints (consumer, generation, partition, position, joined, serving) VALUES ('meterplex-usage-aggregator', 2, 3, 1, false, false)`,
@@ -57,6 +57,6 @@ func TestLagDriftAndProgressAreOfWhatReadersSee(t *testing.T) {
 		t.Errorf("age %v", age)
 	}
 	if drift := series(t, registry, "meterplex_projection_drift_rows"); len(drift) != 1 {
-		t.Errorf("drift of what was never verified: %v", drift)
+		t.Errorf("drift of a projection that was never verified: %v", drift)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// BenchmarkDrain is how fast a backlog leaves: from the log, over the router, to
-// Kafka with acks=all, cursors committed. Beside it: the same records produced
-// 2000 a call, without a log, frames or cursors.
+// BenchmarkDrain measures how fast a backlog is published: from the log, through the router, to Kafka
+// with acks=all, cursors committed. For comparison it produces the same records 2000 per call, without a
+// log, frames or cursors.
 func BenchmarkDrain(b *testing.B) {
 	for name, tenants := range map[string][]uuid.UUID{"partitions=32": tenantsOfAllPartitions(), "partitions=1": {newID()}} {
 		b.Run(name, func(b *testing.B) {
@@ -25,7 +25,7 @@ func BenchmarkDrain(b *testing.B) {
 			syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 			begun := time.Now()
 			stop := w.start(r)
-			w.drained()
+			w.awaitDrained()
 			took := time.Since(begun)
 			syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 			stop()

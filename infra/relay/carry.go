@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -11,14 +12,13 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// carry takes spans all the way: read, hand over, and move the cursors when the
-// message is acknowledged. The same batch is sent until it is, or until one of its
-// leases is not sure any more.
+// carry publishes spans: it reads them, sends the batch to the handler, and moves the cursors after Ack.
+// It sends the same batch until it is acknowledged, or until one of its leases may have expired.
 func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *message.Message) {
 	b, err := s.read(ctx, spans)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.complain(ctx, "the relay cannot read the log", err)
+			s.logFault(ctx, "cannot read the log", err)
 		}
 		s.freeAll(spans, restAfterFault)
 		return
@@ -31,20 +31,184 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 			s.settle(ctx, b)
 			return
 		case watermill.Unsettled:
-			s.Logger.WarnContext(ctx, "the relay was stopped before a batch was acknowledged; its records may be sent again", "partitions", len(spans), "waited", s.CloseGrace)
+			s.Logger.WarnContext(ctx, "the relay stopped before a batch was acknowledged; its records may be published again", "partitions", len(spans), "waited", s.CloseGrace)
 			fallthrough
 		case watermill.Stopped:
 			s.freeAll(spans, 0)
 			return
 		}
 		b.tries++
-		s.noteFailure(ctx, b)
-		// The router has paused already; another one might not.
+		s.recordFailure(ctx, b)
+		// The router has paused already, but another router might not.
 		if !sleep(ctx, firstPause) || !s.allValid(spans) {
 			s.freeAll(spans, 0)
 			return
 		}
 	}
+}
+
+// read builds a batch from spans. A span is cut short by MaxBytes, and before an event that cannot be
+// rendered as a record.
+func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
+	b := &batch{}
+	var records []events.Record
+	left := s.MaxBytes
+	first, err := s.readFirst(ctx, spans)
+	if err != nil {
+		return nil, err
+	}
+	for _, sp := range spans {
+		p := segment{span: sp, first: len(records)}
+		p.to = sp.after
+		for left > 0 && p.to < sp.to && p.refused == nil {
+			list := first[sp.partition]
+			if delete(first, sp.partition); list == nil {
+				if list, err = s.Log.Read(ctx, sp.partition, p.to, sp.to, readChunk); err != nil {
+					return nil, err
+				}
+			}
+			if len(list) == 0 {
+				return nil, fmt.Errorf("%s of the log is missing: %w", events.Position{Partition: sp.partition, Number: p.to + 1}, errHole)
+			}
+			if records, err = p.extend(records, list, &left); err != nil {
+				return nil, err
+			}
+		}
+		p.end = len(records)
+		b.segments = append(b.segments, p)
+	}
+	b.payload = events.AppendFrame(make([]byte, 0, frameSize(records)), records)
+	return b, nil
+}
+
+// readFirst reads the beginning of all spans in one statement. At a thousand single events per second a
+// batch holds a few events from each of many partitions, and one statement per partition cost more than
+// the rest of the relay's work.
+func (s *Subscriber) readFirst(ctx context.Context, spans []span) (map[int16][]events.Envelope, error) {
+	stretches := make([]events.Stretch, len(spans))
+	for i, sp := range spans {
+		stretches[i] = events.Stretch{Partition: sp.partition, After: sp.after, UpTo: sp.to}
+	}
+	list, err := s.Log.ReadStretches(ctx, stretches, max(1, readChunk/len(spans)))
+	if err != nil {
+		return nil, err
+	}
+	byPartition := make(map[int16][]events.Envelope, len(spans))
+	for i := range list {
+		p := list[i].Position.Partition
+		byPartition[p] = append(byPartition[p], list[i])
+	}
+	return byPartition, nil
+}
+
+// readChunk bounds the events that are read but do not fit into MaxBytes.
+const readChunk = 500
+
+// publish is the router's handler. It returns an error only if no record was stored; the same batch is
+// then sent again.
+func (r *Relay) publish(msg *message.Message) error {
+	records, err := watermill.Records(msg)
+	if err != nil {
+		return err
+	}
+	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
+	failed, err := failures(len(records), err)
+	r.count(stored, failed)
+	b, known := msg.Context().Value(batchKey{}).(*batch)
+	if !known {
+		return err
+	}
+	b.results = b.resultsOf(stored, failed)
+	if err != nil && b.noneStored() {
+		r.Observe.Failed(err)
+		return fmt.Errorf("publishing %d records: %w", len(records), err)
+	}
+	return nil
+}
+
+// failures returns the failure of each record that is not stored, by index.
+func failures(records int, err error) (map[int]watermill.FailedRecord, error) {
+	if err == nil {
+		return nil, nil
+	}
+	failed := map[int]watermill.FailedRecord{}
+	var partial *watermill.PublishError
+	if errors.As(err, &partial) {
+		for _, f := range partial.Failed {
+			failed[f.Index] = f
+		}
+		return failed, err
+	}
+	for i := range records {
+		failed[i] = watermill.FailedRecord{Index: i, Err: err}
+	}
+	return failed, err
+}
+
+func (r *Relay) count(records []events.Record, failed map[int]watermill.FailedRecord) {
+	var n [events.TopicCount]int
+	for i := range records {
+		if _, bad := failed[i]; !bad && records[i].Topic > 0 && records[i].Topic < events.TopicCount {
+			n[records[i].Topic]++
+		}
+	}
+	for t := range n {
+		if n[t] > 0 {
+			r.Observe.Published(events.Topic(t), n[t])
+		}
+	}
+}
+
+// settle moves the cursors as far as records are stored, then handles refused records.
+func (s *Subscriber) settle(ctx context.Context, b *batch) {
+	var moves []cursorMove
+	for i := range b.segments {
+		to, _, _ := b.reached(i)
+		if p := &b.segments[i]; to > p.after {
+			moves = append(moves, cursorMove{p.span, to})
+		}
+	}
+	lost := s.move(ctx, moves, b.runs())
+	for i := range b.segments {
+		p := &b.segments[i]
+		if lost[p.partition] {
+			s.held.forget(p.partition, p.fence)
+			continue
+		}
+		s.finish(ctx, b, i)
+	}
+}
+
+// finish frees a segment whose cursor moved. If an error stopped the segment, its partition rests first.
+// A refused event is retried alone, up to maxTries, then withheld.
+func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
+	to, err, refused := b.reached(i)
+	p := &b.segments[i]
+	tries := 0
+	s.held.update(p.span, func(h *holding) {
+		if to > h.cursor {
+			h.cursor, h.tries = to, 0
+		}
+		if err != nil {
+			h.tries++
+		}
+		tries = h.tries
+	})
+	if err == nil {
+		s.held.free(p.span, 0)
+		return
+	}
+	s.recordFailure(ctx, b)
+	rest := pauseAfter(tries, s.Jitter)
+	if refused {
+		s.Observe.Refused(b.topicAt(i), p.refused != nil)
+	} else {
+		s.Observe.Failed(err)
+	}
+	if refused && tries >= maxTries {
+		rest = s.withhold(ctx, p.span, to+1, err)
+	}
+	s.held.free(p.span, rest)
 }
 
 func (s *Subscriber) allValid(spans []span) bool {
@@ -63,86 +227,13 @@ func (s *Subscriber) freeAll(spans []span, rest time.Duration) {
 	}
 }
 
-// settle moves the cursors as far as the records are stored, then deals with what
-// was refused.
-func (s *Subscriber) settle(ctx context.Context, b *batch) {
-	var steps []step
-	for i := range b.parts {
-		to, _, _ := b.reached(i)
-		if p := &b.parts[i]; to > p.after {
-			steps = append(steps, step{p.span, to})
-		}
-	}
-	lost := s.move(ctx, steps, b.runs())
-	for i := range b.parts {
-		p := &b.parts[i]
-		if lost[p.partition] {
-			s.held.forget(p.partition, p.fence)
-			continue
-		}
-		s.finish(ctx, b, i)
-	}
-}
-
-func (b *batch) runs() []run {
-	var runs []run
-	for i := range b.result {
-		runs = append(runs, b.result[i].runs...)
-	}
-	return runs
-}
-
-// finish frees a part whose cursor moved. What it ended before decides how long
-// its partition rests: a refused event is tried again alone, up to maxTries.
-func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
-	to, err, refused := b.reached(i)
-	p := &b.parts[i]
-	tries := 0
-	s.held.with(p.span, func(h *holding) {
-		if to > h.cursor {
-			h.cursor, h.tries = to, 0
-		}
-		if err != nil {
-			h.tries++
-		}
-		tries = h.tries
-	})
-	if err == nil {
-		s.held.free(p.span, 0)
-		return
-	}
-	s.noteFailure(ctx, b)
-	rest := pauseAfter(tries, s.Jitter)
-	if refused {
-		s.Observe.Refused(b.topicAt(i), p.refused != nil)
-	} else {
-		s.Observe.Failed(err)
-	}
-	if refused && tries >= maxTries {
-		rest = s.withhold(ctx, p.span, to+1, err)
-	}
-	s.held.free(p.span, rest)
-}
-
-// topicAt is the topic of the record that a part ended before, 0 where unknown.
-func (b *batch) topicAt(i int) events.Topic {
-	if b.result == nil || b.result[i].err == nil {
-		return 0
-	}
-	records, err := events.ParseFrame(b.payload)
-	if err != nil {
-		return 0
-	}
-	return records[b.parts[i].first+b.result[i].stored].Topic
-}
-
-// complain logs at most once a second.
-func (s *Subscriber) complain(ctx context.Context, what string, err error) {
-	if s.complaints.due() {
+// logFault logs at most once per second.
+func (s *Subscriber) logFault(ctx context.Context, failure string, err error) {
+	if s.faultLog.due() {
 		level := s.Logger.WarnContext
 		if errors.Is(err, errHole) {
 			level = s.Logger.ErrorContext
 		}
-		level(ctx, what, "error", err)
+		level(ctx, failure, "error", err)
 	}
 }

@@ -21,18 +21,17 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 )
 
-// childEnv makes this binary a relay: a process of its own that can be stopped
-// and killed.
+// childEnv makes this test binary run a relay in a separate process, which can be stopped and killed.
 const childEnv = "METERPLEX_TEST_RELAY"
 
 type childConfig struct {
 	URL, Prefix, Instance string
 	Brokers               []string
-	Signal                syscall.Signal // sent to itself after the broker acknowledged a batch
+	Signal                syscall.Signal // sent to the process itself after the broker acknowledged a batch
 	After                 int64          // number of that batch
 }
 
-// startChild runs a relay as a process. Lines of its log arrive on the channel.
+// startChild starts a relay process and collects the lines of its log.
 func (w *world) startChild(instance string, signal syscall.Signal, after int64) (*exec.Cmd, *lines) {
 	w.t.Helper()
 	config, _ := json.Marshal(childConfig{w.url, w.cfg.TopicPrefix, instance, w.cfg.Brokers, signal, after})
@@ -114,8 +113,8 @@ func child(config string) error {
 	return r.Run(ctx)
 }
 
-// signalling sends a signal to its own process between the broker's
-// acknowledgement and the step of the cursor.
+// signalling sends a signal to its own process between the broker's acknowledgement and the move of the
+// cursor.
 type signalling struct {
 	relay.Publisher
 	signal syscall.Signal
@@ -137,15 +136,15 @@ func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(40, tenantsOfAllPartitions()...)
 	cmd, out := w.startChild("killed", syscall.SIGKILL, 2)
-	<-out.done // before Wait, which closes the pipe though not all of it may have been read
+	<-out.done // before Wait, which closes the pipe even if it was not read to the end
 	_ = cmd.Wait()
 	if !out.contain("fault reached") {
-		t.Fatalf("the relay was not killed at the place: %v", out.all)
+		t.Fatalf("the relay was not killed at the kill point: %v", out.all)
 	}
 	w.start(w.relay("next"))
-	w.drained()
+	w.awaitDrained()
 	if w.checkTopic(events.TopicUsageRaw) == 0 {
-		t.Error("nothing was sent again: the kill proved nothing")
+		t.Error("no record was published twice: the kill tested nothing")
 	}
 }
 
@@ -155,16 +154,16 @@ func TestP2_StoppedRelayComesBackAsAZombie(t *testing.T) {
 	cmd, out := w.startChild("zombie", syscall.SIGSTOP, 2)
 	w.until("the zombie is stopped", func() bool { return out.contain("fault reached") })
 	w.start(w.relay("next"))
-	w.drained()
+	w.awaitDrained()
 	fences := w.int(`SELECT sum(fence) FROM relay_cursors`)
 	w.appendUsage(5, tenantsOfAllPartitions()...)
 	_ = cmd.Process.Signal(syscall.SIGCONT)
-	w.within(30*time.Second, "the zombie's step is refused", func() bool { return out.contain("cursors were not moved") })
-	w.drained()
+	w.within(30*time.Second, "the zombie's step is refused", func() bool { return out.contain("cursors not moved") })
+	w.awaitDrained()
 	if fences < 2 {
 		t.Errorf("no partition changed hands")
 	}
 	if w.checkTopic(events.TopicUsageRaw) == 0 {
-		t.Error("nothing was sent again: the zombie proved nothing")
+		t.Error("no record was published twice: the zombie tested nothing")
 	}
 }

@@ -28,11 +28,11 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	r := w.relay("one")
 	var failed int
 	r.Observe.Failed = func(error) { failed++ }
-	r.MaxInFlight = 1 // so that the hook is called by one goroutine
+	r.MaxInFlight = 1 // only one goroutine calls the hook
 	stop := w.start(r)
 	all := tenantsOfAllPartitions()
 	w.appendUsage(2, all...)
-	w.drained()
+	w.awaitDrained()
 	broker := localtest.Kafka(t)
 	if err := broker.Kill(); err != nil {
 		t.Fatal(err)
@@ -41,18 +41,18 @@ func TestP11_AnOutageOfTheBrokerCostsLatencyOnly(t *testing.T) {
 	w.until("the cursors show the outage", func() bool {
 		w.appendUsage(2, all...)
 		time.Sleep(50 * time.Millisecond)
-		return time.Since(away) > 12*time.Second && // longer than a publish call may take
+		return time.Since(away) > 12*time.Second && // longer than the longest publish call
 			w.int(`SELECT count(*) FROM relay_cursors WHERE attempts > 0 AND last_error IS NOT NULL AND last_attempt_at IS NOT NULL`) > 0
 	})
 	if err := broker.Restart(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	back := time.Now()
-	w.drained()
+	w.awaitDrained()
 	t.Logf("drained %v after the broker was back", time.Since(back))
 	stop()
 	if failed == 0 {
-		t.Error("nothing failed: the outage proved nothing")
+		t.Error("no publish failed: the outage tested nothing")
 	}
 	w.checkTopic(events.TopicUsageRaw)
 	if n := w.int(`SELECT (SELECT count(*) FROM withheld_records) + (SELECT sum(attempts) FROM relay_cursors)`); n != 0 {
@@ -87,24 +87,24 @@ func TestP2_DatabaseSessionsAreCutWhileCursorsMove(t *testing.T) {
 		}
 		cut += n
 	}
-	w.appendUsage(1, all...) // what the relay has of connections is not all dead when it is stopped
-	w.drained()
+	w.appendUsage(1, all...) // so that the relay has live connections when it is stopped
+	w.awaitDrained()
 	stop()
 	if cut == 0 {
-		t.Error("no session was cut: this proved nothing")
+		t.Error("no session was terminated: the test proves nothing")
 	}
 	w.checkTopic(events.TopicUsageRaw)
 }
 
-// noise does not compress.
-func noise(size int) string {
+// incompressible returns text that does not compress.
+func incompressible(size int) string {
 	b := make([]byte, size)
 	rand.Read(b)
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// limitTopic makes a topic, before the others are made, that takes no batch larger
-// than so many bytes. Of a topic that exists the broker changes it some time later.
+// limitTopic creates a topic with a limit on the batch size, before the other topics are created. A limit
+// set later would take effect with a delay.
 func limitTopic(t testing.TB, cfg kafka.Config, topic events.Topic, bytes string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
 	if err != nil {
@@ -121,11 +121,11 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	w := newWorld(t, func(cfg kafka.Config) { limitTopic(t, cfg, events.TopicUsageRaw, "20000") })
 	all := tenantsOfAllPartitions()
 	large := w.usage(all[7], 10)
-	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: noise(30_000)})
+	large.Payload, _ = json.Marshal(events.Usage{EventID: "large", Feature: "f", Amount: 1, Source: incompressible(30_000)})
 	retried := w.usage(all[7], 10)
 	letterID := newID()
 	retried.Subject, retried.Counts = events.UsageRetried, events.Counts{}
-	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + noise(30_000) + `"`)})
+	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`"` + incompressible(30_000) + `"`)})
 	w.appendUsage(10, all...)
 	first := w.append(large)[0]
 	w.appendUsage(10, all...)
@@ -133,7 +133,7 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 	w.appendUsage(10, all...)
 
 	stop := w.start(w.relay("one"))
-	w.drained()
+	w.awaitDrained()
 	if got := w.withheld(); !got[first.Number] || !got[second.Number] {
 		t.Fatalf("the cursors passed %s and %s, which are not published; withheld are %v", first, second, got)
 	}
@@ -155,9 +155,9 @@ func TestP3_WhatAloneCannotBePublishedIsWithheldInItsPlace(t *testing.T) {
 			t.Errorf("letter %+v", l)
 		}
 	}
-	// The keys of a letter's fate say whether it may be retried: this retry failed.
+	// The keys of the follow-ups of a dead letter decide whether it may be retried: this retry failed.
 	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = $2`, all[7], events.KeyFailedAgain(letterID, 2)); n != 1 {
-		t.Errorf("%d events say that retry 2 of the letter failed, want 1", n)
+		t.Errorf("%d events record that retry 2 of the letter failed, want 1", n)
 	}
 	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number || b.Attempt != 2 || b.DeadLetterID != letterID {
 		t.Errorf("letters %+v", letters)
@@ -174,7 +174,7 @@ func (w *world) letters() (letters []events.Failed) {
 			w.t.Errorf("letter %s: %v, caused by %s", e.Payload, err, e.CausationID)
 		}
 		if e.Residency != "eu-relay-1" {
-			w.t.Errorf("letter %+v has the residency %q, not that of what it is about", l, e.Residency)
+			w.t.Errorf("letter %+v has the residency %q, not that of its event", l, e.Residency)
 		}
 		if l.Attempt == 0 && l.DeadLetterID != e.EventID {
 			w.t.Errorf("letter %+v is not its own dead letter", l)
@@ -194,7 +194,7 @@ func (w *world) withheld() map[int64]bool {
 	return at
 }
 
-// refusing refuses records of a subject for good until it is told to stop.
+// refusing permanently refuses records of a subject until over is closed.
 type refusing struct {
 	relay.Publisher
 	subject events.Subject
@@ -240,14 +240,14 @@ func TestLetterAboutALetterIsNeverWritten(t *testing.T) {
 	letter := w.usage(newID(), 10)
 	letter.Subject, letter.Counts = events.PublishFailed, events.Counts{}
 	w.append(letter)
-	for range 7 { // more tries than another event gets
+	for range 7 { // more than maxTries
 		<-pipe.tries
 	}
 	if n := w.int(`SELECT count(*) FROM event_log_rows`); n != 1 {
 		t.Errorf("%d events in the log, want the letter alone", n)
 	}
 	close(pipe.over)
-	w.drained()
+	w.awaitDrained()
 	w.checkTopic(events.TopicUsageDeadLetter)
 }
 
@@ -262,7 +262,7 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.appendUsage(3, tenant)
-	r := patient(w.relay("one")) // who loses a lease tries anew
+	r := patient(w.relay("one")) // a lost lease would restart the tries
 	refused := 0
 	r.MaxInFlight = 1
 	r.Observe.Refused = func(_ events.Topic, registry bool) {
@@ -271,9 +271,9 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		}
 	}
 	stop := w.start(r)
-	w.drained()
+	w.awaitDrained()
 	stop()
-	if n := len(w.letters()); n != 1 { // nothing passes an event before it has one
+	if n := len(w.letters()); n != 1 { // no relay passes an event without a dead letter
 		t.Fatalf("the event was passed with %d letters", n)
 	}
 	l := w.letters()[0]
@@ -281,12 +281,12 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 		t.Errorf("letter %+v, withheld %v, refused %d times", l, w.withheld(), refused)
 	}
 	if n := w.int(`SELECT sum(parked) FROM log_heads`); n != 0 {
-		t.Errorf("parked is %d for what was never on its way to the aggregates", n)
+		t.Errorf("parked is %d, want 0: the event was never on its way to the aggregates", n)
 	}
 	w.checkTopic(events.TopicUsageRaw)
 }
 
-// statements counts what a pool sends: the server's statistics lag by seconds.
+// statements counts the statements of a pool. The server's own statistics lag by seconds.
 type statements struct{ sent atomic.Int64 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -312,10 +312,10 @@ func TestIdleRelayAsksLittle(t *testing.T) {
 	before, begun := asked.sent.Load(), time.Now()
 	time.Sleep(4 * time.Second)
 	per := float64(asked.sent.Load()-before) / time.Since(begun).Seconds()
-	t.Logf("%.0f statements a second", per)
-	// 20 polls, and 4 statements five times a second at this short lease.
+	t.Logf("%.0f statements per second", per)
+	// 20 polls per second, and 4 statements five times per second at this short lease.
 	if per > 60 {
-		t.Errorf("an idle relay makes %.0f statements a second", per)
+		t.Errorf("an idle relay sends %.0f statements per second", per)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() { ended <- w.notify.Run(ctx) }()
 	go func() { ended <- other.Run(ctx) }()
-	for heard := false; !heard; { // until it listens
+	for heard := false; !heard; { // until other listens
 		w.notify.Appended(nil)
 		select {
 		case <-other.Wake():
@@ -359,7 +359,7 @@ func TestNotifierWakesOtherProcessesAndCoalesces(t *testing.T) {
 		n++
 	}
 	if n == 0 || n > bound {
-		t.Errorf("%d notifications, at most %d are wanted", n, bound)
+		t.Errorf("%d notifications, want at most %d", n, bound)
 	}
 	cancel()
 	for range 2 {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// world is a log in a database of its own and topics of its own.
+// world has a log in its own database, and its own topics.
 type world struct {
 	t      testing.TB
 	url    string
@@ -45,16 +45,16 @@ type world struct {
 	faults faults
 }
 
-// faults keeps what relays warn of, to be told where records were sent again.
+// faults collects the warnings of relays, for the failure message of noDuplicates.
 type faults struct {
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	warnings []string
 }
 
 func (f *faults) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = append(f.said, string(line))
+	f.warnings = append(f.warnings, string(line))
 	return len(line), nil
 }
 
@@ -62,14 +62,14 @@ func (f *faults) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// once fails where records were sent twice: of patient relays none may be, however
-// busy the machine.
-func (w *world) once(again int) {
+// noDuplicates fails if records were published twice. Patient relays must publish once, even on a busy
+// machine.
+func (w *world) noDuplicates(repeats int) {
 	w.t.Helper()
 	w.faults.mu.Lock()
 	defer w.faults.mu.Unlock()
-	if again != 0 {
-		w.t.Errorf("%d records were sent twice; the relays warned %d times: %q", again, len(w.faults.said), w.faults.said)
+	if repeats != 0 {
+		w.t.Errorf("%d records were sent twice; the relays warned %d times: %q", repeats, len(w.faults.warnings), w.faults.warnings)
 	}
 }
 
@@ -120,7 +120,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// usage makes a recorded event with a payload of about the given size.
+// usage returns a recorded event with a payload of about the given size.
 func (w *world) usage(tenant uuid.UUID, size int) events.Pending {
 	w.serial++
 	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage", Source: strings.Repeat("x", size)})
@@ -145,7 +145,7 @@ func (w *world) append(pending ...events.Pending) []events.Position {
 	return places
 }
 
-// appendUsage appends n events of each tenant, in turns.
+// appendUsage appends n events per tenant, alternating between tenants.
 func (w *world) appendUsage(n int, tenants ...uuid.UUID) {
 	w.t.Helper()
 	var pending []events.Pending
@@ -169,7 +169,7 @@ func tenants(n int) []uuid.UUID {
 	return ids
 }
 
-// tenantsOfAllPartitions gives one tenant for each partition.
+// tenantsOfAllPartitions returns one tenant per partition.
 func tenantsOfAllPartitions() []uuid.UUID {
 	ids := make([]uuid.UUID, events.Partitions)
 	for left := len(ids); left > 0; {
@@ -181,7 +181,7 @@ func tenantsOfAllPartitions() []uuid.UUID {
 	return ids
 }
 
-// relay makes a relay on the world's log and topics.
+// relay returns a relay on the world's log and topics.
 func (w *world) relay(instance string) *relay.Relay {
 	publisher, err := kafka.NewPublisher(w.cfg)
 	if err != nil {
@@ -194,14 +194,13 @@ func (w *world) relay(instance string) *relay.Relay {
 	}
 }
 
-// patient gives a relay leases that outlast what a busy machine does to a test in
-// which no lease is meant to end by itself.
+// patient sets a long lease, so that no lease expires during a test on a busy machine.
 func patient(r *relay.Relay) *relay.Relay {
 	r.LeaseTTL, r.CloseGrace = 10*time.Second, 25*time.Second
 	return r
 }
 
-// start runs a relay; the function it returns stops it and waits.
+// start runs a relay. The returned function stops it and waits.
 func (w *world) start(r *relay.Relay) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -216,25 +215,24 @@ func (w *world) start(r *relay.Relay) (stop func()) {
 	return stop
 }
 
-// until waits for something that must become true; the bound only keeps a broken
-// build from hanging.
-func (w *world) until(what string, ok func() bool) {
+// until waits for a condition that must become true. Its deadline only stops a broken build from hanging.
+func (w *world) until(condition string, ok func() bool) {
 	w.t.Helper()
-	w.within(2*time.Minute, what, ok)
+	w.within(2*time.Minute, condition, ok)
 }
 
-func (w *world) within(limit time.Duration, what string, ok func() bool) {
+func (w *world) within(limit time.Duration, condition string, ok func() bool) {
 	w.t.Helper()
 	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("never: %s; cursors: %s", what, w.cursors())
+			w.t.Fatalf("never: %s; cursors: %s", condition, w.cursors())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-func (w *world) drained() {
+func (w *world) awaitDrained() {
 	w.t.Helper()
 	w.until("the log is published", func() bool {
 		return w.int(`SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`) == 0
@@ -276,7 +274,7 @@ func (w *world) logged() []events.Envelope {
 	return all
 }
 
-// published reads a topic from its beginning to its present end.
+// published reads a topic from the beginning to its current end.
 func (w *world) published(topic events.Topic) []*kgo.Record {
 	w.t.Helper()
 	name := w.cfg.TopicPrefix + topic.Name()
@@ -302,9 +300,9 @@ func (w *world) published(topic events.Topic) []*kgo.Record {
 	return records
 }
 
-// checkTopic holds a topic against the log: the same set, each partition's first
-// occurrences in the order of the log, repetitions byte-identical, and where the
-// publications say an event lies, there it is. It gives the number of repetitions.
+// checkTopic compares a topic with the log: the same set of events, first occurrences in log order per
+// partition, byte-identical repeats, and offsets as recorded in outbox_publications. It returns the
+// number of repeats.
 func (w *world) checkTopic(topic events.Topic) (repeated int) {
 	w.t.Helper()
 	var last [events.Partitions]int64
@@ -326,7 +324,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 		}
 		first[place.Position] = k
 		if place.Previous != last[k.Partition] {
-			w.t.Errorf("%s follows %d on the topic, says it follows %d", place.Position, last[k.Partition], place.Previous)
+			w.t.Errorf("%s follows %d on the topic, but its header names %d", place.Position, last[k.Partition], place.Previous)
 		}
 		last[k.Partition] = place.Position.Number
 	}
@@ -369,7 +367,7 @@ func (w *world) checkPublications(topic events.Topic, offsets map[events.Positio
 			found = found || offset != nil && o == *offset
 		}
 		if !found {
-			w.t.Errorf("%s lies at %v, the publications say otherwise", p, offsets[p])
+			w.t.Errorf("%s is at offsets %v, not at the one in outbox_publications", p, offsets[p])
 		}
 	}
 }

@@ -8,39 +8,39 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// holding is what this instance knows of a partition that it leases.
+// holding is the state of a leased partition.
 type holding struct {
 	partition int16
 	fence     int64
-	cursor    int64     // published and committed up to here
-	head      int64     // the last that is known to be appended
-	epoch     int32     // of the log when the lease was taken
-	living    bool      // the server is in the life that the epoch began with
+	cursor    int64     // published and committed up to this position
+	head      int64     // last known position of the log
+	epoch     int32     // of the log, read with the lease
+	sameLife  bool      // the server is in the life that began the epoch
 	busy      bool      // in a batch under way
-	surplus   bool      // to be handed back when it is not busy
-	renewed   time.Time // taken before the last successful renewal was asked for
-	retryAt   time.Time // nothing is sent before
-	tries     int       // at the event after the cursor, which was refused
+	surplus   bool      // to be released once it is not busy
+	renewed   time.Time // time before the last successful renewal was requested
+	retryAt   time.Time // no publish before this time
+	tries     int       // of the event after the cursor, if it was refused
 }
 
-// holdings are the partitions leased by this instance. The lease loop adds and
-// takes away, the subscriber moves cursors.
+// holdings are the partitions that this instance leases. The lease loop adds and removes them, the
+// subscriber moves their cursors.
 type holdings struct {
 	mu    sync.Mutex
-	by    [events.Partitions]*holding // nil: not held
-	fresh time.Duration               // a renewal older than this stops publishing
-	next  int                         // where the next choice begins, so that none starves
+	by    [events.Partitions]*holding // nil: not leased
+	fresh time.Duration               // maximum age of a renewal; older ones stop publishing
+	next  int                         // start of the next choice, so that no partition starves
 }
 
-// span is a stretch of one partition in a batch: after, up to and with to.
+// span is the range (after, to] of one partition in a batch.
 type span struct {
 	partition int16
 	fence     int64
 	after, to int64
-	alone     bool // one event only, since it was refused before
+	alone     bool // a single event that was refused before
 }
 
-// add notes leases just taken.
+// add adds new leases.
 func (h *holdings) add(list []*holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,18 +49,19 @@ func (h *holdings) add(list []*holding) {
 	}
 }
 
-// renewed notes the renewal asked for at a time, with the cursors held then and those that the
-// database has, and returns how many leases are lost: those that the renewal does not name, or
-// where the database's cursor is behind the one held. Leases taken later than that are not touched.
-func (h *holdings) renewed(at time.Time, asked, kept []span) (lost int) {
+// renewed applies a renewal that was sent at a time: requested has the cursors held then, confirmed those
+// that the database returned. A lease is dropped if the database did not return it, or returned an
+// earlier cursor. renewed returns the number of dropped leases. Leases acquired after the request are not
+// touched.
+func (h *holdings) renewed(at time.Time, requested, confirmed []span) (lost int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range asked {
+	for _, s := range requested {
 		p := h.by[s.partition]
 		if p == nil || p.fence != s.fence {
 			continue
 		}
-		if slices.ContainsFunc(kept, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
+		if slices.ContainsFunc(confirmed, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
 			p.renewed = at
 		} else {
 			h.by[s.partition] = nil
@@ -70,7 +71,7 @@ func (h *holdings) renewed(at time.Time, asked, kept []span) (lost int) {
 	return lost
 }
 
-// forget drops a partition whose lease was taken by another.
+// forget drops a partition whose lease was lost.
 func (h *holdings) forget(partition int16, fence int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +80,7 @@ func (h *holdings) forget(partition int16, fence int64) {
 	}
 }
 
-// list gives the held partitions with their fences and cursors.
+// list returns the leased partitions with their fences and cursors.
 func (h *holdings) list() []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,13 +93,12 @@ func (h *holdings) list() []span {
 	return held
 }
 
-// shed marks what is above the share and gives what of it can be handed back now,
-// which it forgets.
+// shed marks the partitions above the share as surplus. It drops and returns those that are not busy.
 func (h *holdings) shed(share int) []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := 0
-	var back []span
+	var released []span
 	for i, p := range h.by {
 		if p == nil {
 			continue
@@ -106,17 +106,17 @@ func (h *holdings) shed(share int) []span {
 		held++
 		p.surplus = held > share
 		if p.surplus && !p.busy {
-			back = append(back, span{partition: p.partition, fence: p.fence})
+			released = append(released, span{partition: p.partition, fence: p.fence})
 			h.by[i] = nil
 		}
 	}
-	return back
+	return released
 }
 
-// seen notes how far a partition's log goes: less far than before, if the database lost a tail.
-// Nothing is published while the server is in another life than the epoch. Raising the epoch
-// ends the lease: its cursor may be one that the database does not have.
-func (h *holdings) seen(partition int16, head int64, epoch int32, living bool) {
+// setHead records the head of a partition's log. The head moves back if the database lost a tail. No batch
+// is published while the server is in another life than the epoch. A raised epoch ends the lease, because
+// the database may not have its cursor.
+func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.by[partition]
@@ -125,15 +125,15 @@ func (h *holdings) seen(partition int16, head int64, epoch int32, living bool) {
 	case p.epoch != epoch:
 		h.by[partition] = nil
 	default:
-		p.head, p.living = head, living
+		p.head, p.sameLife = head, sameLife
 	}
 }
 
-// minSpan keeps a batch from being cut into slivers when many partitions wait.
+// minSpan avoids tiny spans if many partitions have a backlog.
 const minSpan = 250
 
-// choose takes idle partitions that have something to publish for one batch of at
-// most limit events, and marks them busy; empty where there is none.
+// choose marks idle partitions with unpublished events as busy and returns their spans for one batch of
+// at most limit events. It returns nil if no partition is ready.
 func (h *holdings) choose(now time.Time, limit int) []span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,10 +165,10 @@ func (h *holdings) choose(now time.Time, limit int) []span {
 }
 
 func (p *holding) sendable(now time.Time, fresh time.Duration) bool {
-	return p.living && !p.busy && !p.surplus && p.head > p.cursor && !now.Before(p.retryAt) && now.Sub(p.renewed) < fresh
+	return p.sameLife && !p.busy && !p.surplus && p.head > p.cursor && !now.Before(p.retryAt) && now.Sub(p.renewed) < fresh
 }
 
-// valid tells whether a span may still be published by this instance.
+// valid reports whether this instance may still publish a span.
 func (h *holdings) valid(s span, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,8 +176,8 @@ func (h *holdings) valid(s span, now time.Time) bool {
 	return p != nil && p.fence == s.fence && now.Sub(p.renewed) < h.fresh
 }
 
-// with runs f on the holding that a span was chosen from, unless it was lost.
-func (h *holdings) with(s span, f func(p *holding)) {
+// update runs f on the holding of a span, unless its lease was lost.
+func (h *holdings) update(s span, f func(p *holding)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p := h.by[s.partition]; p != nil && p.fence == s.fence {
@@ -185,10 +185,9 @@ func (h *holdings) with(s span, f func(p *holding)) {
 	}
 }
 
-// free ends a batch's hold on a partition; it rests for a while before it is
-// chosen again.
+// free marks a partition as idle. It is not chosen again before rest has passed.
 func (h *holdings) free(s span, rest time.Duration) {
-	h.with(s, func(p *holding) {
+	h.update(s, func(p *holding) {
 		p.busy = false
 		p.retryAt = time.Now().Add(rest)
 	})

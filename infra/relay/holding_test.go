@@ -12,7 +12,7 @@ import (
 func holdAll(backlog int64, renewed time.Time) *holdings {
 	h := &holdings{fresh: time.Second}
 	for p := range int16(events.Partitions) {
-		h.add([]*holding{{partition: p, fence: 1, head: backlog, living: true, renewed: renewed}})
+		h.add([]*holding{{partition: p, fence: 1, head: backlog, sameLife: true, renewed: renewed}})
 	}
 	return h
 }
@@ -46,7 +46,7 @@ func TestP10_NoPartitionIsInTwoBatchesAndNoneStarves(t *testing.T) {
 			}
 			seen[s.partition] = true
 			carried[s.partition] += s.to - s.after
-			h.with(s, func(p *holding) { p.cursor = s.to })
+			h.update(s, func(p *holding) { p.cursor = s.to })
 			h.free(s, 0)
 		}
 	}
@@ -63,16 +63,16 @@ func TestP10_NoPartitionIsInTwoBatchesAndNoneStarves(t *testing.T) {
 func TestRefusedEventIsTriedAlone(t *testing.T) {
 	now := time.Now()
 	h := holdAll(0, now)
-	h.seen(5, 100, 0, true)
-	h.with(span{partition: 5, fence: 1}, func(p *holding) { p.cursor, p.tries = 41, 1 })
+	h.setHead(5, 100, 0, true)
+	h.update(span{partition: 5, fence: 1}, func(p *holding) { p.cursor, p.tries = 41, 1 })
 	got := h.choose(now, 2000)
 	if len(got) != 1 || got[0].after != 41 || got[0].to != 42 {
 		t.Errorf("chosen %+v, want event 42 alone", got)
 	}
 }
 
-// After a failover that lost a tail, the database has cursors, heads and epochs that this instance
-// remembers otherwise.
+// After a failover that lost a tail, cursors, heads and epochs in the database differ from those in
+// memory.
 func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
 	now := time.Now()
 	const p = 3
@@ -83,26 +83,26 @@ func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
 	}{
 		"renewed at the same cursor": {func(h *holdings) { h.renewed(now, h.list(), []span{{partition: p, fence: 1, after: 50}}) }, true},
 		"renewed at a cursor behind": {func(h *holdings) { h.renewed(now, h.list(), []span{{partition: p, fence: 1, after: 49}}) }, false},
-		"the head of another epoch":  {func(h *holdings) { h.seen(p, 60, 7, true) }, false},
-		"the same epoch's head":      {func(h *holdings) { h.seen(p, 60, 0, true) }, true},
+		"the head of another epoch":  {func(h *holdings) { h.setHead(p, 60, 7, true) }, false},
+		"the same epoch's head":      {func(h *holdings) { h.setHead(p, 60, 0, true) }, true},
 	} {
 		h := holdAll(100, now)
-		h.with(mine, func(p *holding) { p.cursor = 50 })
+		h.update(mine, func(p *holding) { p.cursor = 50 })
 		c.learns(h)
 		if h.valid(mine, now) != c.keeps {
 			t.Errorf("%s: the partition is kept %t", name, !c.keeps)
 		}
 	}
 	h := holdAll(100, now)
-	h.with(mine, func(p *holding) { p.cursor = 50 })
-	h.seen(p, 52, 0, true)
+	h.update(mine, func(p *holding) { p.cursor = 50 })
+	h.setHead(p, 52, 0, true)
 	for _, s := range h.choose(now, 10_000) {
 		if s.partition == p && s.to != 52 {
 			t.Errorf("a head that went back to 52: chosen up to %d", s.to)
 		}
 	}
 	h = holdAll(100, now)
-	h.seen(p, 100, 0, false)
+	h.setHead(p, 100, 0, false)
 	for _, s := range h.choose(now, 10_000) {
 		if s.partition == p {
 			t.Error("published while the server is in another life than the epoch")
@@ -135,7 +135,7 @@ func TestP3_AHoleInTheLogIsNotPassed(t *testing.T) {
 			Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}
 	}
 	left := 1 << 20
-	p := part{}
+	p := segment{}
 	records, err := p.extend(nil, []events.Envelope{at(1), at(2), at(4)}, &left)
 	if !errors.Is(err, errHole) || len(records) != 0 || p.to != 2 {
 		t.Errorf("%d records up to %d, %v", len(records), p.to, err)

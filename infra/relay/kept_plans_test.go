@@ -9,11 +9,11 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// TestKeptPlansReadTheLogByItsKey: what is planned while the log is empty is kept
-// when it has grown.
+// TestKeptPlansReadTheLogByItsKey checks plans that were made for an empty log and are kept after it has
+// grown.
 func TestKeptPlansReadTheLogByItsKey(t *testing.T) {
 	_, pool := migrated(t, true)
-	for name, sql := range map[string]string{"withhold": withholdSQL, "step": stepSQL, "heads": headsSQL} {
+	for name, sql := range map[string]string{"withhold": withholdSQL, "move": moveSQL, "heads": headsSQL} {
 		plan := planned(t, pool, sql)
 		if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Bitmap") {
 			t.Errorf("%s reads all of a table:\n%s", name, plan)

@@ -10,14 +10,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// leases shares the partitions among the live instances. All times are the
-// database's; an instance trusts its own clock only to measure how long ago a
-// renewal was asked for.
+// leases shares the partitions among the live instances. All times come from the database. An instance
+// uses its own clock only to measure the age of a renewal request.
 type leases struct {
 	*Relay
 	held *holdings
-	kick chan struct{} // there is something to take
-	// handed tells the subscriber that partitions came.
+	kick chan struct{} // a free lease was seen
+	// handed notifies the subscriber of new leases.
 	handed chan struct{}
 	share  int
 }
@@ -29,10 +28,10 @@ func newLeases(r *Relay) *leases {
 	}
 }
 
-// minTick bounds how often kicks make a round.
+// minTick bounds the rate of rounds started by kicks.
 const minTick = 50 * time.Millisecond
 
-// run keeps the leases until ctx ends.
+// run renews and balances the leases until ctx ends.
 func (l *leases) run(ctx context.Context) {
 	every := l.LeaseTTL / 5
 	timer := time.NewTimer(0)
@@ -45,7 +44,7 @@ func (l *leases) run(ctx context.Context) {
 		case <-l.kick:
 		}
 		if err := l.round(ctx); err != nil && ctx.Err() == nil {
-			l.Logger.WarnContext(ctx, "the relay's leases were not renewed", "error", err)
+			l.Logger.WarnContext(ctx, "cannot renew the relay's leases", "error", err)
 		}
 		timer.Reset(every)
 		select {
@@ -56,7 +55,7 @@ func (l *leases) run(ctx context.Context) {
 	}
 }
 
-// round renews, hands back what is above the fair share, and takes what is below.
+// round renews the leases, releases those above the fair share, and acquires missing ones.
 func (l *leases) round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.LeaseTTL/2)
 	defer cancel()
@@ -72,7 +71,7 @@ func (l *leases) round(ctx context.Context) error {
 		return err
 	}
 	if want := l.share - len(l.held.list()); want > 0 {
-		if err := l.take(ctx, want); err != nil {
+		if err := l.acquire(ctx, want); err != nil {
 			return err
 		}
 	}
@@ -80,7 +79,7 @@ func (l *leases) round(ctx context.Context) error {
 	return nil
 }
 
-// Instances that were not heard of for an hour are forgotten.
+// heartbeatSQL also deletes instances without a heartbeat for an hour.
 const heartbeatSQL = `WITH gone AS (
  DELETE FROM relay_instances WHERE seen_at < now() - interval '1 hour' AND instance <> $1
 ), me AS (
@@ -89,39 +88,39 @@ const heartbeatSQL = `WITH gone AS (
 
 func (l *leases) heartbeat(ctx context.Context) (live int, err error) {
 	if err := l.Pool.QueryRow(ctx, heartbeatSQL, l.Instance, l.LeaseTTL).Scan(&live); err != nil {
-		return 0, fmt.Errorf("telling that the relay lives: %w", err)
+		return 0, fmt.Errorf("writing the relay's heartbeat: %w", err)
 	}
 	return live, nil
 }
 
-// Each statement on several cursors locks them in ascending order first, so that
-// renewals and steps never wait for each other in a circle.
+// renewSQL, like each statement on several cursors, locks them in ascending order first, so that renewals
+// and moves cannot deadlock.
 const renewSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, c.fence FROM relay_cursors c JOIN unnest($2::smallint[], $3::bigint[]) m (partition, fence) USING (partition, fence)
  WHERE c.owner = $1 ORDER BY c.partition FOR UPDATE OF c
 ) UPDATE relay_cursors c SET lease_until = now() + $4::interval FROM mine
  WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence, c.position`
 
-// renew extends the leases and drops those that the database does not confirm. After a failover
-// that lost a tail, its cursor may be behind the one that this instance remembers.
+// renew extends the leases and drops those that the database does not confirm. After a failover that lost
+// a tail, a cursor in the database may be behind the one in memory.
 func (l *leases) renew(ctx context.Context) error {
-	asked, at := l.held.list(), time.Now()
-	if len(asked) == 0 {
+	requested, at := l.held.list(), time.Now()
+	if len(requested) == 0 {
 		return nil
 	}
-	partitions, fences := columns(asked)
+	partitions, fences := columns(requested)
 	rows, err := l.Pool.Query(ctx, renewSQL, l.Instance, partitions, fences, l.LeaseTTL)
 	if err != nil {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
-	kept, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
+	confirmed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s span, err error) {
 		return s, row.Scan(&s.partition, &s.fence, &s.after)
 	})
 	if err != nil {
 		return fmt.Errorf("renewing leases: %w", err)
 	}
-	if lost := l.held.renewed(at, asked, kept); lost > 0 {
-		l.Logger.WarnContext(ctx, "leases lost: another relay took them, or the database server is in another life", "partitions", lost)
+	if lost := l.held.renewed(at, requested, confirmed); lost > 0 {
+		l.Logger.WarnContext(ctx, "leases lost: another relay acquired them, or the database server is in another life", "partitions", lost)
 	}
 	return nil
 }
@@ -133,27 +132,27 @@ func columns(spans []span) (partitions []int16, fences []int64) {
 	return partitions, fences
 }
 
-const takeSQL = `WITH loose AS MATERIALIZED (
+const acquireSQL = `WITH loose AS MATERIALIZED (
  SELECT partition FROM relay_cursors WHERE owner IS NULL OR lease_until < now()
  ORDER BY partition LIMIT $2 FOR UPDATE SKIP LOCKED
 ) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose JOIN log_heads h USING (partition)
  WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position, h.epoch`
 
-func (l *leases) take(ctx context.Context, want int) error {
+func (l *leases) acquire(ctx context.Context, want int) error {
 	at := time.Now()
-	rows, err := l.Pool.Query(ctx, takeSQL, l.Instance, want, l.LeaseTTL)
+	rows, err := l.Pool.Query(ctx, acquireSQL, l.Instance, want, l.LeaseTTL)
 	if err != nil {
-		return fmt.Errorf("taking leases: %w", err)
+		return fmt.Errorf("acquiring leases: %w", err)
 	}
-	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*holding, error) {
+	acquired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*holding, error) {
 		p := &holding{renewed: at}
 		return p, row.Scan(&p.partition, &p.fence, &p.cursor, &p.epoch)
 	})
 	if err != nil {
-		return fmt.Errorf("taking leases: %w", err)
+		return fmt.Errorf("acquiring leases: %w", err)
 	}
-	if len(taken) > 0 {
-		l.held.add(taken)
+	if len(acquired) > 0 {
+		l.held.add(acquired)
 		hint(l.handed)
 	}
 	return nil
@@ -171,18 +170,18 @@ func (l *leases) release(ctx context.Context, spans []span) error {
 	}
 	partitions, fences := columns(spans)
 	if _, err := l.Pool.Exec(ctx, releaseSQL, l.Instance, partitions, fences); err != nil {
-		return fmt.Errorf("handing leases back: %w", err)
+		return fmt.Errorf("releasing leases: %w", err)
 	}
 	return nil
 }
 
-// releaseAll hands everything back and takes this instance off the list, so that
-// the others need not wait for the leases to end.
+// releaseAll releases all leases and deletes this instance's heartbeat, so that other instances need not
+// wait for the leases to expire.
 func (l *leases) releaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.LeaseTTL)
 	defer cancel()
 	if _, err := l.Pool.Exec(ctx, `DELETE FROM relay_instances WHERE instance = $1`, l.Instance); err != nil {
-		return fmt.Errorf("signing the relay off: %w", err)
+		return fmt.Errorf("deleting the relay's heartbeat: %w", err)
 	}
 	held := l.held.list()
 	for _, s := range held {
@@ -191,7 +190,7 @@ func (l *leases) releaseAll(ctx context.Context) error {
 	return l.release(ctx, held)
 }
 
-// hint leaves a wake-up unless one is waiting already.
+// hint sends a wake-up unless one is pending.
 func hint(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// migrated makes a database with the schema, and a pool of it.
+// migrated returns a migrated database and a pool for it.
 func migrated(t *testing.T, keepPlans bool) (url string, pool *pgxpool.Pool) {
 	t.Helper()
 	url = localtest.Database(t)
@@ -43,19 +43,19 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 	if _, err := pool.Exec(ctx, heads); err != nil {
 		t.Fatal(err)
 	}
-	steps := []step{{span{partition: 9, fence: 1}, 5}, {span{partition: 2, fence: 1}, 7}}
+	moves := []cursorMove{{span{partition: 9, fence: 1}, 5}, {span{partition: 2, fence: 1}, 7}}
 	runs := []run{{9, 1, 1, 5, 100, 5}}
-	if lost := s.move(ctx, steps, runs); len(lost) != 0 {
+	if lost := s.move(ctx, moves, runs); len(lost) != 0 {
 		t.Fatalf("lost %v", lost)
 	}
-	// The first answer may not have arrived: made again, the step is known as ours.
-	if lost := s.move(ctx, steps, runs); len(lost) != 0 {
-		t.Fatalf("a step that was made is taken for lost: %v", lost)
+	// If the first answer was lost, the repeated move is recognized as ours.
+	if lost := s.move(ctx, moves, runs); len(lost) != 0 {
+		t.Fatalf("a committed move is reported as lost: %v", lost)
 	}
 	if _, err := pool.Exec(ctx, `UPDATE relay_cursors SET fence = 2, owner = 'other' WHERE partition = 2`); err != nil {
 		t.Fatal(err)
 	}
-	next := []step{{span{partition: 9, fence: 1, after: 5}, 6}, {span{partition: 2, fence: 1, after: 7}, 8}}
+	next := []cursorMove{{span{partition: 9, fence: 1, after: 5}, 6}, {span{partition: 2, fence: 1, after: 7}, 8}}
 	if lost := s.move(ctx, next, []run{{9, 1, 6, 6, 105, 1}, {2, 1, 8, 8, 3, 1}}); len(lost) != 1 || !lost[2] {
 		t.Fatalf("lost %v, want partition 2", lost)
 	}
@@ -65,7 +65,7 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 	if err != nil || cursor2 != 7 || cursor9 != 6 || publications != 2 {
 		t.Errorf("cursors %d and %d, %d publications, %v", cursor2, cursor9, publications, err)
 	}
-	// The next renewal finds out what was taken.
+	// The next renewal notices the lost lease.
 	if err := s.leases.round(ctx); err != nil || len(s.held.list()) != 31 {
 		t.Errorf("%d partitions held, %v", len(s.held.list()), err)
 	}

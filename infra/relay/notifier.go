@@ -11,65 +11,63 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Notifier spreads the word that something was appended: in this process at
-// once, to the other instances by NOTIFY. The word is a hint; who misses it finds
-// the events by polling. Make one with NewNotifier.
+// Notifier notifies relays of appends: this process directly, other instances by NOTIFY. A notification
+// is a hint; an instance that misses one finds the events by polling. Use NewNotifier.
 type Notifier struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
 	wake   chan struct{}
 	follow chan struct{}
-	tell   chan struct{}
+	notify chan struct{}
 }
 
-// NewNotifier makes a notifier; Run makes it heard across processes.
+// NewNotifier returns a notifier. Only while Run runs are notifications exchanged with other processes.
 func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
-	return &Notifier{pool: pool, logger: logger, wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), tell: make(chan struct{}, 1)}
+	return &Notifier{pool: pool, logger: logger, wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), notify: make(chan struct{}, 1)}
 }
 
-// Appended is the hook of the log, after each commit. It never blocks.
+// Appended is the log's hook after each commit. It never blocks.
 func (n *Notifier) Appended([]int16) {
 	hint(n.wake)
-	hint(n.tell)
+	hint(n.notify)
 }
 
-// Followed is Appended for consumers: what they append follows from what came by
-// the relay.
+// Followed is Appended for consumers: their events follow from published ones.
 func (n *Notifier) Followed([]int16) {
 	hint(n.follow)
-	hint(n.tell)
+	hint(n.notify)
 }
 
-// FollowUps is what Relay.Followed takes.
+// FollowUps is the channel for Relay.Followed.
 func (n *Notifier) FollowUps() <-chan struct{} { return n.follow }
 
-// Wake is what Relay.Wake takes.
+// Wake is the channel for Relay.Wake.
 func (n *Notifier) Wake() <-chan struct{} { return n.wake }
 
-// notifyEvery coalesces notifications: a poll finds the events soon after anyway.
+// notifyEvery coalesces notifications. Polling finds the events soon after anyway.
 const notifyEvery = 20 * time.Millisecond
 
-// A notification is a transaction of its own: inside the append it would make
-// commits wait for each other. It is a hint, and need not be durable.
+// notifySQL notifies in its own transaction: inside the append a notification would make commits wait for
+// each other. It is a hint and need not be durable.
 const notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('meterplex_appended', '')`
 
-// Run sends and hears notifications until ctx ends.
+// Run sends and receives notifications until ctx ends.
 func (n *Notifier) Run(ctx context.Context) error {
-	heard := make(chan struct{})
+	received := make(chan struct{})
 	go func() {
-		defer close(heard)
-		n.hear(ctx)
+		defer close(received)
+		n.receive(ctx)
 	}()
-	defer func() { <-heard }()
+	defer func() { <-received }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-n.tell:
+		case <-n.notify:
 		}
-		// A failure costs the others a poll, no more.
+		// After a failure the other instances find the events by polling.
 		if _, err := n.pool.Exec(ctx, notifySQL); err != nil {
-			n.logger.DebugContext(ctx, "an append was not notified", "error", err)
+			n.logger.DebugContext(ctx, "cannot notify of an append", "error", err)
 		}
 		if !sleep(ctx, notifyEvery) {
 			return nil
@@ -77,17 +75,16 @@ func (n *Notifier) Run(ctx context.Context) error {
 	}
 }
 
-func (n *Notifier) hear(ctx context.Context) {
+func (n *Notifier) receive(ctx context.Context) {
 	for try := 1; ctx.Err() == nil; try++ {
 		if err := n.listen(ctx, func() { try = 0 }); err != nil && ctx.Err() == nil {
-			n.logger.DebugContext(ctx, "notifications are not heard", "error", err)
+			n.logger.DebugContext(ctx, "cannot receive notifications", "error", err)
 			sleep(ctx, pauseAfter(try, rand.N[time.Duration]))
 		}
 	}
 }
 
-// listen has a connection of its own, which is taken out of the pool: it waits
-// for ever.
+// listen uses a connection outside the pool, since it waits without limit.
 func (n *Notifier) listen(ctx context.Context, ok func()) error {
 	conn, err := pgx.ConnectConfig(ctx, n.pool.Config().ConnConfig.Copy())
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Observe is what the relay tells of itself. Each hook may be nil, must not
-// block, and may be called from several goroutines.
+// Observe holds the relay's hooks for metrics. Each may be nil, must not block, and may be called from
+// several goroutines.
 type Observe struct {
-	Published func(topic events.Topic, records int)            // acknowledged by the broker, repetitions included
-	Failed    func(err error)                                  // a batch that is tried again
-	Refused   func(topic events.Topic, registry bool)          // a try at a record that alone cannot be published; registry: its subject is not named there
+	Published func(topic events.Topic, records int)            // acknowledged by the broker, including repeats
+	Failed    func(err error)                                  // a batch that will be retried
+	Refused   func(topic events.Topic, registry bool)          // a record was permanently refused; registry: its subject is not registered
 	Withheld  func(topic events.Topic)                         // a record was replaced
-	Handled   func(handler string, d time.Duration, err error) // as infra/watermill tells it
-	Leases    func(partitions int)                             // each second: those held here
+	Handled   func(handler string, d time.Duration, err error) // see infra/watermill
+	Leases    func(partitions int)                             // leases held, reported each second
 }
 
 func (o Observe) withDefaults() Observe {

@@ -1,10 +1,10 @@
-// Package relay is the outbox's relay: it carries the event log, read through a
-// durable cursor for each partition, to the pipe. It is a Watermill router whose
-// subscriber is the log: a message is one batch, its Ack moves the cursors.
+// Package relay is the outbox relay: it publishes the event log to the pipe, behind one durable cursor
+// per partition. It is a Watermill router. Its subscriber reads the log, a message is one batch, and Ack
+// moves the cursors.
 //
-// It publishes at least once and in the order of the log; it never decides what
-// an event means, never changes one, and never drops one: what alone cannot be
-// published keeps its place as a withheld record and becomes a dead letter.
+// The relay publishes at least once and in log order. It never interprets, changes or drops an event: a
+// permanently refused record is replaced by an empty withheld record at the same place, and a dead letter
+// is appended.
 package relay
 
 import (
@@ -24,55 +24,32 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Log is where the events are read.
-type Log interface {
-	// Read gives the events of a partition after a number, up to and with another,
-	// in order and without holes, at most limit.
-	Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error)
-	// ReadStretches is Read for several partitions at once, at most limit of each.
-	ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error)
-}
-
-// Appender appends to the log inside a transaction that holds its checkpoints
-// (here: the cursor) already.
-type Appender interface {
-	AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error)
-}
-
-// Pool is what a relay needs of a pool of connections.
-type Pool interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-// Relay carries the partitions that it can lease. Any number of instances share
-// the log; the zero values of the limits stand for the defaults.
+// Relay publishes the partitions that it can lease. Any number of instances share the log. A limit of
+// zero selects its default.
 type Relay struct {
 	Pool      Pool
 	Log       Log
 	Appender  Appender
 	Publisher Publisher
-	Instance  string           // unique for each process
+	Instance  string           // unique per process
 	NewID     func() uuid.UUID // UUIDv7
 	Now       func() time.Time
-	Wake      <-chan struct{} // a hint that something was appended; may be nil
-	// Followed is a hint that a consumer of this process appended what follows from
-	// a batch of ours. It is taken at once: batches make a pace by themselves, while
-	// single events, of which Wake tells, wait for others to come along. May be nil.
+	Wake      <-chan struct{} // hint: events were appended; may be nil
+	// Followed is the hint that a consumer of this process appended follow-ups of a published batch. The
+	// relay reads them at once, since batches already bound the rate. After Wake it waits briefly, so
+	// that single events share a batch. May be nil.
 	Followed <-chan struct{}
 	Logger   *slog.Logger
 	Router   []watermill.Option
 	Observe  Observe
-	Jitter   func(time.Duration) time.Duration // part of a pause, at random; nil: rand.N
+	Jitter   func(time.Duration) time.Duration // the random half of a pause; nil: rand.N
 
-	LeaseTTL    time.Duration // how long a dead instance's partitions wait (5 s)
-	MaxEvents   int           // in one batch (2000)
-	MaxBytes    int           // of one batch's records (4 MiB)
-	MaxInFlight int           // batches of different partitions at once (3)
-	// CloseGrace is what batches under way get to be acknowledged at a clean stop
-	// (5 s). What is not by then is sent again by whoever takes the partitions over.
+	LeaseTTL    time.Duration // delay before the partitions of a dead instance are leased again (5 s)
+	MaxEvents   int           // per batch (2000)
+	MaxBytes    int           // of the records of one batch (4 MiB)
+	MaxInFlight int           // concurrent batches, of different partitions (3)
+	// CloseGrace bounds the wait for acknowledgements at a clean stop (5 s). Batches that are not
+	// acknowledged by then are published again by the next lease holder.
 	CloseGrace time.Duration
 }
 
@@ -84,12 +61,15 @@ const (
 	defaultMaxInFlight = 3
 	defaultCloseGrace  = 5 * time.Second
 
-	// topic is the one name under which the log can be subscribed to.
+	// topic is the only topic of the relay's subscriber.
 	topic = "outbox"
 )
 
-// Run relays until ctx ends, then finishes the batches under way and hands its
-// partitions back at once.
+// Run relays until ctx ends, then finishes the batches under way and releases its leases.
+//
+// A batch flows like this: leases.go leases partitions, dispatch (subscriber.go) chooses those with
+// unread events, carry.go reads their events, publishes the records and settles the result, and cursor.go
+// moves the cursors.
 func (r *Relay) Run(ctx context.Context) error {
 	cfg := r.withDefaults()
 	sub := newSubscriber(cfg)
@@ -99,7 +79,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	router.AddConsumerHandler("relay", topic, sub, cfg.publish)
 
-	// The leases outlive ctx: what is under way is still published under them.
+	// The leases outlive ctx, so that the batches under way are published under a lease.
 	leasing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wait sync.WaitGroup
@@ -130,4 +110,26 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 		return otherwise
 	}
 	return v
+}
+
+// Pool is the part of a connection pool that a relay uses.
+type Pool interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Log reads events.
+type Log interface {
+	// Read returns the events of a partition in (after, upTo], in order and without gaps, at most limit.
+	Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error)
+	// ReadStretches is Read for several partitions, at most limit events of each.
+	ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error)
+}
+
+// Appender appends to the log in a transaction that already holds the checkpoints, here the relay's
+// cursor.
+type Appender interface {
+	AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error)
 }

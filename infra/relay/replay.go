@@ -15,24 +15,23 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// ReplayLog is where a replay reads.
+// ReplayLog reads events for a replay.
 type ReplayLog interface {
-	// ReadTopic gives the events of one topic in a stretch of a partition, in order.
+	// ReadTopic returns the events of one topic in a range of a partition, in order.
 	ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error)
 }
 
-// ReplayEnds says what became of replays.
+// ReplayEnds records the result of replays.
 type ReplayEnds interface {
-	// EndRanges ends the ranges of which all is published.
+	// EndRanges ends the ranges that are published completely.
 	EndRanges(ctx context.Context) error
 	Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error
 }
 
-// Replayer publishes ranges of the log again, beside the relay, which it never
-// keeps waiting. Any number of instances share the work: a partition of a replay is
-// leased, its cursor moves by compare-and-set. What was published and not noted,
-// because a process died between, is published once more: marked, and byte for byte
-// what it was.
+// Replayer publishes ranges of the log again. It runs beside the relay and never delays it. Any number of
+// instances share the work: each partition of a replay is leased, and its cursor moves by
+// compare-and-set. A chunk that was published by a process that died before moving the cursor is
+// published again: marked as a replay, and byte for byte the same.
 type Replayer struct {
 	Pool      *pgxpool.Pool
 	Log       ReplayLog
@@ -40,33 +39,33 @@ type Replayer struct {
 	Publisher Publisher
 	Logger    *slog.Logger
 
-	Every    time.Duration // how often it looks for work (1 s)
-	LeaseTTL time.Duration // how long a dead instance's partition waits (30 s)
-	Window   int64         // positions of one chunk (1000)
+	Every    time.Duration // interval of looking for work (1 s)
+	LeaseTTL time.Duration // delay before the partition of a dead instance is leased again (2 min)
+	Window   int64         // positions per chunk (1000)
 }
 
-// Defaults of a Replayer. The lease outlasts the longest call of a publisher.
+// Defaults of a Replayer. The lease is longer than the longest publish call.
 const (
 	defaultReplayEvery = time.Second
 	defaultReplayLease = 2 * time.Minute
 	defaultWindow      = 1000
 )
 
-// Run works until ctx ends. Whatever is away is waited for.
+// Run replays until ctx ends. It retries while the database or the pipe is unreachable.
 func (r *Replayer) Run(ctx context.Context) error {
 	c := *r
 	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
 	c.Window = int64(orDefault(int(c.Window), defaultWindow))
-	complaints := everySecond{}
+	warnings := everySecond{}
 	for sleep(ctx, c.Every) {
-		if err := c.round(ctx); err != nil && ctx.Err() == nil && complaints.due() {
-			c.Logger.WarnContext(ctx, "a replay stands still and is tried again", "error", err)
+		if err := c.round(ctx); err != nil && ctx.Err() == nil && warnings.due() {
+			c.Logger.WarnContext(ctx, "a replay failed and will be retried", "error", err)
 		}
 	}
 	return nil
 }
 
-// round publishes what there is to publish, and ends what is published.
+// round publishes all due units, then ends the replays that are published completely.
 func (r *Replayer) round(ctx context.Context) error {
 	for ctx.Err() == nil {
 		u, err := r.claim(ctx)
@@ -82,7 +81,7 @@ func (r *Replayer) round(ctx context.Context) error {
 	}
 	var done bool
 	if err := r.Pool.QueryRow(ctx, anyPublishedSQL).Scan(&done); err != nil {
-		return fmt.Errorf("looking for replays that are done: %w", err)
+		return fmt.Errorf("looking for completed replays: %w", err)
 	}
 	if !done || ctx.Err() != nil {
 		return nil
@@ -93,7 +92,7 @@ func (r *Replayer) round(ctx context.Context) error {
 const anyPublishedSQL = `SELECT EXISTS (SELECT FROM replays r WHERE r.state = 'RUNNING' AND r.kind = 'range'
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto))`
 
-// unit is a partition of a replay, leased by this instance.
+// unit is one partition of a replay, leased by this instance.
 type unit struct {
 	replay    uuid.UUID
 	partition int16
@@ -120,36 +119,36 @@ func (r *Replayer) claim(ctx context.Context) (*unit, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claiming a part of a replay: %w", err)
+		return nil, fmt.Errorf("claiming a replay unit: %w", err)
 	}
 	return &u, nil
 }
 
-// publish goes through a unit chunk by chunk; no transaction is open meanwhile. An
-// error hands the unit back.
+// publish publishes a unit chunk by chunk, without an open transaction. After an error it releases the
+// unit.
 func (r *Replayer) publish(ctx context.Context, u *unit) error {
 	for u.cursor < u.upTo {
 		end := min(u.cursor+r.Window, u.upTo)
 		sent, err := r.chunk(ctx, u, end)
-		if refused := refusedIn(err); refused != nil {
+		if refused := permanentRefusal(err); refused != nil {
 			return r.Ends.Fail(ctx, u.replay, u.topic.Name(), u.records, bounded(refused.Error()))
 		}
 		if err != nil {
-			return errors.Join(err, r.handBack(ctx, u))
+			return errors.Join(err, r.release(ctx, u))
 		}
-		held, err := r.step(ctx, u, end, sent)
+		held, err := r.moveCursor(ctx, u, end, sent)
 		if err != nil || !held {
-			return err // whoever has it now publishes the chunk once more
+			return err // the next lease holder publishes the chunk again
 		}
 		if ctx.Err() != nil {
-			return r.handBack(context.WithoutCancel(ctx), u)
+			return r.release(context.WithoutCancel(ctx), u)
 		}
 	}
 	return nil
 }
 
-// refusedIn is the reason why a record alone can never be published, nil for none.
-func refusedIn(err error) error {
+// permanentRefusal returns the cause of a permanent refusal, or nil.
+func permanentRefusal(err error) error {
 	var partial *watermill.PublishError
 	if errors.As(err, &partial) {
 		for _, f := range partial.Failed {
@@ -161,7 +160,7 @@ func refusedIn(err error) error {
 	return nil
 }
 
-// chunk publishes what lies between the cursor and end, marked as a replay.
+// chunk publishes the events between the cursor and end, marked as a replay.
 func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, err error) {
 	list, err := r.Log.ReadTopic(ctx, events.Stretch{Partition: u.partition, After: u.cursor, UpTo: end}, u.topic)
 	if err != nil {
@@ -174,7 +173,7 @@ func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, e
 		}
 		record, err := events.ToRecord(&list[i])
 		if err != nil {
-			continue // of a subject that this binary does not know: the relay has not published it, either
+			continue // a subject unknown to this binary: the relay has not published it either
 		}
 		record.Headers = append(record.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
 		records = append(records, record)
@@ -188,15 +187,15 @@ func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, e
 	return int64(len(records)), nil
 }
 
-const stepUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
+const moveUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
  WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1 AND state = 'RUNNING')`
 
-// step moves the cursor; false where the unit is another's by now, or was ended. A
-// step that was made and not answered is found out by the next claim.
-func (r *Replayer) step(ctx context.Context, u *unit, end, sent int64) (bool, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+// moveCursor reports false if the lease was lost or the replay has ended. A move that was committed
+// without an answer is discovered by the next claim.
+func (r *Replayer) moveCursor(ctx context.Context, u *unit, end, sent int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	tag, err := r.Pool.Exec(ctx, stepUnitSQL, u.replay, u.partition, u.fence, u.cursor, end, sent, r.LeaseTTL)
+	tag, err := r.Pool.Exec(ctx, moveUnitSQL, u.replay, u.partition, u.fence, u.cursor, end, sent, r.LeaseTTL)
 	if err != nil {
 		return false, fmt.Errorf("moving a replay's cursor: %w", err)
 	}
@@ -204,13 +203,13 @@ func (r *Replayer) step(ctx context.Context, u *unit, end, sent int64) (bool, er
 	return tag.RowsAffected() == 1, nil
 }
 
-// handBack lets the next round, of whichever instance, go on at once.
-func (r *Replayer) handBack(ctx context.Context, u *unit) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+// release releases the lease, so that any instance can continue at once.
+func (r *Replayer) release(ctx context.Context, u *unit) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
 	_, err := r.Pool.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`, u.replay, u.partition, u.fence)
 	if err != nil {
-		return fmt.Errorf("handing a part of a replay back: %w", err)
+		return fmt.Errorf("releasing a replay unit: %w", err)
 	}
 	return nil
 }

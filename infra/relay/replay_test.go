@@ -30,8 +30,8 @@ func (w *world) replayer(publisher relay.Publisher) *relay.Replayer {
 	}
 }
 
-// replaying runs replayers until a replay has ended.
-func (w *world) replaying(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
+// runReplay runs replayers until a replay has ended.
+func (w *world) runReplay(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, len(replayers))
@@ -53,8 +53,7 @@ func (w *world) replaying(id uuid.UUID, replayers ...*relay.Replayer) commands.R
 	return *now
 }
 
-// split takes a topic apart: what the relay published, and what came again, by
-// position and in the order of the offsets.
+// split separates the relay's records of a topic from the replayed ones, by position and in offset order.
 func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[events.Position]*kgo.Record, again map[events.Position][]*kgo.Record) {
 	t.Helper()
 	first, again = map[events.Position]*kgo.Record{}, map[events.Position][]*kgo.Record{}
@@ -73,7 +72,7 @@ func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[e
 	return first, again
 }
 
-// unmarked is a replayed record without its mark, which must be the last header.
+// unmarked returns a replayed record without its mark, which must be the last header.
 func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
 	t.Helper()
 	last := len(k.Headers) - 1
@@ -85,8 +84,8 @@ func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
 	return &bare
 }
 
-// interrupted is a publisher after whose n-th call the replayer finds its lease gone,
-// as if it had died between publishing and moving its cursor.
+// interrupted calls die after the n-th publish call, so that the replayer loses its lease between
+// publishing and moving its cursor.
 type interrupted struct {
 	relay.Publisher
 	calls, at atomic.Int64
@@ -101,14 +100,14 @@ func (p *interrupted) PublishRecords(ctx context.Context, records []events.Recor
 	return done, err
 }
 
-// A range comes again for readers outside, byte for byte, while others are added to
-// the log, two instances share the work and one dies between publishing and noting it.
+// A range is replayed byte for byte while events are appended, two instances share the work, and one dies
+// between publishing and moving its cursor.
 func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	w := newWorld(t)
 	all := tenants(5)
 	w.appendUsage(200, all...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
 	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
@@ -121,9 +120,9 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	}}
 	dying.at.Store(3)
 	other := w.replayer(w.relay("").Publisher)
-	other.Every = 200 * time.Millisecond // it comes later, and leaves something to who dies
-	done := w.replaying(r.ID, w.replayer(dying), other)
-	w.drained()
+	other.Every = 200 * time.Millisecond // it starts later, and leaves units to the dying replayer
+	done := w.runReplay(r.ID, w.replayer(dying), other)
+	w.awaitDrained()
 	stop()
 	records := int64(0)
 	for _, u := range done.Units {
@@ -134,46 +133,46 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	}
 	first, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
 	if len(first) != 1250 || len(again) != 1000 {
-		t.Fatalf("%d published, %d again", len(first), len(again))
+		t.Fatalf("%d published, %d replayed", len(first), len(again))
 	}
 	twice := 0
 	for at, copies := range again {
 		twice += len(copies) - 1
 		for _, k := range copies {
 			if !same(first[at], unmarked(t, k)) {
-				t.Errorf("%s came again as another", at)
+				t.Errorf("%s was replayed with other bytes", at)
 			}
 		}
 	}
 	if twice == 0 {
-		t.Error("the replayer that died left nothing to be published once more")
+		t.Error("the replayer that died left no chunk to be published again")
 	}
 	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE subject IN ($1, $2)`, int16(events.ReplayRequested), int16(events.ReplayDone)); n != 2 {
-		t.Errorf("%d events tell of the replay", n)
+		t.Errorf("%d replay events", n)
 	}
 }
 
-// One tenant's events, and a stretch of positions, and nothing else.
+// A replay is limited to one tenant, or to a range of positions.
 func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	w := newWorld(t)
-	all := tenants(40) // more than there are partitions
+	all := tenants(40) // more tenants than partitions
 	w.appendUsage(20, all...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	defer stop()
 	_, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err == nil {
-		t.Error("a tenant that does not exist was taken")
+		t.Error("a replay of an unknown tenant was accepted")
 	}
 	w.tenant(all[0])
 	one, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.replaying(one.ID, w.replayer(w.relay("").Publisher))
+	w.runReplay(one.ID, w.replayer(w.relay("").Publisher))
 	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
 	if len(again) != 20 {
-		t.Errorf("%d records of the tenant came again, want 20", len(again))
+		t.Errorf("%d records of the tenant replayed, want 20", len(again))
 	}
 	for at, copies := range again {
 		if key := string(copies[0].Key); key != all[0].String() {
@@ -187,12 +186,12 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := len(again)
-	if done := w.replaying(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
+	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
 		t.Errorf("%+v", done)
 	}
 	_, again = split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
-	if more := len(again) - was; more < 1 || more > 5 { // some may be the tenant's of before
-		t.Errorf("%d more positions came again", more)
+	if more := len(again) - was; more < 1 || more > 5 { // positions of the tenant replayed before are not counted
+		t.Errorf("%d more positions replayed", more)
 	}
 }
 
@@ -203,8 +202,8 @@ func (w *world) tenant(id uuid.UUID) {
 	}
 }
 
-// The relay is moved back again and again while it relays and others write: nothing
-// is missing, all of it is as it was, and the receipts' places are the newest.
+// The relay is rewound repeatedly while it publishes and events are appended. No event is missing, all
+// records are unchanged, and the receipts have the newest offsets.
 func TestRelayRewoundUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	all := tenants(6)
@@ -219,12 +218,12 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.drained()
+	w.awaitDrained()
 	last := w.int(`SELECT count(*) FROM event_log_rows`)
 	if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
 		t.Fatal(err)
 	}
-	w.drained()
+	w.awaitDrained()
 	for _, stop := range stops {
 		stop()
 	}
@@ -251,7 +250,7 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	}
 }
 
-// A rewind that would leave out what was not published is refused.
+// A rewind that would skip unpublished events is refused.
 func TestRelayIsNotMovedForward(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(10, tenants(1)...)
@@ -262,25 +261,25 @@ func TestRelayIsNotMovedForward(t *testing.T) {
 	}
 }
 
-// A record that the broker refuses ends the replay; the relay is not asked.
+// A record that the broker refuses ends the replay. The relay is not involved.
 func TestReplayThatCannotBePublishedFails(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(10, tenants(1)...)
 	stop := w.start(patient(w.relay("a")))
-	w.drained()
+	w.awaitDrained()
 	defer stop()
 	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := w.replaying(r.ID, w.replayer(takesNothing{}))
+	done := w.runReplay(r.ID, w.replayer(refusesAll{}))
 	if done.State != commands.ReplayFailed || done.Failure == "" {
 		t.Errorf("%+v", done)
 	}
 }
 
-type takesNothing struct{}
+type refusesAll struct{}
 
-func (takesNothing) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
-	return records, watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("it is not taken")}}, len(records))
+func (refusesAll) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
+	return records, watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("refused")}}, len(records))
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Steps are what Run does in its loops, one at a time, for who decides their order:
-// the simulation of infra/postgres does. They are not to be called side by side.
+// Steps runs the loops of Run one step at a time, in an order that the caller decides: the simulation of
+// infra/postgres does. Its methods must not be called concurrently.
 //
-// Run itself is not for it: where several of its channels are ready its loop takes one
-// at random, so that a seed would not be the same run twice, and it looks at the heads
-// every 50 ms for ever. What stands here calls what that loop calls.
+// The simulation cannot use Run: if several channels are ready, its loop selects one at random, so that a
+// seed would not repeat the same run, and it polls the heads every 50 ms. Steps calls the same functions
+// as that loop.
 type Steps struct{ s *Subscriber }
 
-// Steps makes a relay that does nothing by itself.
+// Steps returns a relay that acts only when a step is called.
 func (r *Relay) Steps() *Steps { return &Steps{newSubscriber(r.withDefaults())} }
 
-// Lease is a round of the leases.
+// Lease runs one round of leasing.
 func (s *Steps) Lease(ctx context.Context) error { return s.s.leases.round(ctx) }
 
-// Look sees how far the log goes.
-func (s *Steps) Look(ctx context.Context) { s.s.lookAtHeads(ctx) }
+// Look reads the heads of the log.
+func (s *Steps) Look(ctx context.Context) { s.s.readHeads(ctx) }
 
-// Carry takes one batch all the way, and tells whether there was one.
+// Carry publishes one batch and reports whether there was one.
 func (s *Steps) Carry(ctx context.Context) bool {
 	spans := s.s.held.choose(time.Now(), s.s.MaxEvents)
 	if len(spans) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Subscriber is the log as a Watermill subscriber. A message is one batch: events
-// of one or more leased partitions, framed. Several messages may be out at once,
-// never two of the same partition. Ack moves the cursors, which is refused where
-// the lease was lost; Nack brings the same batch again after a while.
+// Subscriber is the log as a Watermill subscriber. A message is one batch: a frame of records from one or
+// more leased partitions. Several messages may be in flight, but never two of the same partition. Ack
+// moves the cursors; the move is refused if the lease was lost. After Nack the same batch is sent again
+// after a pause.
 type Subscriber struct {
 	*Relay
 	leases *leases
@@ -20,7 +20,7 @@ type Subscriber struct {
 	freed  chan struct{} // a batch ended
 	wait   sync.WaitGroup
 
-	complaints, notes everySecond
+	faultLog, failureRecords everySecond // rate limits
 
 	mu     sync.Mutex
 	cancel []context.CancelFunc
@@ -34,8 +34,8 @@ func newSubscriber(r *Relay) *Subscriber {
 	return &Subscriber{Relay: r, leases: l, held: l.held, freed: make(chan struct{}, 1)}
 }
 
-// Subscribe opens the log's stream of batches; topic names it and says nothing
-// more. There is one stream: a second one would only share it.
+// Subscribe starts a stream of batches. The topic is ignored. A second stream would only share the
+// batches of the first.
 func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.M
 	return out, nil
 }
 
-// Close ends the streams; it waits for the batches under way as long as CloseGrace.
+// Close ends the streams. It waits up to CloseGrace for the batches under way.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -66,13 +66,13 @@ func (s *Subscriber) Close() error {
 }
 
 const (
-	// pollHeads is the bound on finding new events when no hint comes.
+	// pollHeads bounds the delay until new events are found without a hint.
 	pollHeads = 50 * time.Millisecond
-	// minPoll keeps a storm of hints from becoming a storm of queries, and a stream
-	// of single events from becoming a batch for each: a batch costs the database,
-	// the broker and the consumers about the same for one event as for a hundred.
+	// minPoll bounds the rate of queries under many hints, and collects single events into one batch: a
+	// batch of one event costs the database, the broker and the consumers about as much as a batch of a
+	// hundred.
 	minPoll = 10 * time.Millisecond
-	// restAfterFault is how long partitions rest when the database did not answer.
+	// restAfterFault is how long partitions rest after a database failure.
 	restAfterFault = 250 * time.Millisecond
 )
 
@@ -84,7 +84,7 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 	poll := time.NewTimer(0)
 	defer poll.Stop()
 	var polled time.Time
-	stale, urgent := false, false // there may be more than what was seen; somebody's batch led to it
+	stale, urgent := false, false // stale: the log may have grown since the last poll; urgent: by follow-ups
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,20 +101,20 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 		}
 		s.fill(ctx, slots, &batches, out)
 		if !stale || len(slots) == cap(slots) && time.Since(polled) < pollHeads {
-			continue // what is known already fills the slots; a freed one comes here again
+			continue // the known backlog fills the slots; a freed slot runs this loop again
 		}
 		if early := minPoll - time.Since(polled); early > 0 && !urgent {
 			poll.Reset(early)
 			continue
 		}
-		s.lookAtHeads(ctx)
+		s.readHeads(ctx)
 		stale, urgent, polled = false, false, time.Now()
 		poll.Reset(pollHeads)
 		s.fill(ctx, slots, &batches, out)
 	}
 }
 
-// fill starts batches while there are free slots and idle partitions with work.
+// fill starts batches while there are free slots and idle partitions with unpublished events.
 func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *sync.WaitGroup, out chan<- *message.Message) {
 	for len(slots) < cap(slots) {
 		spans := s.held.choose(time.Now(), s.MaxEvents)
@@ -130,27 +130,27 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 	}
 }
 
-// One query for all partitions: what is appended, and whether any lease is free.
+// headsSQL reads all partitions in one query: the head, and whether the lease is free.
 const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
-func (s *Subscriber) lookAtHeads(ctx context.Context) {
+func (s *Subscriber) readHeads(ctx context.Context) {
 	rows, err := s.Pool.Query(ctx, headsSQL)
 	if err != nil {
-		return // the lease loop tells of a database that is away
+		return // the lease loop reports that the database is unreachable
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var partition int16
 		var head int64
-		var loose, living bool
+		var free, sameLife bool
 		var epoch int32
-		if err := rows.Scan(&partition, &head, &loose, &epoch, &living); err != nil {
+		if err := rows.Scan(&partition, &head, &free, &epoch, &sameLife); err != nil {
 			return
 		}
-		if loose {
+		if free {
 			hint(s.leases.kick)
 		}
-		s.held.seen(partition, head, epoch, living)
+		s.held.setHead(partition, head, epoch, sameLife)
 	}
 }

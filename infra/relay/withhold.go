@@ -15,33 +15,32 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// maxTries is how often a record that alone is refused is tried before it is
-// withheld.
+// maxTries is the number of tries before a permanently refused record is withheld.
 const maxTries = 5
 
 const (
-	// maxReason keeps a broker's answer from becoming a payload.
+	// maxReason bounds the part of a broker's error that is stored.
 	maxReason = 500
-	// maxCopied is the largest payload that is copied into its dead letter, which
-	// must not be refused for the same reason; the log has the payload anyway.
+	// maxCopied is the largest payload that is copied into its dead letter, which must not be refused for
+	// the same reason. The log has the payload anyway.
 	maxCopied = 16 << 10
 )
 
-// errTaken says that another relay holds the partition.
-var errTaken = errors.New("the lease was taken by another relay")
+// errLeaseLost says that another relay holds the partition.
+var errLeaseLost = errors.New("another relay acquired the lease")
 
-// withhold decides, durably, that an event's record is replaced. Only then may
-// the stand-in be published, which happens in the ordinary way when the event is
-// read again: were it published first, a crash in between could leave a stand-in
-// on the topic for an event that no dead letter knows. It gives how long the
+// withhold durably decides that an event's record is replaced. The replacement is published afterwards,
+// in the normal way, when the event is read again: if it was published first, a crash in between could
+// leave a replacement on the topic for an event without a dead letter. withhold returns how long the
 // partition rests.
 func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, cause error) time.Duration {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	e, err := s.one(ctx, sp.partition, position)
+	e, err := s.readOne(ctx, sp.partition, position)
 	if err == nil && e.Subject == events.PublishFailed {
-		// Its letter would be refused like it, and so on: it waits as in an outage.
-		s.complain(ctx, "a dead letter cannot be published and holds its partition", cause)
+		// The dead letter of a dead letter would be refused as well, and so on. It is retried as in an
+		// outage.
+		s.logFault(ctx, "cannot publish a dead letter; its partition waits", cause)
 		return longestPause
 	}
 	late := false
@@ -49,24 +48,24 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 		late, err = s.withholdTx(ctx, sp, &e, cause)
 	}
 	switch {
-	case errors.Is(err, errTaken):
+	case errors.Is(err, errLeaseLost):
 		s.held.forget(sp.partition, sp.fence)
 		return 0
 	case err != nil:
-		s.complain(ctx, "an event that cannot be published is not withheld yet", err)
+		s.logFault(ctx, "cannot withhold an event that is refused; will retry", err)
 		return restAfterFault
 	}
-	what := "an event alone cannot be published; it is withheld and has a dead letter"
+	failure := "cannot publish a record: withheld, and a dead letter appended"
 	if late {
-		what = "an event alone cannot be published; it is withheld, which only readers from outside notice: its consumer has read it"
+		failure = "cannot publish a record: withheld without a dead letter; its consumer has passed the event, so only external readers miss it"
 	}
-	s.Logger.ErrorContext(ctx, what, "position", e.Position.String(), "error", cause)
+	s.Logger.ErrorContext(ctx, failure, "position", e.Position.String(), "error", cause)
 	s.Observe.Withheld(e.Subject.Topic())
-	s.held.with(sp, func(h *holding) { h.tries = 0 })
+	s.held.update(sp, func(h *holding) { h.tries = 0 })
 	return 0
 }
 
-func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (events.Envelope, error) {
+func (s *Subscriber) readOne(ctx context.Context, partition int16, position int64) (events.Envelope, error) {
 	list, err := s.Log.Read(ctx, partition, position-1, position, 1)
 	if err != nil {
 		return events.Envelope{}, err
@@ -77,15 +76,14 @@ func (s *Subscriber) one(ctx context.Context, partition int16, position int64) (
 	return list[0], nil
 }
 
-// The cursor is locked after the consumer's checkpoint, which may be waited for: all
-// of this relay's leases are renewed together, and would wait for the cursor. It is
-// locked before any head. It stands before the event, since all that comes before it
-// is published.
-const holdCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
+// lockCursorSQL locks the cursor after the consumer's checkpoint, because the checkpoint may be waited
+// for, and the renewal of all leases of this relay would wait for the cursor. It locks it before any
+// head. The cursor is directly before the event, since all earlier events are published.
+const lockCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
  WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
 
-// The topic is the row's: this binary may not know the event's subject. The row is compared with
-// the event, which was read before a failover may have lost it.
+// The topic comes from the row: this binary may not know the event's subject. The row is compared with
+// the event, because a failover may have lost the event since it was read.
 const (
 	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2 AND event_id = $3`
 	withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late)
@@ -98,63 +96,63 @@ func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope
 		if err := tx.QueryRow(ctx, topicSQL, sp.partition, e.Position.Number, e.EventID).Scan(&topic); err != nil {
 			return fmt.Errorf("reading an event's topic: %w", err)
 		}
-		if late, err = passed(ctx, tx, topic, e.Position); err != nil {
+		if late, err = consumerPassed(ctx, tx, topic, e.Position); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, holdCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
+		tag, err := tx.Exec(ctx, lockCursorSQL, sp.partition, sp.fence, e.Position.Number-1)
 		if err != nil {
-			return fmt.Errorf("holding a cursor: %w", err)
+			return fmt.Errorf("locking a cursor: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return errTaken
+			return errLeaseLost
 		}
 		id := s.NewID()
-		letter, err := s.letter(e, id, cause)
+		letter, err := s.deadLetter(e, id, cause)
 		if err != nil {
 			return err
 		}
-		named := &letter.DeadLetterID
+		deadLetterID := &letter.DeadLetterID
 		if late {
-			named = nil
+			deadLetterID = nil
 		}
-		tag, err = tx.Exec(ctx, withholdSQL, sp.partition, e.Position.Number, topic, e.TenantID, named, letter.Reason)
+		tag, err = tx.Exec(ctx, withholdSQL, sp.partition, e.Position.Number, topic, e.TenantID, deadLetterID, letter.Reason)
 		if err != nil {
 			return fmt.Errorf("withholding a record: %w", err)
 		}
-		if late || tag.RowsAffected() == 0 { // or it was withheld by a commit that was not answered
+		if late || tag.RowsAffected() == 0 { // tag: withheld before, by a commit without an answer
 			return nil
 		}
-		return s.park(ctx, tx, e, id, topic, letter)
+		return s.appendDeadLetter(ctx, tx, e, id, topic, letter)
 	})
 	return late, err
 }
 
-const holdCheckpointsSQL = `SELECT position FROM consumer_checkpoints
+const lockCheckpointsSQL = `SELECT position FROM consumer_checkpoints
  WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
 
-// passed holds the checkpoints of a topic's consumer and reports whether it is past
-// a position: it reads the log where the pipe has gaps, and after the relay was moved
-// back it is ahead. What it has passed is folded, or has its dead letter already. It
-// stays so until the record is withheld, and is not given to it afterwards.
-func passed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Position) (bool, error) {
+// consumerPassed locks the checkpoints of a topic's consumer and reports whether it has passed a position. A
+// consumer can be ahead of the relay: it reads the log if the pipe has gaps, or the relay was moved back.
+// An event that it passed is folded or has a dead letter already. The lock keeps the answer true until
+// the record is withheld; afterwards the consumer is not given the event.
+func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at events.Position) (bool, error) {
 	i := slices.IndexFunc(events.Topics(), func(t events.TopicInfo) bool { return t.Topic == topic })
 	if i < 0 || events.Topics()[i].Consumer == "" {
 		return false, nil
 	}
-	rows, err := tx.Query(ctx, holdCheckpointsSQL, events.Topics()[i].Consumer, at.Partition)
+	rows, err := tx.Query(ctx, lockCheckpointsSQL, events.Topics()[i].Consumer, at.Partition)
 	if err != nil {
-		return false, fmt.Errorf("holding a checkpoint: %w", err)
+		return false, fmt.Errorf("locking a checkpoint: %w", err)
 	}
-	stands, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return false, fmt.Errorf("holding a checkpoint: %w", err)
+		return false, fmt.Errorf("locking a checkpoint: %w", err)
 	}
-	return len(stands) > 0 && slices.Min(stands) >= at.Number, nil
+	return len(positions) > 0 && slices.Min(positions) >= at.Number, nil
 }
 
-// park appends the dead letter. What was on its way to the aggregates is parked:
-// it is in none of the identity's other terms any more.
-func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
+// appendDeadLetter appends the dead letter. An event on its way to the aggregates is counted as parked, and in no
+// other term of the identity.
+func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
 	letter.Topic = topic.Name()
 	payload, err := json.Marshal(letter)
 	if err != nil {
@@ -168,7 +166,7 @@ func (s *Subscriber) park(ctx context.Context, tx pgx.Tx, e *events.Envelope, id
 	if topic == events.TopicUsageRaw || topic == events.TopicUsageValidated {
 		p.Counts.Parked = 1
 	}
-	if letter.Attempt > 0 { // whoever asks for the next retry finds by this key that this one is over
+	if letter.Attempt > 0 { // the command for the next retry learns by this key that this attempt has ended
 		p.DedupeKey = events.KeyFailedAgain(letter.DeadLetterID, letter.Attempt)
 	}
 	if _, err := s.Appender.AppendTx(ctx, tx, []events.Pending{p}); err != nil {
@@ -183,7 +181,7 @@ const (
 	codeUnregister = "subject_not_registered"
 )
 
-func (s *Subscriber) letter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
+func (s *Subscriber) deadLetter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
 	letter := events.Failed{
 		SourcePosition: e.Position.Number, SourceEventID: e.EventID, KafkaPartition: e.Position.Partition, KafkaOffset: -1,
 		Stage: events.StagePublishing, Code: codeRefused, Reason: bounded(cause.Error()), DeadLetterID: id,
@@ -199,7 +197,7 @@ func (s *Subscriber) letter(e *events.Envelope, id uuid.UUID, cause error) (even
 	return letter, retryOf(e, &letter)
 }
 
-// retryOf makes the letter of a retry say whose retry it was.
+// retryOf copies the dead letter and attempt of a retry into its letter.
 func retryOf(e *events.Envelope, letter *events.Failed) error {
 	if e.Subject != events.UsageRetried && e.Subject != events.Reaggregated {
 		return nil

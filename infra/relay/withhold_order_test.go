@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// Who withholds a record may wait for its consumer. Meanwhile the cursor is free: all
-// leases of the relay are renewed together, and would wait for it.
+// A relay may wait for the consumer before it withholds a record. Meanwhile the cursor must not be
+// locked: the renewal of all its leases would wait for it.
 func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	url, pool := migrated(t, false)
 	log, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
@@ -41,16 +41,16 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = consumer.Rollback(context.Background()) }()
-	if _, err := consumer.Exec(t.Context(), holdCheckpointsSQL, events.GroupValidator, partition); err != nil {
+	if _, err := consumer.Exec(t.Context(), lockCheckpointsSQL, events.GroupValidator, partition); err != nil {
 		t.Fatal(err)
 	}
 	s := &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}
-	owner, err := postgres.OwnerDB(url) // others' waits are not shown to the service's role
+	owner, err := postgres.OwnerDB(url) // the service's role cannot see the waits of other sessions
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer owner.Close()
-	var fence int64 // that the raised epoch left
+	var fence int64 // set when the epoch was raised
 	if err := owner.QueryRowContext(t.Context(), `SELECT fence FROM relay_cursors WHERE partition = $1`, partition).Scan(&fence); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Fatalf("it did not wait: %v", err)
+			t.Fatalf("withhold did not wait: %v", err)
 		default:
 		}
 	}

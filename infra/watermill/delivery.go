@@ -7,36 +7,36 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Outcome is what became of a message that was sent to a handler.
+// Outcome is the result of sending a message to a handler.
 type Outcome int
 
 // The outcomes.
 const (
-	Stopped Outcome = iota // not handed over: the subscription ended
+	Stopped Outcome = iota // not sent: the subscription ended
 	Acked
 	Nacked
-	Unsettled // handed over, and the grace after the subscription's end was over too
+	Unsettled // sent, but not settled within the grace period after the subscription ended
 )
 
-// Delivery hands messages to the one who subscribed, one at a time.
+// Delivery sends messages to a subscriber's channel, one at a time.
 type Delivery struct {
-	// Out is what Subscribe returned.
+	// Out is the channel that Subscribe returned.
 	Out chan<- *message.Message
-	// Grace is how long a message in flight may still be settled after the
-	// subscription was ended. Its context is cancelled only then, so that a
-	// handler's transaction is not lost for an ordinary shutdown.
+	// Grace bounds how long a message in flight may still be settled after its subscription has ended.
+	// The message's context is cancelled only then, so that an ordinary shutdown does not abort a
+	// handler's transaction.
 	Grace time.Duration
 }
 
-// Send hands over the message and waits until it is settled. The end of ctx ends
-// the subscription; the values of ctx are the message's.
+// Send sends the message and waits until it is settled. The subscription ends with ctx; the message
+// inherits the values of ctx.
 func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 	values := context.WithValue(context.WithoutCancel(ctx), stoppingKey{}, ctx.Done())
 	handling, cancel := context.WithCancel(values)
 	defer cancel()
 	msg.SetContext(handling)
 	if ctx.Err() != nil {
-		return Stopped // a handler that waits must not be preferred by chance
+		return Stopped // otherwise select could choose a waiting handler
 	}
 	select {
 	case d.Out <- msg:
@@ -49,11 +49,11 @@ func (d *Delivery) Send(ctx context.Context, msg *message.Message) Outcome {
 	case <-msg.Nacked():
 		return Nacked
 	case <-ctx.Done():
-		return d.last(msg)
+		return d.awaitSettled(msg)
 	}
 }
 
-func (d *Delivery) last(msg *message.Message) Outcome {
+func (d *Delivery) awaitSettled(msg *message.Message) Outcome {
 	timer := time.NewTimer(d.Grace)
 	defer timer.Stop()
 	select {
@@ -68,8 +68,8 @@ func (d *Delivery) last(msg *message.Message) Outcome {
 
 type stoppingKey struct{}
 
-// stopping is closed when the message's subscription has ended, while its
-// handler may still finish; nil where the subscriber does not say.
+// stopping returns a channel that is closed when the message's subscription has ended, while its handler
+// may still finish. It returns nil if the subscriber did not set one.
 func stopping(ctx context.Context) <-chan struct{} {
 	ch, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return ch

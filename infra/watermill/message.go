@@ -13,28 +13,27 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Metadata of a message that is published: where its record goes. All other
-// metadata become record headers.
+// Metadata of a published message that places its record. All other metadata become record headers.
 const (
-	MetadataPartition = "mp-partition" // decimal; without it the key decides
+	MetadataPartition = "mp-partition" // decimal; default: by key
 	MetadataKey       = "mp-key"
 )
 
-// HeaderMessageUUID carries a message's UUID where a publisher is told to keep
-// it. Our own records have an event id instead.
+// HeaderMessageUUID carries a message's UUID if a publisher keeps it. Our own records have an event id
+// instead.
 const HeaderMessageUUID = "_watermill_message_uuid"
 
-// ErrPartition says that a message names a partition that does not exist.
-var ErrPartition = errors.New("no such partition")
+// ErrPartition says that a message has an invalid partition.
+var ErrPartition = errors.New("invalid partition")
 
 // Batch frames records as the payload of one message.
 func Batch(records []events.Record) *message.Message {
 	return message.NewMessage(wm.NewShortUUID(), events.AppendFrame(make([]byte, 0, frameSize(records)), records))
 }
 
-// frameSize is at least what the frame takes, so that it is allocated once.
+// frameSize is an upper bound, so that the frame is allocated once.
 func frameSize(records []events.Record) int {
-	const perRecord, perHeader = 32, 8 // lengths and numbers, at their longest in practice
+	const perRecord, perHeader = 32, 8 // lengths and numbers, largest in practice
 	n := perRecord
 	for i := range records {
 		r := &records[i]
@@ -46,17 +45,17 @@ func frameSize(records []events.Record) int {
 	return n
 }
 
-// Records opens a batch. They share the message's memory.
+// Records decodes a batch. The records share the message's memory.
 func Records(msg *message.Message) ([]events.Record, error) {
 	records, err := events.ParseFrame(msg.Payload)
 	if err != nil {
-		return nil, fmt.Errorf("open the batch %s: %w", msg.UUID, err)
+		return nil, fmt.Errorf("decode the batch %s: %w", msg.UUID, err)
 	}
 	return records, nil
 }
 
-// Record makes the record of a message that is published. Headers are in the
-// order of their names, so that a message sent again is the same bytes.
+// Record returns the record of a message. Headers are sorted by name, so that a repeated message has the
+// same bytes.
 func Record(topic events.Topic, msg *message.Message, keepUUID bool) (events.Record, error) {
 	r := events.Record{Topic: topic, Offset: -1, Value: msg.Payload, Headers: headers(msg, keepUUID)}
 	if key, ok := msg.Metadata[MetadataKey]; ok {

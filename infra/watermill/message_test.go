@@ -13,8 +13,7 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// TestBatchRoundTrip also checks that a frame is allocated once: its estimate is
-// never too small.
+// TestBatchRoundTrip also checks that a frame is allocated once: its size estimate is never too small.
 func TestBatchRoundTrip(t *testing.T) {
 	bytesOf := rapid.SliceOfN(rapid.Byte(), 0, 300)
 	header := rapid.Custom(func(t *rapid.T) events.Header {
@@ -40,13 +39,13 @@ func TestBatchRoundTrip(t *testing.T) {
 	})
 }
 
-func TestRecordsRefusesWhatIsNoBatch(t *testing.T) {
+func TestRecordsRefusesInvalidFrames(t *testing.T) {
 	if _, err := watermill.Records(message.NewMessage("id", []byte("{}"))); err == nil {
 		t.Error("opened JSON as a batch")
 	}
 }
 
-// TestRecordIsTheSameBytes: metadata come in any order, headers in one.
+// TestRecordIsTheSameBytes checks that headers are sorted: the order of metadata is random.
 func TestRecordIsTheSameBytes(t *testing.T) {
 	make := func() events.Record {
 		msg := message.NewMessage("id", []byte("v"))
@@ -63,7 +62,7 @@ func TestRecordIsTheSameBytes(t *testing.T) {
 	first := watermill.Batch([]events.Record{make()}).Payload
 	for range 50 {
 		if !bytes.Equal(first, watermill.Batch([]events.Record{make()}).Payload) {
-			t.Fatal("the same message made two records")
+			t.Fatal("the same message gave different records")
 		}
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// ErrUnknownTopic says that a topic is not in the registry and was refused.
+// ErrUnknownTopic says that a topic is not in the registry.
 var ErrUnknownTopic = errors.New("the topic is not in the registry")
 
-// ErrTooLarge says that a record is larger than the pipe takes.
+// ErrTooLarge says that a record exceeds the pipe's limit.
 var ErrTooLarge = errors.New("the record is too large")
 
-// ErrBehind says that a record was not sent because one before it on its
-// partition could not be: records are first seen in their order.
+// ErrBehind says that a record was not sent because an earlier record of its partition failed. Records
+// must first appear in order.
 var ErrBehind = errors.New("not sent: a record before it on the partition failed")
 
 // ErrClosed says that the publisher or subscriber was closed.
@@ -21,27 +21,26 @@ var ErrClosed = errors.New("closed")
 
 // FailedRecord is a record of a publish call that is not known to be stored.
 type FailedRecord struct {
-	Index int // in the call's records
-	// Permanent: this record alone can never be published as it is. All others
-	// are to be sent again; some of them may be stored already.
+	Index int // within the call's records
+	// Permanent: this record can never be published. All other failed records must be sent
+	// again; some of them may be stored already.
 	Permanent bool
 	Err       error
 }
 
-// PublishError says which records of a call failed; the others are stored.
+// PublishError lists the failed records of a call. The others are stored.
 type PublishError struct {
-	Failed []FailedRecord // by Index, ascending
-	Total  int            // records in the call
+	Failed []FailedRecord // ascending by Index
+	Total  int            // number of records in the call
 }
 
-// Error names the first permanent failure, else the first one that says more
-// than that something before it failed.
+// Error shows the first permanent failure, else the first failure other than ErrBehind.
 func (e *PublishError) Error() string {
-	return fmt.Sprintf("publish: %d of %d records failed, %d of them for good: %v",
+	return fmt.Sprintf("publish: %d of %d records failed, %d of them permanently: %v",
 		len(e.Failed), e.Total, len(e.Permanent()), e.first())
 }
 
-// Unwrap gives the error that Error shows.
+// Unwrap returns the error that Error shows.
 func (e *PublishError) Unwrap() error { return e.first() }
 
 func (e *PublishError) first() error {
@@ -57,7 +56,7 @@ func (e *PublishError) first() error {
 	return err
 }
 
-// Permanent lists the indexes of the records that can never be published.
+// Permanent returns the indexes of the records that can never be published.
 func (e *PublishError) Permanent() []int {
 	var permanent []int
 	for _, f := range e.Failed {
@@ -68,7 +67,7 @@ func (e *PublishError) Permanent() []int {
 	return permanent
 }
 
-// NewPublishError orders the failures; nil where there are none.
+// NewPublishError sorts the failures. It returns nil if there are none.
 func NewPublishError(failed []FailedRecord, total int) error {
 	if len(failed) == 0 {
 		return nil

@@ -13,32 +13,31 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Rewind asks a consumer group to go back: in each partition, to what was published
-// at or after a time, in milliseconds since 1970; below 0: to the oldest record.
+// Rewind requests that a consumer group goes back, in each partition, to the records published at or
+// after a time, in milliseconds since 1970. A negative time means the oldest record.
 type Rewind struct {
 	ID   uuid.UUID
 	From map[int16]int64
 }
 
-// Rewinds tells which groups are to go back.
+// Rewinds provides rewind requests and records their results.
 type Rewinds interface {
-	// Due gives the next rewind of a group; nil where there is none.
+	// Due returns the next rewind of a group, or nil.
 	Due(ctx context.Context, group string) (*Rewind, error)
-	// Done ends it: these offsets were moved, or it failed.
+	// Done ends a rewind with the moved offsets, or with a failure.
 	Done(ctx context.Context, group string, r *Rewind, steps []events.ReplayStep, failure string) error
 }
 
-// Mover moves a group's offsets back, never forward. It fails with ErrGroupBusy
-// while the group has members.
+// Mover moves a group's offsets back, never forward. It returns ErrGroupBusy while the group has members.
 type Mover func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error)
 
-// ErrGroupBusy says that a group has members, whose offsets nobody else can move.
+// ErrGroupBusy says that a group has members. Only members can move its offsets.
 var ErrGroupBusy = errors.New("the group has members")
 
-// Rewindable is a subscriber whose group can be moved back while it runs, which no
-// pipe allows from outside: each instance's member leaves when it learns of a rewind,
-// whoever finds the group empty moves it, and all come back. Consumers know what
-// they have seen; nothing is counted twice for it.
+// Rewindable is a subscriber whose group can be rewound at run time. The pipes do not support that
+// directly: every member leaves when it sees a rewind, one instance moves the offsets of the empty group,
+// and all members join again. Consumers skip the records that they have applied, so that no event counts
+// twice.
 type Rewindable struct {
 	Inner   message.Subscriber
 	Group   string
@@ -46,8 +45,8 @@ type Rewindable struct {
 	Move    Mover
 	Logger  *slog.Logger
 
-	// Every is how often a member asks (1 s); Patience how long a group may keep
-	// members until its rewind is given up (1 min): a dead one's session ends sooner.
+	// Every is the interval at which a member looks for a rewind (1 s). Patience bounds how long a rewind
+	// waits for members to leave (1 min): the session of a dead member times out sooner.
 	Every, Patience time.Duration
 
 	open Subscriptions
@@ -56,26 +55,26 @@ type Rewindable struct {
 const (
 	rewindEvery    = time.Second
 	rewindPatience = time.Minute
-	// moveAgain is how often a group is asked whether it is empty.
-	moveAgain = 250 * time.Millisecond
-	// tellTime is how long an instance that moved a group has to tell of it.
-	tellTime = time.Second
-	// A database or broker that hangs must not take the member with it.
+	// moveRetry is the interval at which moving a group is tried.
+	moveRetry = 250 * time.Millisecond
+	// recordTime bounds the time between moving a group and recording it.
+	recordTime = time.Second
+	// A hanging database or broker must not block the member.
 	askTimeout  = 5 * time.Second
 	moveTimeout = 30 * time.Second
 )
 
 var _ message.Subscriber = (*Rewindable)(nil)
 
-// Subscribe returns at once. The channel is closed as Inner's would be.
+// Subscribe returns at once. The channel is closed when Inner would close it.
 func (s *Rewindable) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	return s.open.Start(ctx, topic, func(ctx context.Context, out chan<- *message.Message) {
 		for ctx.Err() == nil {
 			if r := s.due(ctx); r != nil {
-				s.goBack(ctx, topic, r)
+				s.rewind(ctx, topic, r)
 				continue
 			}
-			s.member(ctx, topic, out)
+			s.readAsMember(ctx, topic, out)
 		}
 	})
 }
@@ -88,13 +87,13 @@ func (s *Rewindable) due(ctx context.Context) *Rewind {
 	defer cancel()
 	r, err := s.Rewinds.Due(ctx, s.Group)
 	if err != nil {
-		return nil // a member that cannot ask goes on; it asks again
+		return nil // the member continues and asks again later
 	}
 	return r
 }
 
-// member reads until ctx ends or a rewind is due.
-func (s *Rewindable) member(ctx context.Context, topic string, out chan<- *message.Message) {
+// readAsMember reads until ctx ends or a rewind is due.
+func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- *message.Message) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	in, err := s.Inner.Subscribe(reading, topic)
@@ -111,10 +110,10 @@ func (s *Rewindable) member(ctx context.Context, topic string, out chan<- *messa
 		select {
 		case msg, open := <-in:
 			if !open {
-				wait(ctx, moveAgain) // an inner subscriber that ends at once must not be spun
+				wait(ctx, moveRetry) // do not spin if the inner subscription ends at once
 				return
 			}
-			s.hand(ctx, msg, out)
+			s.forward(ctx, msg, out)
 		case <-tick.C:
 			if s.due(ctx) != nil {
 				stop()
@@ -123,8 +122,8 @@ func (s *Rewindable) member(ctx context.Context, topic string, out chan<- *messa
 	}
 }
 
-// hand passes a message on; one that nobody takes any more comes again.
-func (s *Rewindable) hand(ctx context.Context, msg *message.Message, out chan<- *message.Message) {
+// forward passes a message on. If the subscription has ended, the message is delivered again later.
+func (s *Rewindable) forward(ctx context.Context, msg *message.Message, out chan<- *message.Message) {
 	select {
 	case out <- msg:
 	case <-ctx.Done():
@@ -132,8 +131,8 @@ func (s *Rewindable) hand(ctx context.Context, msg *message.Message, out chan<- 
 	}
 }
 
-// goBack moves the group as soon as it is empty, unless another instance has.
-func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
+// rewind moves the group once it is empty, unless another instance has moved it.
+func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 	began := time.Now()
 	for ctx.Err() == nil {
 		steps, err := s.move(ctx, topic, r)
@@ -142,32 +141,32 @@ func (s *Rewindable) goBack(ctx context.Context, topic string, r *Rewind) {
 		case err == nil && len(steps) == 0 && s.doneElsewhere(ctx, r):
 			return
 		case err == nil:
-			s.Logger.Info("the consumer went back", "group", s.Group, "partitions", len(steps))
+			s.Logger.Info("consumer rewound", "group", s.Group, "partitions", len(steps))
 		case late && errors.Is(err, ErrGroupBusy):
 			failure = fmt.Sprintf("the group had members for %s", time.Since(began).Round(time.Second))
 		case late:
-			s.Logger.Warn("the consumer cannot go back and is tried again", "group", s.Group, "error", err)
+			s.Logger.Warn("cannot rewind the consumer; will retry", "group", s.Group, "error", err)
 			began = time.Now()
 			fallthrough
 		default:
-			wait(ctx, moveAgain)
+			wait(ctx, moveRetry)
 			if now := s.due(ctx); now == nil || now.ID != r.ID {
 				return
 			}
 			continue
 		}
 		if err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {
-			s.Logger.Warn("that the consumer went back is not recorded yet", "group", s.Group, "error", err)
-			wait(ctx, moveAgain)
+			s.Logger.Warn("cannot record a consumer's rewind; will retry", "group", s.Group, "error", err)
+			wait(ctx, moveRetry)
 		}
 		return
 	}
 }
 
-// doneElsewhere waits where there was nothing to move: another instance may have
-// moved the group just now, and is about to tell how far.
+// doneElsewhere waits if no offset moved: another instance may have moved the group and be
+// about to record it.
 func (s *Rewindable) doneElsewhere(ctx context.Context, r *Rewind) bool {
-	wait(ctx, tellTime)
+	wait(ctx, recordTime)
 	now := s.due(ctx)
 	return now == nil || now.ID != r.ID
 }

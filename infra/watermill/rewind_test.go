@@ -15,41 +15,41 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// asked is a rewind that two instances find due, and what is told of it first.
-type asked struct {
-	mu   sync.Mutex
-	id   uuid.UUID
-	told [][]events.ReplayStep
+// requested is a rewind that two instances find due. It collects the recorded results.
+type requested struct {
+	mu      sync.Mutex
+	id      uuid.UUID
+	results [][]events.ReplayStep
 }
 
-func (a *asked) Due(context.Context, string) (*watermill.Rewind, error) {
+func (a *requested) Due(context.Context, string) (*watermill.Rewind, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.told) > 0 {
+	if len(a.results) > 0 {
 		return nil, nil
 	}
 	return &watermill.Rewind{ID: a.id, From: map[int16]int64{3: -1}}, nil
 }
 
-func (a *asked) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
+func (a *requested) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told = append(a.told, steps)
+	a.results = append(a.results, steps)
 	return nil
 }
 
-func (a *asked) first() [][]events.ReplayStep {
+func (a *requested) first() [][]events.ReplayStep {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.told
+	return a.results
 }
 
-// late tells only after a while that a group was moved.
-type late struct{ *asked }
+// late records a result after a delay.
+type late struct{ *requested }
 
 func (l late) Done(ctx context.Context, group string, r *watermill.Rewind, steps []events.ReplayStep, failure string) error {
 	time.Sleep(300 * time.Millisecond)
-	return l.asked.Done(ctx, group, r, steps, failure)
+	return l.requested.Done(ctx, group, r, steps, failure)
 }
 
 type silent struct{}
@@ -62,14 +62,14 @@ func (silent) Subscribe(ctx context.Context, _ string) (<-chan *message.Message,
 
 func (silent) Close() error { return nil }
 
-// The one instance moves the group, the other finds nothing left to move: what is
-// told is what was moved.
-func TestARewindTellsWhatWasMovedWhoeverFindsNothingLeft(t *testing.T) {
-	synctest.Test(t, tellsWhatWasMoved) // on a busy machine who moved may tell later than the other waits
+// One instance moves the group, the other finds no offset to move. The recorded result is that of the
+// first.
+func TestRewindRecordsTheMovedOffsets(t *testing.T) {
+	synctest.Test(t, recordsTheMovedOffsets) // synthetic time: on a busy machine the result might be recorded after the other instance has stopped waiting
 }
 
-func tellsWhatWasMoved(t *testing.T) {
-	a := &asked{id: uuid.New()}
+func recordsTheMovedOffsets(t *testing.T) {
+	a := &requested{id: uuid.New()}
 	var mu sync.Mutex
 	moved := false
 	move := func(context.Context, string, string, map[int16]int64) ([]events.ReplayStep, error) {
@@ -90,11 +90,11 @@ func tellsWhatWasMoved(t *testing.T) {
 	}
 	for end := time.Now().Add(time.Minute); len(a.first()) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("nothing was told")
+			t.Fatal("no result was recorded")
 		}
 	}
 	time.Sleep(1500 * time.Millisecond)
-	if told := a.first(); len(told) != 1 || len(told[0]) != 1 {
-		t.Errorf("told %v, want the one move, once", told)
+	if results := a.first(); len(results) != 1 || len(results[0]) != 1 {
+		t.Errorf("recorded %v, want one result with one move", results)
 	}
 }

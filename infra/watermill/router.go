@@ -1,10 +1,9 @@
-// Package watermill is what the project adds to the library of that name: the
-// router that every role runs on, the two ways between messages and records, the
-// delivery of batches that the pipes share, and the error by which a publisher
-// says which records failed.
+// Package watermill extends the library of that name: the router of every role, the conversion between
+// messages and records, the delivery of batches shared by the pipes, and the error that names the failed
+// records of a publish.
 //
-// It has no poison queue and no bounded retry: an outage would dead-letter
-// hundreds of good events. It knows no broker and no database.
+// The router has no poison queue and no bounded retry: an outage would dead-letter hundreds of good
+// events. The package depends on no broker and no database.
 package watermill
 
 import (
@@ -23,15 +22,15 @@ import (
 // DefaultCloseTimeout is longer than a consumer's longest transaction.
 const DefaultCloseTimeout = 30 * time.Second
 
-// Observe is told of each message that a handler had: how long it took, and
-// the error that sends it again, nil where it was acknowledged.
+// Observe is called after each message with its duration and error. After an error the message is sent
+// again; nil means acknowledged.
 type Observe func(handler string, d time.Duration, err error)
 
-// Trace is called before each message. The context that it gives is the
-// handler's; the function is called with the handler's error at the end.
+// Trace is called before each message. It returns the handler's context, and a function that is called
+// with the handler's error at the end.
 type Trace func(ctx context.Context, handler, message string) (context.Context, func(error))
 
-// Option changes a router.
+// Option configures a router.
 type Option func(*settings)
 
 type settings struct {
@@ -42,12 +41,11 @@ type settings struct {
 // CloseTimeout bounds how long Close waits for handlers in flight.
 func CloseTimeout(d time.Duration) Option { return func(s *settings) { s.closeTimeout = d } }
 
-// Traced puts a trace around each message.
+// Traced adds a trace around each message.
 func Traced(t Trace) Option { return func(s *settings) { s.trace = t } }
 
-// NewRouter makes a router. Close stops the intake, waits for the handlers in
-// flight and gives up after the close timeout. A nil logger is slog.Default, a
-// nil observe is nothing.
+// NewRouter returns a router. Close stops the intake and waits for the handlers in flight, at most for
+// the close timeout. A nil logger is slog.Default; observe may be nil.
 func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration, err error), opts ...Option) (*message.Router, error) {
 	s := settings{closeTimeout: DefaultCloseTimeout}
 	for _, o := range opts {
@@ -58,7 +56,7 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 	}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: s.closeTimeout}, Logger(logger))
 	if err != nil {
-		return nil, fmt.Errorf("make a router: %w", err)
+		return nil, fmt.Errorf("create a router: %w", err)
 	}
 	router.AddMiddleware(newSettle(logger).middleware)
 	if observe != nil {
@@ -71,41 +69,41 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 	return router, nil
 }
 
-// A consumer's transaction costs about the same for one record as for a hundred. A
-// batch of fewer than fullBatch records is acknowledged no sooner than batchPace
-// after it came, so that what arrives meanwhile makes the next one larger. Each
-// millisecond of it costs freshness five (two consumers, out of step with the
-// relay), and saves some 30 µs of each event at a thousand single ones a second.
+// A consumer's transaction costs about the same for one record as for a hundred. A batch of fewer than
+// fullBatch records is acknowledged no sooner than batchPace after its arrival, so that records arriving
+// meanwhile enlarge the next batch. Each millisecond of batchPace adds five to the latency (two
+// consumers, out of step with the relay), and saves about 30 µs per event at a thousand single events
+// per second.
 const (
 	fullBatch = 100
 	batchPace = 3 * time.Millisecond
 )
 
-// AddConsumer adds a handler that gets the records of each batch. An error sends
-// the same batch again, for ever, after a pause that grows from 50 ms to 5 s.
+// AddConsumer adds a handler that receives the records of each batch. After an error the same batch is
+// sent again, without a limit, after a pause that grows from 50 ms to 5 s.
 func AddConsumer(router *message.Router, name, topic string, sub message.Subscriber, process func(ctx context.Context, records []events.Record) error) {
 	router.AddConsumerHandler(name, topic, sub, func(msg *message.Message) error {
 		records, err := Records(msg)
 		if err != nil {
 			return err
 		}
-		came := time.Now()
+		arrived := time.Now()
 		err = process(msg.Context(), records)
 		if err == nil && len(records) < fullBatch {
-			sleep(msg.Context(), batchPace-time.Since(came))
+			sleep(msg.Context(), batchPace-time.Since(arrived))
 		}
 		return err
 	})
 }
 
-// Logger makes the library write to slog. What it calls information (handlers
-// that start and stop) is of interest only when something is looked for.
+// Logger makes the library log to slog. Its info messages, about handlers that start and stop, are logged
+// at debug level.
 func Logger(logger *slog.Logger) wm.LoggerAdapter {
 	return wm.NewSlogLoggerWithLevelMapping(logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
 }
 
-// recovered makes an error of a panic. The library's own would bring in every
-// middleware's dependencies.
+// recovered converts a panic to an error. The library's own middleware would add the dependencies of all
+// its middlewares.
 func recovered(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (out []*message.Message, err error) {
 		defer func() {

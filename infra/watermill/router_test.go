@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source is a subscriber that sends each batch until it is acknowledged, as the
-// pipes do.
+// source is a subscriber that sends each batch until it is acknowledged, like the pipes.
 type source struct {
 	batches [][]events.Record
 	cancel  context.CancelFunc
@@ -56,7 +55,7 @@ func (s *source) Close() error {
 	return nil
 }
 
-// log is a buffer that a logger may write to from several goroutines.
+// log is a buffer for concurrent writes.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -78,7 +77,7 @@ func record(value string) events.Record {
 	return events.Record{Topic: events.TopicUsageRaw, Value: []byte(value), Headers: []events.Header{}}
 }
 
-// run starts a router and returns what stops it.
+// run starts a router and returns a function that stops it.
 func run(t *testing.T, router *message.Router) func() error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -91,8 +90,8 @@ func run(t *testing.T, router *message.Router) func() error {
 	}
 }
 
-// TestFailedBatchIsSentAgainUntilItSucceeds: no error and no panic loses a batch,
-// and a streak of them is one line in the log.
+// TestFailedBatchIsSentAgainUntilItSucceeds checks that no error and no panic loses a batch, and that a
+// streak of failures is logged once.
 func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 	var out log
 	type seen struct {
@@ -121,9 +120,9 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 			t.Errorf("got %v", records)
 			return nil
 		case tries == 1:
-			return errors.New("the database is away")
+			return errors.New("database unreachable")
 		case tries == 2:
-			panic("the handler is wrong")
+			panic("handler bug")
 		}
 		return nil
 	})
@@ -142,7 +141,7 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 			errs = append(errs, strings.SplitN(o.err.Error(), "\n", 2)[0])
 		}
 	}
-	if strings.Join(errs, "; ") != "the database is away; panic: the handler is wrong" {
+	if strings.Join(errs, "; ") != "database unreachable; panic: handler bug" {
 		t.Errorf("observed %q", errs)
 	}
 	if n := strings.Count(out.String(), "level=ERROR"); n != 1 {
@@ -153,8 +152,8 @@ func TestFailedBatchIsSentAgainUntilItSucceeds(t *testing.T) {
 	}
 }
 
-// TestALongOutageLosesNoBatch: there is no number of failures after which a batch is
-// given up, nor a pause that grows until nobody tries any more.
+// TestALongOutageLosesNoBatch checks that retries are not limited in number, and that the pause between
+// them is bounded.
 func TestALongOutageLosesNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
@@ -168,7 +167,7 @@ func TestALongOutageLosesNoBatch(t *testing.T) {
 				if string(records[0].Value) == "b" {
 					close(finished)
 				} else if tries++; time.Since(began) < outage {
-					return errors.New("the database is away")
+					return errors.New("database unreachable")
 				}
 				return nil
 			})
@@ -183,7 +182,7 @@ func TestALongOutageLosesNoBatch(t *testing.T) {
 	})
 }
 
-// TestCloseLetsTheHandlerFinish: a transaction is not lost for an orderly end.
+// TestCloseLetsTheHandlerFinish checks that an orderly stop does not abort a transaction.
 func TestCloseLetsTheHandlerFinish(t *testing.T) {
 	router, err := watermill.NewRouter(nil, nil, watermill.CloseTimeout(10*time.Second))
 	if err != nil {
@@ -217,7 +216,7 @@ func TestCloseLetsTheHandlerFinish(t *testing.T) {
 	}
 }
 
-// TestCloseDoesNotWaitOutAPause: a handler that fails does not hold up the end.
+// TestCloseDoesNotWaitOutAPause checks that a failing handler does not delay a stop.
 func TestCloseDoesNotWaitOutAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil)
@@ -231,7 +230,7 @@ func TestCloseDoesNotWaitOutAPause(t *testing.T) {
 			return errors.New("always")
 		})
 		stop := run(t, router)
-		for range 7 { // the pause is some seconds by now
+		for range 7 { // the pause has grown to several seconds
 			<-tries
 		}
 		start := time.Now()
@@ -259,7 +258,7 @@ func TestCloseGivesUpAfterItsTimeout(t *testing.T) {
 	stop := run(t, router)
 	<-started
 	if err := stop(); err == nil {
-		t.Error("Close hid that a handler hangs")
+		t.Error("Close did not report a hanging handler")
 	}
 	close(release)
 	s.open.Wait()
@@ -279,7 +278,7 @@ func TestTrace(t *testing.T) {
 	fails := errors.New("once")
 	watermill.AddConsumer(router, "h", "t", s, func(ctx context.Context, _ []events.Record) error {
 		if ctx.Value(key{}) != "h" {
-			t.Error("the handler has not the trace's context")
+			t.Error("the handler does not have the trace's context")
 		}
 		err := fails
 		fails = nil
@@ -287,7 +286,7 @@ func TestTrace(t *testing.T) {
 	})
 	stop := run(t, router)
 	if err := <-ended; err == nil {
-		t.Error("the trace was not told of the error")
+		t.Error("the trace did not get the error")
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)

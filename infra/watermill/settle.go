@@ -10,17 +10,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// The pause before a batch that failed is sent again. The first is short because
-// most failures are a lost connection or a lock; the longest still lets a consumer
-// notice within seconds that a database is back.
+// The pause before a failed batch is sent again. The first pause is short, because most failures are a
+// lost connection or a lock. The longest pause still lets a consumer notice within seconds that a
+// database has recovered.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
 )
 
-// settle turns a handler's error into a Nack after a pause. It says so once for
-// each streak of failures, and once more when the streak ends. It never lets the
-// error through to the router, which would log each one.
+// settle turns a handler's error into a Nack after a pause. It logs the first failure of a streak and the
+// end of the streak. It hides the error from the router, which would log each one.
 type settle struct {
 	logger *slog.Logger
 
@@ -42,7 +41,7 @@ func (s *settle) middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		pause := s.failed(msg.Context(), name, err)
 		sleep(msg.Context(), pause)
-		// The router's own Ack afterwards finds the message settled and does nothing.
+		// The message is settled now, so that the router's own Ack has no effect.
 		msg.Nack()
 		return nil, nil
 	}
@@ -57,23 +56,23 @@ func (s *settle) succeeded(name string) {
 	}
 }
 
-// failed counts the failure and gives the pause that follows it.
+// failed counts the failure and returns the pause that follows it.
 func (s *settle) failed(ctx context.Context, name string, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.streaks[name]
 	if ctx.Err() != nil {
-		return 0 // asked to stop: no failure of the handler's own
+		return 0 // a stop is not a failure of the handler
 	}
 	s.streaks[name] = n + 1
 	if n == 0 {
-		s.logger.Error("handler failed; the batch is sent again until it succeeds", "handler", name, "error", err)
+		s.logger.Error("handler failed; the batch will be retried until it succeeds", "handler", name, "error", err)
 	}
 	return pauseAfter(n)
 }
 
-// pauseAfter doubles with each failure; the jitter of one half keeps instances
-// that failed together from coming back together.
+// pauseAfter doubles with each failure. Jitter of one half keeps instances that failed together from
+// retrying together.
 func pauseAfter(failures int) time.Duration {
 	d := min(firstPause<<min(failures, 10), longestPause)
 	return d/2 + rand.N(d/2+1)

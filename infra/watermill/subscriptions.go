@@ -8,9 +8,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Subscriptions are the open ones of a subscriber: each ends with its context or
-// with Close, and its channel is closed when its batch in flight was settled or
-// given up. The zero value is ready.
+// Subscriptions holds the open subscriptions of a subscriber. Each ends with its context or with Close.
+// Its channel is closed once the batch in flight is settled or abandoned. The zero value is ready to use.
 type Subscriptions struct {
 	mu      sync.Mutex
 	closed  bool
@@ -19,7 +18,7 @@ type Subscriptions struct {
 	open    sync.WaitGroup
 }
 
-// Start runs a subscription that sends to the channel it returns. ErrClosed after Close.
+// Start runs a subscription that sends to the returned channel. After Close it returns ErrClosed.
 func (s *Subscriptions) Start(ctx context.Context, topic string, run func(ctx context.Context, out chan<- *message.Message)) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +48,7 @@ func (s *Subscriptions) forget(id int) {
 	delete(s.cancels, id)
 }
 
-// Close ends all subscriptions and waits for them. There are none after it.
+// Close ends all subscriptions and waits for them. No subscription can start afterwards.
 func (s *Subscriptions) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// message is a request, header and all, that is ready made. Between two sends
-// only the key and the event ids in it change.
+// message is a prepared request with its header. Between two sends only the key and the
+// event ids in it change.
 type message struct {
 	what   string
 	size   int
 	raw    []byte
-	key    []byte // where the key stands in raw, with room for the longest
-	ids    []int  // where each event's number stands in raw
-	count  int    // events made so far
-	status int    // what answers it, and how that begins
+	key    []byte // the key's place in raw, with room for the longest
+	ids    []int  // offset of each event's number in raw
+	count  int    // events sent so far
+	status int    // the expected status, and the beginning of the expected body
 	expect []byte
 }
 
 const idDigits = 10
 
-// newMessage writes a request. The room for the key is as long as the longest:
-// blanks at the end of a header's value mean nothing (RFC 9110, 5.5).
+// newMessage writes a request with room for the longest key: blanks at the end of a
+// header's value are ignored (RFC 9110, 5.5).
 func newMessage(base string, t *target, method, path, body string) (*message, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is no address of a service; it looks like http://host:port", base)
+		return nil, fmt.Errorf("invalid service address %q: expected e.g. http://host:port", base)
 	}
 	longest := 0
 	for i := range t.tenants {
@@ -44,8 +44,8 @@ func newMessage(base string, t *target, method, path, body string) (*message, er
 	return &message{what: method + " " + path, size: 1, raw: raw, key: raw[len(head) : len(head)+longest], status: 200}, nil
 }
 
-// newBatch makes events as the API's documentation shows them, with one short
-// member of metadata. Their ids begin with a text that no other batch has.
+// newBatch makes events like those in the API's documentation, with one short member of metadata.
+// No two batches share the prefix of their event ids.
 func newBatch(base string, t *target, size int, now time.Time) (*message, error) {
 	var body bytes.Buffer
 	var ids []int
@@ -72,8 +72,8 @@ func newBatch(base string, t *target, size int, now time.Time) (*message, error)
 	return m, nil
 }
 
-// newCheck asks whether a tenant may use something; of many questions at once
-// all are about the one feature, each for another amount.
+// newCheck makes an entitlement check of one or more questions, all about the load's
+// feature, each with another amount.
 func newCheck(base string, t *target, questions int) (*message, error) {
 	if questions <= 1 {
 		m, err := newMessage(base, t, "GET", "/entitlements/"+t.feature+"/check", "")
@@ -93,14 +93,14 @@ func newCheck(base string, t *target, questions int) (*message, error) {
 	return m, err
 }
 
-// of makes it a tenant's.
-func (m *message) of(t *tenant) {
+// setTenant sets the tenant's key.
+func (m *message) setTenant(t *tenant) {
 	for i := copy(m.key, t.secret); i < len(m.key); i++ {
 		m.key[i] = ' '
 	}
 }
 
-// next gives the request with new ids.
+// next returns the request with new ids.
 func (m *message) next() []byte {
 	for _, at := range m.ids {
 		m.count++

@@ -1,9 +1,9 @@
-// Package bench measures the service from outside: over HTTP, as its clients do,
-// with the database and the broker beside it. Each figure has the raw limit of
-// the same servers measured next to it in the same run.
+// Package bench measures the service from outside: over HTTP, as its clients do, with the database
+// and the broker on the same machine. Each figure has the raw limit of the same servers, measured
+// in the same run.
 //
-// It decides nothing and asserts nothing: a figure that misses its aim is written
-// down as such. It may not make the servers less durable than they are shipped.
+// It makes no assertions: a missed aim is reported as missed. It must not make the servers
+// less durable than they are shipped.
 package bench
 
 import (
@@ -18,27 +18,26 @@ import (
 	"time"
 )
 
-// Config says what is measured and with what.
+// Config selects the figures and the programs to measure.
 type Config struct {
-	// Serve makes the command that runs the service under test, with the settings
-	// given by its environment. It says where it answers on standard error.
+	// Serve makes the command that runs the service under test, configured by its
+	// environment. The service prints its address on standard error.
 	Serve func(ctx context.Context) *exec.Cmd
-	// Empty makes the command of an HTTP server whose one handler does nothing.
+	// Empty makes the command of an HTTP server with one empty handler.
 	Empty func(ctx context.Context) *exec.Cmd
 	Only  []string // ids of figures; empty: all
-	Grow  int      // events in the log for B10; 0: it is left out
-	// Overload is how long too much is offered; 0: a minute, or less in a quick run.
+	Grow  int      // events in the log for B10; 0: skip B10
+	// Overload is the duration of the overload; 0: a minute, or less in a quick run.
 	Overload time.Duration
 	Quick    bool
-	Command  string // how the run was asked for, for the report
+	Command  string // the run's command line, for the report
 	Log      io.Writer
 	Now      func() time.Time
-	// Profile, where it is set, is a folder that takes what a profiler wants to
-	// know: statements by time of the database.
+	// Profile, if set, is a folder for the database's slowest statements.
 	Profile string
 }
 
-// times are how long each part runs.
+// times are the durations and sizes of the parts.
 type times struct {
 	rounds  int           // of B1, B2 and B6: limit and service in turn
 	round   time.Duration // each of the two
@@ -46,11 +45,11 @@ type times struct {
 	latency time.Duration // B3, and its limit
 	stream  time.Duration // B4
 	fresh   time.Duration // B5, and its limit
-	mixed   time.Duration // B1 with everything running
+	mixed   time.Duration // B1 with all roles running
 	history int           // usage events of B8
-	before  time.Duration // B9: the load with everything there
+	before  time.Duration // B9: the load with the broker
 	outage  time.Duration // and without the broker
-	crowd   int           // tenants
+	tenants int           // tenants
 	point   time.Duration // each point of a curve
 	idle    time.Duration
 	// overload is how long too much is offered.
@@ -61,31 +60,31 @@ func (c *Config) times() times {
 	if c.Quick {
 		return times{
 			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, fresh: 8 * time.Second,
-			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, crowd: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
+			mixed: 4 * time.Second, history: 500_000, before: 8 * time.Second, outage: 20 * time.Second, tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
 		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, fresh: 30 * time.Second,
-		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, crowd: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
+		mixed: 10 * time.Second, history: 10_000_000, before: 20 * time.Second, outage: time.Minute, tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }
 
 func (c *Config) say(format string, args ...any) { fmt.Fprintf(c.Log, format+"\n", args...) }
 
-// run is a run of the benchmark.
+// run is one run of the benchmark.
 type run struct {
-	cfg    Config
-	times  times
-	stand  *stand
-	report *Report
-	most   map[string]float64 // what closed loops reached, by figure
+	cfg      Config
+	times    times
+	servers  *servers
+	report   *Report
+	maxRates map[string]float64 // the greatest rates of closed loops, by figure
 }
 
-// Run measures what cfg wants. The report holds what was measured also where an
-// error ends it early.
+// Run measures the figures that cfg selects. After an error the report holds the figures
+// measured until then.
 func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	began := cfg.Now()
-	r := &run{cfg: cfg, times: cfg.times(), report: newReport(&cfg, began), most: map[string]float64{}}
+	r := &run{cfg: cfg, times: cfg.times(), report: newReport(&cfg, began), maxRates: map[string]float64{}}
 	dir, err := os.MkdirTemp("", "meterplex-bench-")
 	if err != nil {
 		return r.report, fmt.Errorf("make a folder for the servers' data: %w", err)
@@ -95,11 +94,11 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return r.report, fmt.Errorf("open the folder of the servers' data: %w", err)
 	}
 	cfg.say("Starting PostgreSQL and Kafka …")
-	if r.stand, err = newStand(ctx, &r.cfg, dir); err != nil {
+	if r.servers, err = startServers(ctx, &r.cfg, dir); err != nil {
 		return r.report, err
 	}
-	defer func() { err = errors.Join(err, r.stand.close()) }()
-	if r.report.Versions, err = r.stand.versions(ctx, r.report.Versions); err != nil {
+	defer func() { err = errors.Join(err, r.servers.close()) }()
+	if r.report.Versions, err = r.servers.versions(ctx, r.report.Versions); err != nil {
 		return r.report, err
 	}
 	err = r.all(ctx)
@@ -107,44 +106,44 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	return r.report, err
 }
 
-// part measures one figure, or some that belong together.
-type part struct {
+// measurement measures one figure, or several that belong together.
+type measurement struct {
 	id   string
-	slow bool // left out of a quick run, unless it is asked for
-	// With a service that is there for several parts, or with one of its own.
+	slow bool // left out of a quick run unless selected by id
+	// measure uses the group's service, alone has its own.
 	measure func(ctx context.Context, s *subject) error
 	alone   func(ctx context.Context) error
 }
 
-// group is parts that share a service.
-type group struct {
+// measurements is a number of parts that share a service.
+type measurements struct {
 	roles string
-	parts []part
+	list  []measurement
 }
 
-// groups are in the order of the run: first what an instance can do that only
-// takes usage in, then one that does everything.
-func (r *run) groups() []group {
-	return []group{
-		{"api", []part{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
-		{"all", []part{
+// groups are in the order of the run: first an instance that only ingests, then
+// instances with all roles.
+func (r *run) groups() []measurements {
+	return []measurements{
+		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "curve", slow: true, measure: r.ingestCurves}}},
+		{"all", []measurement{
 			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
 			{id: "B4", measure: r.endToEnd}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
-		{"all", []part{{id: "overload", slow: true, measure: r.overload}}},
-		{"all", []part{{id: "B8", measure: r.rebuild}}},
-		{"all", []part{{id: "B9", slow: true, measure: r.outage}}},
-		{"", []part{
-			{id: "tenants", slow: true, alone: r.crowds}, {id: "instances", slow: true, alone: r.instances},
+		{"all", []measurement{{id: "overload", slow: true, measure: r.overload}}},
+		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
+		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
+		{"", []measurement{
+			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "instances", slow: true, alone: r.instances},
 			{id: "B10", alone: r.growth},
 		}},
 	}
 }
 
-// Parts names what can be measured by itself.
+// Parts returns the ids of the parts that can be selected.
 func Parts() (ids []string) {
 	for _, g := range new(run).groups() {
-		for _, p := range g.parts {
+		for _, p := range g.list {
 			if !slices.Contains(ids, p.id) {
 				ids = append(ids, p.id)
 			}
@@ -153,7 +152,7 @@ func Parts() (ids []string) {
 	return ids
 }
 
-func (r *run) wants(p part) bool {
+func (r *run) selected(p measurement) bool {
 	switch {
 	case len(r.cfg.Only) > 0:
 		return slices.Contains(r.cfg.Only, p.id)
@@ -173,16 +172,16 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// with measures those of a group that are wanted.
-func (r *run) with(ctx context.Context, g group) (err error) {
+// with measures the selected parts of a group.
+func (r *run) with(ctx context.Context, g measurements) (err error) {
 	var s *subject
 	defer func() {
 		if s != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	for _, p := range g.parts {
-		if !r.wants(p) {
+	for _, p := range g.list {
+		if !r.selected(p) {
 			continue
 		}
 		r.cfg.say("%s …", p.id)
@@ -193,36 +192,36 @@ func (r *run) with(ctx context.Context, g group) (err error) {
 			continue
 		}
 		if s == nil {
-			if s, err = r.stand.serve(ctx, g.roles); err != nil {
+			if s, err = r.servers.serve(ctx, g.roles); err != nil {
 				return err
 			}
 		}
 		if err := p.measure(ctx, s); err != nil {
-			return fmt.Errorf("measure %s: %w%s", p.id, err, s.lastWords())
+			return fmt.Errorf("measure %s: %w%s", p.id, err, s.logTail())
 		}
 	}
 	if s == nil {
 		return nil
 	}
-	return r.stand.keepProfile(ctx, r.cfg.Profile, s)
+	return r.servers.keepProfile(ctx, r.cfg.Profile, s)
 }
 
-// apart measures with a service of its own, which ends with it.
-func (r *run) apart(ctx context.Context, instances int, with settle, do func(s *subject) error) error {
-	s, err := r.stand.serveMany(ctx, "all", instances, with)
+// withService measures with a service of its own, which it stops.
+func (r *run) withService(ctx context.Context, instances int, with tenantSpec, do func(s *subject) error) error {
+	s, err := r.servers.serveMany(ctx, "all", instances, with)
 	if err != nil {
 		return err
 	}
 	if err := do(s); err != nil {
-		return errors.Join(fmt.Errorf("%w%s", err, s.lastWords()), s.stop())
+		return errors.Join(fmt.Errorf("%w%s", err, s.logTail()), s.stop())
 	}
 	return s.stop()
 }
 
-// add notes a figure and tells it.
-func (r *run) add(f Figure) {
+// addFigure records a figure and prints it.
+func (r *run) addFigure(f Figure) {
 	f.judge()
 	r.report.Figures = append(r.report.Figures, f)
-	r.most[f.ID] = f.Value
+	r.maxRates[f.ID] = f.Value
 	r.cfg.say("  %s", strings.ReplaceAll(f.line(), "\n", "\n  "))
 }

@@ -9,12 +9,12 @@ import (
 
 const (
 	checkClients = 32
-	// checkRate is what latencies of checks are told at.
+	// checkRate is the rate at which latencies of checks are measured.
 	checkRate = 5000
 )
 
-// checks is B6: entitlement checks over HTTP, beside a server of the same kind
-// whose handler does nothing.
+// checks is B6: entitlement checks over HTTP, compared with a server of the same kind
+// with an empty handler.
 func (r *run) checks(ctx context.Context, s *subject) error {
 	empty, err := startInstance(r.cfg.Empty(ctx), ownEnvironment())
 	if err != nil {
@@ -59,11 +59,11 @@ func (r *run) checks(ctx context.Context, s *subject) error {
 	}
 	f.Latency, f.LimitLatency = latencyOf(measured), latencyOf(limit)
 	f.LatencyAt = fmt.Sprintf("of a check, at %d checks/s", checkRate)
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// newCheckLoad asks what tenants may use, so many questions in a request.
+// newCheckLoad sends entitlement checks of some questions each.
 func (t *target) newCheckLoad(ctx context.Context, clients, questions int) (*load, error) {
 	return t.newLoad(ctx, clients, func(url string) (*message, error) { return newCheck(url, t, questions) })
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Curve is latency against throughput: what is paid for each rate.
+// Curve is latency by throughput.
 type Curve struct {
 	Panel  string  `json:"panel"` // curves of one panel share their axes
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
 }
 
-// Point is an open-loop load of some seconds.
+// Point is an open-loop load of a few seconds.
 type Point struct {
 	Rate    float64  `json:"eventsPerSecond"` // offered
 	Latency *Latency `json:"latency"`
@@ -28,10 +28,10 @@ const (
 	freshPanel  = "Freshness: 202 to readable (all roles)"
 )
 
-// curveShares of the most that a closed loop reached are offered.
+// curveShares are the offered shares of the greatest rate of a closed loop.
 func curveShares() []float64 { return []float64{0.10, 0.25, 0.50, 0.70, 0.85, 0.95} }
 
-// ingestCurves offers B1's and B2's loads at shares of what was reached.
+// ingestCurves offers B1's and B2's loads at shares of their greatest rates.
 func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 	for _, kind := range []struct {
 		figure, name  string
@@ -45,19 +45,19 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 			return err
 		}
 		defer l.close()
-		if r.most[kind.figure] == 0 {
+		if r.maxRates[kind.figure] == 0 {
 			did, err := closed(ctx, kind.clients, r.times.round, l.send)
 			if err != nil {
 				return err
 			}
-			r.most[kind.figure] = did.perSecond()
+			r.maxRates[kind.figure] = did.perSecond()
 		}
 		c := Curve{Panel: ingestPanel, Name: kind.name}
 		for _, share := range curveShares() {
-			if err := s.takeForPublished(ctx); err != nil {
+			if err := s.markPublished(ctx); err != nil {
 				return err
 			}
-			offered := r.most[kind.figure] * share
+			offered := r.maxRates[kind.figure] * share
 			h, _, err := openOver(offered/float64(kind.size), r.times.point, kind.clients, l.sendOne).run(ctx)
 			if err != nil {
 				return err
@@ -69,14 +69,14 @@ func (r *run) ingestCurves(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// backlogSeen is how soon an instance knows what waits to be published.
+// backlogSeen is how soon an instance notices a change of the backlog.
 const backlogSeen = 3 * time.Second
 
 const passRelaySQL = `UPDATE relay_cursors c SET position = h.position, fence = fence + 1 FROM log_heads h WHERE h.partition = c.partition`
 
-// takeForPublished calls all events published, and waits until the instance knows.
-func (s *subject) takeForPublished(ctx context.Context) error {
-	if err := s.passRelay(ctx); err != nil {
+// markPublished marks all events as published, and waits until the instance notices.
+func (s *subject) markPublished(ctx context.Context) error {
+	if err := s.moveRelayToHeads(ctx); err != nil {
 		return err
 	}
 	select {
@@ -86,10 +86,10 @@ func (s *subject) takeForPublished(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// passRelay moves the relay's cursors to the heads: an instance without a relay
-// refuses, rightly, once ten million events wait to be published.
-func (s *subject) passRelay(ctx context.Context) error {
-	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
+// moveRelayToHeads moves the relay's cursors to the heads: an instance without a relay
+// refuses usage, rightly, when ten million events wait to be published.
+func (s *subject) moveRelayToHeads(ctx context.Context) error {
+	address, err := inDatabase(s.servers.database.AdminURL(), s.database)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *subject) passRelay(ctx context.Context) error {
 	return nil
 }
 
-// freshCurves offers several rates and watches when they can be read.
+// freshCurves offers several rates and measures freshness.
 func (r *run) freshCurves(ctx context.Context, s *subject) error {
 	for _, kind := range []struct {
 		name  string
@@ -124,7 +124,7 @@ func (r *run) freshCurves(ctx context.Context, s *subject) error {
 			if err := s.settled(ctx); err != nil {
 				return err
 			}
-			w, err := l.watched(ctx, rate/float64(kind.size), r.times.point)
+			w, err := l.withFreshness(ctx, rate/float64(kind.size), r.times.point)
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func (r *run) plot(c *Curve, offered float64, h *hdrhistogram.Histogram) {
 	r.cfg.say("  %s, %s at %s events/s: %s", c.Panel, c.Name, short(p.Rate), p.Latency)
 }
 
-// curveRows is the table of the curves.
+// curveRows returns the table rows of the curves.
 func (r *Report) curveRows() string {
 	var rows string
 	for _, c := range r.Curves {

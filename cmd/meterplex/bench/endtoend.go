@@ -12,14 +12,14 @@ import (
 const (
 	// streamRate is offered in B4: a third above the aim.
 	streamRate = 20_000
-	// streamSize is how many events a request of B4 has: clients that send what
-	// gathered within some milliseconds.
+	// streamSize is the number of events in a request of B4, as from clients that collect events
+	// for some milliseconds.
 	streamSize    = 100
 	streamClients = 16
 )
 
-// progress is where the pipeline stands: events recorded and events in the
-// aggregates, and the consumers' own positions.
+// progress is the state of the pipeline: events recorded, events in the aggregates, and the
+// consumers' positions.
 type progress struct {
 	at                 time.Time
 	recorded, applied  int64
@@ -36,7 +36,7 @@ func (s *subject) progress(ctx context.Context, conn *pgx.Conn) (p progress, err
 	err = conn.QueryRow(ctx, progressSQL).Scan(&p.recorded, &p.applied, &p.validated, &p.settled)
 	p.at, p.applied = time.Now(), p.applied+s.history
 	if err != nil {
-		return p, fmt.Errorf("read how far the aggregates are: %w", err)
+		return p, fmt.Errorf("read the progress of the aggregates: %w", err)
 	}
 	return p, nil
 }
@@ -45,22 +45,21 @@ func (p *progress) caughtUp() bool { return p.applied == p.recorded }
 
 func (p *progress) behind() int64 { return p.recorded - p.applied }
 
-// settleTime is when a pipeline that does not catch up ends the run.
-const settleTime = 30 * time.Minute
+// catchUpTime bounds the wait for a pipeline that does not catch up.
+const catchUpTime = 30 * time.Minute
 
-// follow looks at the pipeline until a condition holds.
-func (s *subject) follow(ctx context.Context, every time.Duration, until func(progress) bool) error {
-	// Row level security hides the aggregates from their owner: the service's
-	// own role reads them.
+// pollProgress polls the pipeline until a condition holds.
+func (s *subject) pollProgress(ctx context.Context, every time.Duration, until func(progress) bool) error {
+	// Row level security hides the aggregates from their owner, so read them in the service's role.
 	conn, err := pgx.Connect(ctx, s.databaseURL)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, "SET ROLE meterplex_worker"); err != nil {
-		return fmt.Errorf("take the service's role: %w", err)
+		return fmt.Errorf("set the service's role: %w", err)
 	}
-	end := time.Now().Add(settleTime)
+	end := time.Now().Add(catchUpTime)
 	for {
 		p, err := s.progress(ctx, conn)
 		if err != nil || until(p) {
@@ -77,9 +76,9 @@ func (s *subject) follow(ctx context.Context, every time.Duration, until func(pr
 	}
 }
 
-// settled waits until everything recorded is folded everywhere.
+// settled waits until every recorded event is folded by every consumer.
 func (s *subject) settled(ctx context.Context) error {
-	return s.follow(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
+	return s.pollProgress(ctx, 50*time.Millisecond, func(p progress) bool { return p.caughtUp() && p.settled == 0 })
 }
 
 // endToEnd is B4.
@@ -91,12 +90,12 @@ func (r *run) endToEnd(ctx context.Context, s *subject) error {
 	if err := s.disk(ctx, &f); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// stream offers B4's load. It is open: what the pipeline cannot take gathers in
-// the log and has to be worked off before the clock stops.
+// stream offers B4's load in an open loop. Events that the pipeline cannot process in time
+// queue in the log and are processed before the clock stops.
 func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	l, err := s.newIngestLoad(ctx, streamClients, streamSize, r.cfg.Now())
 	if err != nil {
@@ -106,12 +105,12 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	if err := r.ready(ctx, s, l); err != nil {
 		return err
 	}
-	w := &watch{run: r}
+	w := &pipelineObserver{run: r}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- s.follow(looking, 250*time.Millisecond, w.look) }()
-	end, err := r.stand.spend(ctx)
+	go func() { done <- s.pollProgress(looking, 250*time.Millisecond, w.observe) }()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,12 +130,12 @@ func (r *run) stream(ctx context.Context, s *subject, f *Figure) error {
 	f.Value = did.perSecond()
 	f.cost(took, w.memory)
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events, at %d events/s", streamSize, streamRate)
-	w.tell(f)
+	w.addNotes(f)
 	f.refused(sent)
 	return nil
 }
 
-// disk is B11's: what an event takes on disk with its verdict, indexes included.
+// disk is a part of B11: the disk space of an event with its verdict and indexes.
 func (s *subject) disk(ctx context.Context, f *Figure) error {
 	conn, err := pgx.Connect(ctx, s.databaseURL)
 	if err != nil {
@@ -153,17 +152,17 @@ func (s *subject) disk(ctx context.Context, f *Figure) error {
 	return nil
 }
 
-// mixed is B1's load while everything else runs on the same cores.
+// mixed is B1's load while all roles run on the same cores.
 func (r *run) mixed(ctx context.Context, s *subject) error {
 	f := figureMixed()
 	if err := r.closed(ctx, s, &f, batchClients, batchSize); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// ready warms up, and waits until all of that is folded and on disk.
+// ready warms up, and waits until all events are folded and on disk.
 func (r *run) ready(ctx context.Context, s *subject, l *load) error {
 	if err := r.warm(ctx, l); err != nil {
 		return err
@@ -171,10 +170,10 @@ func (r *run) ready(ctx context.Context, s *subject, l *load) error {
 	if err := s.settled(ctx); err != nil {
 		return err
 	}
-	return r.stand.even(ctx)
+	return r.servers.checkpoint(ctx)
 }
 
-// closed measures the most that a service takes, from when it has caught up.
+// closed measures the greatest rate of a service that has caught up.
 func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size int) error {
 	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
 	if err != nil {
@@ -190,7 +189,7 @@ func (r *run) closed(ctx context.Context, s *subject, f *Figure, clients, size i
 		return err
 	}
 	f.Value = did.perSecond()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.refused(did)
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The figures: what each is, what it is held against, and what it should reach.
+// The figures with their raw limits and aims.
 
 func atLeast(text string, least float64) aim {
 	return aim{text, func(f *Figure) bool { return f.Value >= least }}
@@ -56,7 +56,7 @@ func figureB4() Figure {
 func figureB5() Figure {
 	return Figure{
 		ID: "B5", Unit: "ms (p50)", What: "freshness at 1,000 events/s: from the 202 until the aggregate is readable over HTTP (all roles)",
-		LimitIs: "Kafka's own way: produce (acks=all), consume, produce, consume at the same rate, p50",
+		LimitIs: "Kafka's own path: produce (acks=all), consume, produce, consume at the same rate, p50",
 		aims:    []aim{below("p50 < 25 ms", p50, 25), below("p99 < 100 ms", p99, 100)},
 	}
 }
@@ -68,14 +68,14 @@ func figureMixed() Figure {
 func figureB6() Figure {
 	return Figure{
 		ID: "B6", Unit: "checks/s", What: "entitlement checks over HTTP, one a request, 32 clients on kept connections (all roles)",
-		LimitIs: "an HTTP server of the same kind, as another process, whose handler answers without a word",
+		LimitIs: "an HTTP server of the same kind, as another process, whose handler sends an empty answer",
 		aims:    []aim{atLeast("≥ 30,000 checks/s", 30_000), below("p99 < 1 ms at 5,000/s", p99, 1)},
 	}
 }
 
 func figureB9(away time.Duration) Figure {
 	return Figure{
-		ID: "B9", Unit: "s", What: fmt.Sprintf("drain after the broker was away %.0f s under 2,000 events/s, which go on (all roles)", away.Seconds()),
+		ID: "B9", Unit: "s", What: fmt.Sprintf("drain after the broker was down for %.0f s under 2,000 events/s, which continue (all roles)", away.Seconds()),
 		aims: []aim{
 			{"≤ 20 s", func(f *Figure) bool { return f.Value <= 20 }},
 			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
@@ -85,24 +85,24 @@ func figureB9(away time.Duration) Figure {
 
 func figureIdle() Figure {
 	return Figure{
-		ID: "idle", Unit: "% of a core", What: "the service when nobody asks for anything; CPU and writes below are for each second (all roles)",
+		ID: "idle", Unit: "% of a core", What: "the service without requests; CPU and writes below are for each second (all roles)",
 		aims: []aim{{"< 2 %", func(f *Figure) bool { return f.Value < 2 }}},
 	}
 }
 
 func figureOverload(d time.Duration) Figure {
 	return Figure{
-		ID: "overload", Unit: "events/s", What: fmt.Sprintf("taken while %s events/s are offered for %.0f s (all roles)", thousands(overloadRate), d.Seconds()),
+		ID: "overload", Unit: "events/s", What: fmt.Sprintf("accepted while %s events/s are offered for %.0f s (all roles)", thousands(overloadRate), d.Seconds()),
 	}
 }
 
-func figureCrowd(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
+func figureTenants(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
 
 func figureInstances(id string, n int, what string) Figure {
 	return Figure{ID: fmt.Sprintf("%s/%d", id, n), Unit: "events/s", What: fmt.Sprintf("%s with %d processes of the service (all roles each)", what, n)}
 }
 
-// figureGrown is a figure of B10, beside the same with a small log.
+// figureGrown is a figure of B10, compared with the same figure of a small log.
 func figureGrown(of Figure, events, base int) Figure {
 	of.ID, of.aims = "B10/"+of.ID, nil
 	of.What = fmt.Sprintf("%s, with %s events in the log", of.What, thousands(int64(events)))
@@ -112,8 +112,8 @@ func figureGrown(of Figure, events, base int) Figure {
 
 func figureB8(total int) Figure {
 	return Figure{
-		ID: "B8", Unit: "events/s", What: fmt.Sprintf("rebuild of usage_aggregates from a log of %d usage events with their verdicts, until it stands where the live one does (all roles)", total),
-		LimitIs: "COPY OUT of the columns that the fold needs, 2 connections, nothing done with them",
+		ID: "B8", Unit: "events/s", What: fmt.Sprintf("rebuild of usage_aggregates from a log of %d usage events with their verdicts, until it has caught up with the live one (all roles)", total),
+		LimitIs: "COPY OUT of the columns that the fold needs, 2 connections, discarded",
 		aims:    []aim{atLeast("≥ 200,000 events/s", 200_000)},
 	}
 }

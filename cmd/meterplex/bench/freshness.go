@@ -14,20 +14,19 @@ import (
 
 const (
 	freshRate = 1000
-	// samples is how many requests a second are waited for: the asking itself
-	// must not be the load.
+	// samples is the number of sampled requests in a second: reading the aggregates must
+	// not become the load.
 	samples = 20
 )
 
-// sighting asks for an event that was just accepted.
-type sighting struct {
+// sampledEvent is an accepted event whose aggregate is read.
+type sampledEvent struct {
 	tenant   int
 	position events.Position
 	accepted time.Time
 }
 
-// freshness is B5: from the 202 until the aggregate that holds the event can be
-// read, as a client would find out.
+// freshness is B5: from the 202 until a client can read the aggregate with the event.
 func (r *run) freshness(ctx context.Context, s *subject) error {
 	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {
@@ -47,22 +46,22 @@ func (r *run) freshness(ctx context.Context, s *subject) error {
 	}
 	f.LimitLatency = latencyOf(hops)
 	f.Limit = f.LimitLatency.P50
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// fresh measures freshness at a steady pace.
+// fresh measures freshness at a steady rate.
 func (r *run) fresh(ctx context.Context, s *subject, f *Figure) error {
 	l, err := s.newIngestLoad(ctx, steadyClients, 1, r.cfg.Now())
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
-	seen, err := l.watched(ctx, freshRate, r.times.fresh)
+	seen, err := l.withFreshness(ctx, freshRate, r.times.fresh)
 	if err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (r *run) fresh(ctx context.Context, s *subject, f *Figure) error {
 	if err != nil {
 		return err
 	}
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LatencyAt = latencyOf(seen.fresh), fmt.Sprintf("from the 202, at %d events/s", freshRate)
 	f.Value = f.Latency.P50
 	f.note("ingest meanwhile", latencyOf(seen.ingest).String())
@@ -78,30 +77,30 @@ func (r *run) fresh(ctx context.Context, s *subject, f *Figure) error {
 	return nil
 }
 
-// watching is what an open load showed that was watched until it could be read.
-type watching struct {
-	fresh  *hdrhistogram.Histogram // from the 202 until it is readable
+// freshnessResult is the result of an open load with measured freshness.
+type freshnessResult struct {
+	fresh  *hdrhistogram.Histogram // from the 202 until the event is readable
 	ingest *hdrhistogram.Histogram // from when a request was due until the 202
 	did    rate                    // requests
 }
 
-// watched sends at a pace, and asks for some of what it sent.
-func (l *load) watched(ctx context.Context, perSecond float64, d time.Duration) (w watching, err error) {
+// withFreshness sends at a rate, and measures the freshness of a sample.
+func (l *load) withFreshness(ctx context.Context, perSecond float64, d time.Duration) (w freshnessResult, err error) {
 	every := max(1, int(perSecond/samples))
 	pace := openOver(perSecond, d, len(l.wires), nil)
-	asked := make(chan sighting, pace.sends/every+1) // the load never waits for it
+	asked := make(chan sampledEvent, pace.sends/every+1) // the load never waits for a reader
 	pace.send = func(client, n int) error {
 		if _, err := l.send(client); err != nil || n%every != 0 {
 			return err
 		}
 		at := time.Now()
 		p, err := l.wires[client].lastPosition()
-		asked <- sighting{l.last[client], p, at}
+		asked <- sampledEvent{l.last[client], p, at}
 		return err
 	}
 	looked := make(chan error, 1)
 	w.fresh = newHistogram()
-	go func() { looked <- l.target.watch(ctx, asked, w.fresh) }()
+	go func() { looked <- l.target.sampleFreshness(ctx, asked, w.fresh) }()
 	w.ingest, w.did, err = pace.run(ctx)
 	close(asked)
 	if lerr := <-looked; err == nil {
@@ -110,9 +109,8 @@ func (l *load) watched(ctx context.Context, perSecond float64, d time.Duration) 
 	return w, err
 }
 
-// watch reads the aggregates until they hold what is asked for. What is waiting
-// waits beside the rest.
-func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhistogram.Histogram) error {
+// sampleFreshness reads the aggregates until they include the sampled events, several samples at a time.
+func (t *target) sampleFreshness(ctx context.Context, asked <-chan sampledEvent, seen *hdrhistogram.Histogram) error {
 	const watchers = 16
 	hists := make([]*hdrhistogram.Histogram, watchers)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: watchers}}
@@ -122,7 +120,7 @@ func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhist
 		for look := range asked {
 			a := &api{t.urls[i%len(t.urls)], t.tenants[look.tenant].secret, client}
 			if err := t.readable(ctx, a, look.position); err != nil {
-				for range asked { // or the load would wait for ever
+				for range asked { // otherwise the load would wait forever
 				}
 				return err
 			}
@@ -136,7 +134,7 @@ func (t *target) watch(ctx context.Context, asked <-chan sighting, seen *hdrhist
 	return err
 }
 
-// readable waits until the figures hold everything up to a position.
+// readable waits until the aggregates include every event up to a position.
 func (t *target) readable(ctx context.Context, a *api, p events.Position) error {
 	query := url.Values{"feature": {t.feature}, "minPosition": {p.String()}}
 	for began := time.Now(); ; {
@@ -145,8 +143,8 @@ func (t *target) readable(ctx context.Context, a *api, p events.Position) error 
 		if !behind {
 			return err
 		}
-		if time.Since(began) > settleTime {
-			return fmt.Errorf("usage is not in the aggregates %s after it was accepted: %w", settleTime, err)
+		if time.Since(began) > catchUpTime {
+			return fmt.Errorf("usage is not in the aggregates %s after it was accepted: %w", catchUpTime, err)
 		}
 		pause(ctx, r.after)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// grownFrom is the log that B10's larger one is held against.
+// grownFrom is the size of the log that B10's larger log is compared with.
 const grownFrom = 1_000_000
 
-// growth is B10: B1, B5 and B4 with a million events in the log and with very
-// many. The histories are written by the database itself, as B8's is.
+// growth is B10: B1, B5 and B4 with a million events in the log and with very many. As in B8 the
+// database itself writes the histories.
 func (r *run) growth(ctx context.Context) error {
 	if r.cfg.Grow < 2*grownFrom {
-		return fmt.Errorf("say how many events the log shall hold, %d at least: --grow 50000000", 2*grownFrom)
+		return fmt.Errorf("--grow is too small: expected at least %d events, e.g. --grow 50000000", 2*grownFrom)
 	}
-	return r.apart(ctx, 1, settle{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
+	return r.withService(ctx, 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true}, func(s *subject) error {
 		if err := r.grow(ctx, s, grownFrom); err != nil {
 			return err
 		}
@@ -40,10 +40,10 @@ func (r *run) growth(ctx context.Context) error {
 			f.Limit, f.LimitLatency = base[i].Value, base[i].Latency
 			f.Ratio = f.Value / f.Limit
 			f.aims = []aim{{"within 20 %", func(f *Figure) bool { return f.Ratio >= 0.8 }}}
-			if figures[i].ID == "B5" { // the smaller the better
+			if figures[i].ID == "B5" { // smaller is better
 				f.aims = []aim{{"within 20 %", func(f *Figure) bool { return f.Ratio <= 1.2 }}}
 			}
-			r.add(f)
+			r.addFigure(f)
 		}
 		return nil
 	})
@@ -81,11 +81,10 @@ func (r *run) grown(ctx context.Context, s *subject) ([]Figure, error) {
 	return list, err
 }
 
-// roomFor makes sure that the disk holds so many events more: by what each has
-// taken so far, and a third of it for what vacuum, sorting and the log of
-// changes need.
+// roomFor checks that the disk has room for that many more events, by the space of each event so
+// far, plus a third for vacuum, sorting and the write-ahead log.
 func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
-	free, known := freeSpace(r.stand.database.Dir())
+	free, known := freeSpace(r.servers.database.Dir())
 	if !known {
 		return nil
 	}
@@ -101,9 +100,9 @@ func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
 	}
 	const gib = 1 << 30
 	need := each*float64(events)*4/3 + 4*gib
-	r.cfg.say("  %s events more need %.0f GiB of disk; %.0f GiB are free", thousands(int64(events)), need/gib, free/gib)
+	r.cfg.say("  %s more events need %.0f GiB of disk; %.0f GiB are free", thousands(int64(events)), need/gib, free/gib)
 	if free < need {
-		return errors.New("the disk is too small for that: make room where the servers' data lie (TMPDIR), or give a smaller --grow")
+		return errors.New("the disk is too small: free space on the disk of the servers' data (TMPDIR), or use a smaller --grow")
 	}
 	return nil
 }

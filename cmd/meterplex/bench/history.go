@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// run of a tenant in the log: so many recorded events, then their verdicts.
+// historyRun is the length of a tenant's run in the log: that many recorded events, then their verdicts.
 const historyRun = 1000
 
-// writeRun appends one run behind what the tenant's partition holds, past its head:
-// nobody reads it before raiseHeads. It is what the service writes, column by
-// column. $1 partition, $2 tenant, $3 the position before the run, $4 the number of
-// the run, $5 and $6 the last positions of its topics, $7 subscription, $8 origin.
+// writeRun appends one run behind the tenant's partition, past its head: no one reads it before
+// raiseHeads. The rows equal the service's, column by column. $1 partition, $2 tenant, $3 the
+// position before the run, $4 the number of the run, $5 and $6 the last positions of its topics,
+// $7 subscription, $8 origin.
 const writeRun = `
 INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, causation_id,
   epoch, origin, partition, topic, subject, dedupe_key, body)
@@ -31,8 +31,8 @@ FROM generate_series(1, 2) part, generate_series(1, %[1]d) n,
      LATERAL (SELECT timestamptz '2026-01-01Z' + make_interval(secs => ($4::bigint * %[1]d + n) %% 26000000) AS at, 1 + n %% 9 AS amount) a
 ORDER BY part, n`
 
-// raiseHeads makes what was written the log's, published and folded: the live
-// figures know nothing of it, which the first rebuild shows.
+// raiseHeads adds the written rows to the log as published and folded. The live
+// figures do not include them, which the first rebuild shows.
 const raiseHeads = `
 WITH heads AS (
   UPDATE log_heads h SET position = n.position, accepted = accepted + n.events, validated = validated + n.events,
@@ -45,24 +45,24 @@ UPDATE consumer_checkpoints c SET position = CASE c.consumer WHEN 'meterplex-usa
 FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) n (partition, position, raw)
 WHERE c.partition = n.partition AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-entitlement-reads')`
 
-// pen writes a tenant's history.
-type pen struct {
+// historyWriter writes a tenant's history.
+type historyWriter struct {
 	tenant       tenant
 	subscription string
 	origin       int
-	at           int64 // the position written last
+	at           int64 // the last position written
 	raw, verdict int64
-	runs, before int64 // in all, and of an earlier history
+	runs, before int64 // in total, and of an earlier history
 }
 
-// writeHistory gives the tenants a past of so many usage events with their
-// verdicts, in runs that lie in turn in the table as those of live tenants do.
+// writeHistory adds a history of total usage events with their verdicts, in runs that
+// alternate between the tenants as those of live tenants do.
 func (s *subject) writeHistory(ctx context.Context, total int) error {
-	address, err := inDatabase(s.stand.database.AdminURL(), s.database)
+	address, err := inDatabase(s.servers.database.AdminURL(), s.database)
 	if err != nil {
 		return err
 	}
-	pens, err := s.pens(ctx, address)
+	pens, err := s.historyWriters(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func (s *subject) writeHistory(ctx context.Context, total int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.raise(ctx, address, pens); err != nil {
+	if err := s.publishHistory(ctx, address, pens); err != nil {
 		return err
 	}
 	s.history += int64(rounds * historyRun * len(pens))
 	return nil
 }
 
-func (p *pen) write(ctx context.Context, conn *pgx.Conn, sql string) error {
+func (p *historyWriter) write(ctx context.Context, conn *pgx.Conn, sql string) error {
 	_, err := conn.Exec(ctx, sql, p.tenant.partition, p.tenant.id, p.at, p.runs, p.raw, p.verdict, p.subscription, p.origin)
 	if err != nil {
 		return fmt.Errorf("write a tenant's history: %w", err)
@@ -104,29 +104,29 @@ func (p *pen) write(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return nil
 }
 
-const readPen = `
+const readTenantEnd = `
 SELECT h.position, h.topic_positions[1], h.topic_positions[2], s.id::text, (SELECT min(id) FROM log_origins)
 FROM log_heads h, subscriptions s WHERE h.partition = $1 AND s.tenant_id = $2`
 
-func (s *subject) pens(ctx context.Context, address string) (pens []*pen, err error) {
+func (s *subject) historyWriters(ctx context.Context, address string) (pens []*historyWriter, err error) {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("reach the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, t := range s.tenants {
-		p := &pen{tenant: t}
+		p := &historyWriter{tenant: t}
 		p.before = s.history / historyRun / int64(len(s.tenants))
 		p.runs = p.before
-		if err := conn.QueryRow(ctx, readPen, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
-			return nil, fmt.Errorf("read where a tenant's log ends: %w", err)
+		if err := conn.QueryRow(ctx, readTenantEnd, t.partition, t.id).Scan(&p.at, &p.raw, &p.verdict, &p.subscription, &p.origin); err != nil {
+			return nil, fmt.Errorf("read the end of a tenant's log: %w", err)
 		}
 		pens = append(pens, p)
 	}
 	return pens, nil
 }
 
-func (s *subject) raise(ctx context.Context, address string, pens []*pen) error {
+func (s *subject) publishHistory(ctx context.Context, address string, pens []*historyWriter) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
@@ -146,6 +146,6 @@ func (s *subject) raise(ctx context.Context, address string, pens []*pen) error 
 			return fmt.Errorf("%s: %w", strings.ToLower(sql), err)
 		}
 	}
-	time.Sleep(time.Second) // the relay finds that its cursors were moved
+	time.Sleep(time.Second) // the relay notices the moved cursors
 	return nil
 }

@@ -17,18 +17,18 @@ const (
 	batchClients  = 4
 	batchSize     = 1000
 	singleClients = 64
-	// pacedShare of what a closed loop reached is offered in the open loop whose
-	// latencies are told: at the limit itself a queue has no stationary length.
+	// pacedShare is the share of a closed loop's rate that is offered in the open loop for
+	// latencies: at the limit itself a queue has no stationary length.
 	pacedShare = 0.7
 )
 
-// pair measures a limit and the service in turn, so that what the machine does
-// beside comes over both, and gives the median of each and of their ratio.
+// pair measures a limit and the service in turn, so that other work of the machine affects
+// both, and sets the median of each and of their ratio.
 func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error), service func() (rate, error)) error {
 	var ratios []float64
 	var total, raw spent
 	for range r.times.rounds {
-		if err := r.stand.even(ctx); err != nil {
+		if err := r.servers.checkpoint(ctx); err != nil {
 			return err
 		}
 		most, err := r.measured(ctx, &raw, func() (rate, error) {
@@ -38,7 +38,7 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 		if err != nil {
 			return err
 		}
-		if err := r.stand.even(ctx); err != nil {
+		if err := r.servers.checkpoint(ctx); err != nil {
 			return err
 		}
 		did, err := r.measured(ctx, &total, service)
@@ -49,16 +49,16 @@ func (r *run) pair(ctx context.Context, f *Figure, limit func() (float64, error)
 		ratios = append(ratios, did.perSecond()/most.perSecond())
 	}
 	f.Value, f.Limit, f.Ratio = median(f.Runs), median(f.LimitRuns), median(ratios)
-	f.cost(total, r.stand.meter.memory())
+	f.cost(total, r.servers.meter.memory())
 	f.refused(total.did)
 	limitEach := writtenOf(raw).Each
 	f.Written.Limit = &limitEach
 	return nil
 }
 
-// measured adds what something took to a sum.
+// measured adds the cost of a measurement to a sum.
 func (r *run) measured(ctx context.Context, sum *spent, do func() (rate, error)) (rate, error) {
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return rate{}, err
 	}
@@ -103,11 +103,11 @@ func (r *run) batches(ctx context.Context, s *subject) error {
 	if err := r.paced(ctx, s, &f, l, batchSize); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// warmLoad is a load of clients, each with so many events in a request, that is warm.
+// warmLoad returns a load that has warmed up, with size events in each request.
 func (r *run) warmLoad(ctx context.Context, s *subject, clients, size int) (*load, error) {
 	l, err := s.newIngestLoad(ctx, clients, size, r.cfg.Now())
 	if err != nil {
@@ -120,26 +120,26 @@ func (r *run) warmLoad(ctx context.Context, s *subject, clients, size int) (*loa
 	return l, nil
 }
 
-// warm fills caches and connections before anything is measured.
+// warm fills caches and connections before a measurement.
 func (r *run) warm(ctx context.Context, l *load) error {
 	_, err := closed(ctx, len(l.wires), time.Second, l.send)
 	return err
 }
 
-// published is a limit's measure, which begins by calling all events published: what
-// the service takes between two of them is far from its bound.
+// published wraps a limit's measurement and first marks all events as published, so that the
+// backlog of the service stays far below its bound.
 func (s *subject) published(ctx context.Context, limit func() (float64, error)) func() (float64, error) {
 	return func() (float64, error) {
-		if err := s.passRelay(ctx); err != nil {
+		if err := s.moveRelayToHeads(ctx); err != nil {
 			return 0, err
 		}
 		return limit()
 	}
 }
 
-// paced adds the latencies at a share of what was reached.
+// paced adds the latencies at a share of the measured rate.
 func (r *run) paced(ctx context.Context, s *subject, f *Figure, l *load, size int) error {
-	if err := s.takeForPublished(ctx); err != nil {
+	if err := s.markPublished(ctx); err != nil {
 		return err
 	}
 	offered := f.Value * pacedShare
@@ -178,18 +178,18 @@ func (r *run) singles(ctx context.Context, s *subject) error {
 	if err := r.paced(ctx, s, &f, l, 1); err != nil {
 		return err
 	}
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
 const (
 	latencyRate = 1000
-	// steadyClients is what can be under way of a steady load of single requests;
-	// those beyond wait for a connection, and their time runs.
+	// steadyClients bounds the requests under way of a steady load of single requests; further
+	// requests wait for a connection, and the wait counts.
 	steadyClients = 32
 )
 
-// ingestLatency is B3, with everything running.
+// ingestLatency is B3, with all roles running.
 func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	l, err := r.warmLoad(ctx, s, steadyClients, 1)
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,19 +216,19 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 		return err
 	}
 	f := figureB3()
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LimitLatency = latencyOf(h), latencyOf(bare)
 	f.LatencyAt = fmt.Sprintf("at %d requests/s", latencyRate)
 	f.Value, f.Limit = f.Latency.P99, f.LimitLatency.P99
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
 const commitSQL = `INSERT INTO bench_commit SELECT $1::bigint, previous_position, now(), occurred_at, event_id, tenant_id, correlation_id, causation_id,
  epoch, origin, partition, topic, subject, 'u/' || $1::bigint::text, hash, body, replay FROM bench_commit_sample`
 
-// bareCommits makes the same load of one insert and commit each, without a
-// service. The row is one of the log's.
+// bareCommits runs the same load without a service: one insert and commit each. The row is
+// one of the log's.
 func (r *run) bareCommits(ctx context.Context, s *subject) (*hdrhistogram.Histogram, error) {
 	if err := s.cloneTables(ctx, commitTable); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (r *run) bareCommits(ctx context.Context, s *subject) (*hdrhistogram.Histog
 	}
 	_, err := conns[0].Exec(ctx, `CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows WHERE topic = 1 LIMIT 1`)
 	if err != nil {
-		return nil, fmt.Errorf("take a row of the log: %w", err)
+		return nil, fmt.Errorf("copy a row of the log: %w", err)
 	}
 	h, _, err := openOver(latencyRate, r.times.latency, steadyClients, func(client, n int) error {
 		_, err := conns[client].Exec(ctx, commitSQL, int64(n+1))

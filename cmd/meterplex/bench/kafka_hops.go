@@ -15,11 +15,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// kafkaHops is the limit of B5: records that are written to one topic
-// (acknowledged by all), read, written to a second one and read again, at the
-// same rate and of about the same size, and nothing else done with them.
+// kafkaHops is the limit of B5: records are written to one topic (acknowledged by all), read, written to a
+// second topic and read again, at the same rate and of about the same size, without other work.
 func (r *run) kafkaHops(ctx context.Context) (*hdrhistogram.Histogram, error) {
-	brokers := kgo.SeedBrokers(r.stand.broker.Brokers()...)
+	brokers := kgo.SeedBrokers(r.servers.broker.Brokers()...)
 	admin, err := kgo.NewClient(brokers)
 	if err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)
@@ -39,7 +38,7 @@ func (r *run) kafkaHops(ctx context.Context) (*hdrhistogram.Histogram, error) {
 	return h.run(ctx, brokers, topics, r.times.fresh)
 }
 
-// hops are records under way.
+// hops are the records under way.
 type hops struct {
 	producer      *kgo.Client
 	first, second chan struct{} // closed when a reader is ready
@@ -82,7 +81,7 @@ func (h *hops) run(ctx context.Context, brokers kgo.Opt, topics []string, d time
 	case <-all:
 	case <-ctx.Done():
 	case <-time.After(answerTime):
-		h.fail(errors.New("not all records came back"))
+		h.fail(errors.New("some records did not arrive"))
 	}
 	cancel()
 	wait.Wait()
@@ -91,7 +90,7 @@ func (h *hops) run(ctx context.Context, brokers kgo.Opt, topics []string, d time
 	return h.seen, h.failed
 }
 
-// recordSize is about what a usage record takes, with its headers.
+// recordSize is about the size of a usage record with its headers.
 const recordSize = 600
 
 func (h *hops) produce(ctx context.Context, topic string, partition int32, value []byte) {

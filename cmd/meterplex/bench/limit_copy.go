@@ -19,7 +19,7 @@ const (
 	commitTable = "bench_commit"
 )
 
-// cloneTables makes them. Owner and rights are the run's own.
+// cloneTables creates them, owned by the login of the run.
 func (s *subject) cloneTables(ctx context.Context, tables ...string) error {
 	conn, err := pgx.Connect(ctx, s.databaseURL)
 	if err != nil {
@@ -50,27 +50,27 @@ const (
 	copyTrailer = 2
 )
 
-// copier copies rows that are those the service wrote, but for what has to
-// differ, in the binary format.
+// copier copies rows in the binary format. They equal the service's rows, except for values
+// that must differ.
 type copier struct {
 	raw     []byte
-	rows    [][]int // of each row, where its columns stand
+	rows    [][]int // offsets of each row's columns
 	tenants []tenant
-	written []int64 // of each tenant
+	written []int64 // by tenant
 	turn    int
-	mark    byte // in each key, so that no two copiers make the same
+	mark    byte // part of each key, so that no two copiers use the same
 }
 
 const sampleSQL = `COPY (SELECT * FROM event_log_rows WHERE topic = 1 ORDER BY partition, position LIMIT 1) TO STDOUT (FORMAT binary)`
 
-// newCopier takes a row of the log and makes a buffer of size such rows.
+// newCopier reads a row of the log and makes a buffer of size such rows.
 func newCopier(ctx context.Context, conn *pgconn.PgConn, size int, tenants []tenant, mark byte) (*copier, error) {
 	var sample bytes.Buffer
 	if _, err := conn.CopyTo(ctx, &sample, sampleSQL); err != nil {
 		return nil, fmt.Errorf("read a row of the log: %w", err)
 	}
 	if sample.Len() <= copyHeader+copyTrailer {
-		return nil, errors.New("the log holds no usage to take a row from")
+		return nil, errors.New("the log has no usage to copy a row from")
 	}
 	all := sample.Bytes()
 	row := all[copyHeader : len(all)-copyTrailer]
@@ -87,7 +87,7 @@ func newCopier(ctx context.Context, conn *pgconn.PgConn, size int, tenants []ten
 	return c, nil
 }
 
-// columnsOf finds where each column's value begins in a row.
+// columnsOf returns the offset of each column's value in a row.
 func columnsOf(row []byte) []int {
 	at := make([]int, binary.BigEndian.Uint16(row))
 	next := 2
@@ -99,15 +99,14 @@ func columnsOf(row []byte) []int {
 	return at
 }
 
-// fill makes the rows new ones, all of one tenant, as a request's are.
+// fill gives the rows new keys of one tenant, as a request does.
 func (c *copier) fill() {
 	t := c.turn % len(c.tenants)
 	c.turn++
 	for _, at := range c.rows {
 		c.written[t]++
 		n := uint64(c.written[t])
-		// Positions of one copier lie apart from another's, as those of one
-		// partition do in the log.
+		// Each copier has positions of its own range, as each partition of the log has.
 		binary.BigEndian.PutUint64(c.raw[at[columnPosition]:], uint64(c.mark)<<40|n)
 		binary.BigEndian.PutUint64(c.raw[at[columnEventID]+8:], uint64(c.mark)<<40|n)
 		copy(c.raw[at[columnTenant]:], c.tenants[t].id[:])
@@ -118,7 +117,7 @@ func (c *copier) fill() {
 	}
 }
 
-// dedupePrefix is what stands before the number in "u/" and an event's id.
+// dedupePrefix is the length of the prefix before the number: "u/" and an event's id.
 const dedupePrefix = 2 + 12 + 1
 
 func (c *copier) copy(ctx context.Context, conn *pgconn.PgConn) error {
@@ -133,7 +132,7 @@ func (c *copier) copy(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// copiers are the connections of the limit of B1.
+// copiers are the connections of B1's limit.
 type copiers struct {
 	conns []*pgx.Conn
 	list  []*copier
@@ -167,15 +166,15 @@ func (c *copiers) close() {
 	}
 }
 
-// measure copies for a time.
+// measure copies for a duration.
 func (c *copiers) measure(ctx context.Context, d time.Duration) (rate, error) {
 	return closed(ctx, len(c.list), d, func(client int) (int, error) {
 		return len(c.list[client].rows), c.list[client].copy(ctx, c.conns[client].PgConn())
 	})
 }
 
-// rotate begins the list at another place for each client, so that they do not
-// all write to one partition at a time.
+// rotate returns the list from another start for each client, so that the clients do not all
+// write to one partition at a time.
 func rotate[T any](list []T, by int) []T {
 	by %= len(list)
 	return append(append([]T{}, list[by:]...), list[:by]...)

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pgbenchScript is one insert, which is one commit, of a row as the log has them:
-// the same columns, the same indexes, a body of the same size.
+// pgbenchScript is one insert and commit of a row like those of the log: the same columns,
+// the same indexes, a body of the same size.
 const pgbenchScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
  correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
@@ -25,7 +25,7 @@ const pgbenchScript = `INSERT INTO bench_single (position, previous_position, re
  FROM nextval('bench_single_position') n;
 `
 
-// insertScript is the same for a client of our own.
+// insertScript is the same for the Go client.
 const insertScript = `INSERT INTO bench_single (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
  correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
  SELECT n, n - 1, now(), now(), gen_random_uuid(), '01980000-0000-7000-8000-000000000001', '01980000-0000-7000-8000-000000000002', NULL,
@@ -33,12 +33,11 @@ const insertScript = `INSERT INTO bench_single (position, previous_position, rec
  '[5,"api_calls",{"region":"eu-1"}]'
  FROM nextval('bench_single_position') n`
 
-// inserter is the limit of B2: one row, one commit, as many at once as there are
-// clients.
+// inserter is the limit of B2: one row in one commit, as many at once as there are clients.
 type inserter struct {
 	subject *subject
 	clients int
-	program string // pgbench, "" where there is none
+	program string // pgbench, "" if not found
 	script  string // its file
 	conns   []*pgx.Conn
 }
@@ -55,15 +54,15 @@ func (s *subject) newInserter(ctx context.Context, clients int, scratch string) 
 	if _, err := conn.Exec(ctx, "CREATE SEQUENCE bench_single_position CACHE 32"); err != nil {
 		return nil, fmt.Errorf("make a sequence: %w", err)
 	}
-	in := &inserter{subject: s, clients: clients, program: s.stand.pgbench(), script: filepath.Join(scratch, "insert.sql")}
+	in := &inserter{subject: s, clients: clients, program: s.servers.pgbench(), script: filepath.Join(scratch, "insert.sql")}
 	if in.program == "" {
 		return in, in.connect(ctx)
 	}
 	return in, os.WriteFile(in.script, []byte(pgbenchScript), 0o600)
 }
 
-// pgbench is the program beside the server's own, else the one in the PATH.
-func (s *stand) pgbench() string {
+// pgbench returns the path of the program beside the server's own, or else in the PATH.
+func (s *servers) pgbench() string {
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", s.database.PID())); err == nil {
 		beside := filepath.Join(filepath.Dir(exe), "pgbench")
 		if _, err := os.Stat(beside); err == nil {
@@ -92,7 +91,7 @@ func (in *inserter) close() {
 	}
 }
 
-// how says what measures.
+// how names the program that measures.
 func (in *inserter) how() string {
 	if in.program == "" {
 		return "a loop in Go (no pgbench was found)"
@@ -100,7 +99,7 @@ func (in *inserter) how() string {
 	return "pgbench -M prepared"
 }
 
-// measure gives the inserts, each committed, in a second.
+// measure returns the number of committed inserts in a second.
 func (in *inserter) measure(ctx context.Context, d time.Duration) (float64, error) {
 	if in.program != "" {
 		return in.pgbench(ctx, d)
@@ -117,7 +116,7 @@ var transactionsPerSecond = regexp.MustCompile(`(?m)^tps = ([0-9.]+) `)
 func (in *inserter) pgbench(ctx context.Context, d time.Duration) (float64, error) {
 	u, err := url.Parse(in.subject.databaseURL)
 	if err != nil {
-		return 0, errors.New("the database's address is no URL")
+		return 0, errors.New("the database's address is not a URL")
 	}
 	password, _ := u.User.Password()
 	cmd := exec.CommandContext(ctx, in.program, "-n", "-M", "prepared", "-c", strconv.Itoa(in.clients), "-j", "2",
@@ -129,7 +128,7 @@ func (in *inserter) pgbench(ctx context.Context, d time.Duration) (float64, erro
 	}
 	found := transactionsPerSecond.FindSubmatch(out)
 	if found == nil {
-		return 0, fmt.Errorf("pgbench does not say how fast it was: %.500s", out)
+		return 0, fmt.Errorf("pgbench printed no rate: %.500s", out)
 	}
 	return strconv.ParseFloat(string(found[1]), 64)
 }

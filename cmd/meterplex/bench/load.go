@@ -10,9 +10,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// closed keeps a number of clients busy for a time, each sending again as soon
-// as it was answered, and gives how many events were answered in how long. It
-// finds the most that can be done; it says nothing about latency.
+// closed keeps a number of clients busy for a duration: each sends again as soon as it has an
+// answer. It returns the number of answered events and the time. It finds the greatest rate; it
+// does not measure latency.
 func closed(ctx context.Context, clients int, d time.Duration, send func(client int) (int, error)) (rate, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, errTimeIsUp)
 	defer cancel()
@@ -39,7 +39,7 @@ func closed(ctx context.Context, clients int, d time.Duration, send func(client 
 	return rate{int(done.Load()), time.Since(began), int(refused.Load())}, err
 }
 
-// refusedPause is how long a client waits at least that was refused.
+// refusedPause is the least time that a client waits after a refusal.
 const refusedPause = 10 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {
@@ -51,8 +51,8 @@ func pause(ctx context.Context, d time.Duration) {
 
 var errTimeIsUp = errors.New("the time is up")
 
-// all runs n of a function and gives the error of one of those that failed: what
-// ends one client mostly ends them all.
+// all runs f n times at once and returns one of the errors: an error that ends one client
+// mostly ends them all.
 func all(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wait sync.WaitGroup
@@ -68,7 +68,7 @@ func all(n int, f func(i int) error) error {
 	return nil
 }
 
-// rate is how much was done in how long, and how many requests were refused.
+// rate is a number of events in a time, and the number of refused requests.
 type rate struct {
 	events  int
 	took    time.Duration
@@ -81,31 +81,31 @@ func (r rate) plus(o rate) rate {
 
 func (r rate) perSecond() float64 { return float64(r.events) / r.took.Seconds() }
 
-// open is an open-loop load: the times of all sends are settled before the first,
-// whatever becomes of it. A latency counts from the time that was settled, so that
-// waiting for a free client, too, is a part of it (no coordinated omission).
+// open is an open-loop load: the times of all sends are fixed before the first, whatever the
+// answers are. A latency counts from the fixed time, so it includes the wait for a free
+// client (no coordinated omission).
 type open struct {
 	perSecond float64
 	sends     int
-	clients   int // how many can be under way; what is due beyond waits, and its time runs
+	clients   int // the most requests under way; further requests wait, and the wait counts
 	send      func(client, n int) error
-	// seen, where it is set, is told each latency with when the send was due. It is
-	// called by all the clients at once.
+	// seen, if set, receives each latency with the time when its send was due. All clients
+	// call it at once.
 	seen func(due time.Time, took time.Duration)
 }
 
-// due is when the n-th send has to be made.
+// due is the time of the n-th send.
 func (l *open) due(start time.Time, n int) time.Time {
 	return start.Add(time.Duration(float64(n) / l.perSecond * float64(time.Second)))
 }
 
-// openOver is a load that lasts a time.
+// openOver returns an open-loop load of a duration.
 func openOver(perSecond float64, d time.Duration, clients int, send func(client, n int) error) *open {
 	return &open{perSecond: perSecond, sends: int(perSecond * d.Seconds()), clients: clients, send: send}
 }
 
-// run makes all the sends. The first error ends it, a refusal does not: it is
-// counted, and its latency is not among those that are told.
+// run makes all the sends. The first error ends it. A refusal does not: it is counted, and
+// its latency is not recorded.
 func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +117,7 @@ func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	err := all(l.clients, func(client int) error {
 		hists[client] = newHistogram()
 		for n := range ready {
-			if ctx.Err() != nil { // what is due already is not sent any more
+			if ctx.Err() != nil { // sends that are already due are dropped
 				return nil
 			}
 			err := l.send(client, n)
@@ -145,7 +145,7 @@ func (l *open) run(ctx context.Context) (*hdrhistogram.Histogram, rate, error) {
 	return total, rate{int(total.TotalCount()), time.Since(start), int(refused.Load())}, errors.Join(err, ctx.Err())
 }
 
-// clock hands out each send when it is due, until ctx ends.
+// clock passes on each send when it is due, until ctx ends.
 func (l *open) clock(ctx context.Context, start time.Time, ready chan<- int) {
 	defer close(ready)
 	for n := range l.sends {
@@ -157,7 +157,7 @@ func (l *open) clock(ctx context.Context, start time.Time, ready chan<- int) {
 	}
 }
 
-// Latencies are kept in microseconds, to three digits, up to two minutes.
+// newHistogram records latencies in microseconds, with three digits, up to two minutes.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, (2 * time.Minute).Microseconds(), 3)
 }

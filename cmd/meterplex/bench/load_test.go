@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A send that hangs must not hide what came due meanwhile: with one client, all
-// later ones wait, and their time runs from when they were due.
+// A stalled send must not hide the sends that became due meanwhile: with one client all later
+// ones wait, and their latency counts from when they were due.
 func TestOpenLoadCountsTheWaitForAClient(t *testing.T) {
 	const stall = 200 * time.Millisecond
 	l := &open{perSecond: 1000, sends: 100, clients: 1, send: func(_, n int) error {
@@ -22,7 +22,7 @@ func TestOpenLoadCountsTheWaitForAClient(t *testing.T) {
 	if err != nil || did.events != 100 || h.TotalCount() != 100 {
 		t.Fatalf("%d sends, %d latencies, %v", did.events, h.TotalCount(), err)
 	}
-	// The n-th was due n ms after the first and could not begin before the stall's end.
+	// The n-th was due n ms after the first and could not begin before the end of the stall.
 	if least := (stall - 100*time.Millisecond).Microseconds(); h.Min() < least*99/100 {
 		t.Errorf("a latency of %d us, although no send could begin within %d us of its time", h.Min(), least)
 	}

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// meter reads what processes took of the machine from /proc. On a system without
-// it everything is zero.
+// meter reads the CPU time and memory of processes from /proc. On a system without
+// /proc all values are zero.
 type meter struct {
 	postgres, kafka, self int
 	service               atomic.Pointer[[]int] // one process for each instance
@@ -26,9 +26,8 @@ func (m *meter) instances() []int {
 	return nil
 }
 
-// Taken is CPU time by process, in seconds: of the service, of all PostgreSQL's
-// processes, of Kafka's, of this load generator's; and of all processes that are
-// none of these.
+// Taken is CPU time in seconds by process: the service, all of PostgreSQL's processes, Kafka, this
+// load generator, and all other processes.
 type Taken struct {
 	Service  float64 `json:"service"`
 	Postgres float64 `json:"postgres"`
@@ -41,7 +40,7 @@ func (t Taken) minus(o Taken) Taken {
 	return Taken{t.Service - o.Service, t.Postgres - o.Postgres, t.Kafka - o.Kafka, t.Load - o.Load, max(0, t.Others-o.Others)}
 }
 
-// Memory is resident memory in MiB. PostgreSQL's counts shared pages once.
+// Memory is resident memory in MiB. PostgreSQL's shared pages count once.
 type Memory struct {
 	Service     float64 `json:"service"`
 	ServicePeak float64 `json:"servicePeak"`
@@ -50,7 +49,7 @@ type Memory struct {
 	Load        float64 `json:"load"`
 }
 
-// taken is what was taken since each process began.
+// taken is the CPU time since each process began.
 func (m *meter) taken() Taken {
 	list := processes()
 	t := Taken{
@@ -78,14 +77,13 @@ func (m *meter) memory() Memory {
 	return mem
 }
 
-// process is a line of /proc/PID/stat: CPU seconds of its own, and those of its
-// children that ended.
+// process is a line of /proc/PID/stat: its own CPU seconds, and those of its ended children.
 type process struct {
 	parent    int
 	own, gone float64
 }
 
-// ticksPerSecond is what Linux counts CPU time in for all programs.
+// ticksPerSecond is the unit in which Linux reports CPU time to programs.
 const ticksPerSecond = 100
 
 func processes() map[int]process {
@@ -101,7 +99,7 @@ func processes() map[int]process {
 	return list
 }
 
-// parseStat reads the fields behind the name, which may hold anything (proc(5)).
+// parseStat reads the fields behind the name, which may contain any character (proc(5)).
 func parseStat(raw []byte) process {
 	_, rest, _ := bytes.Cut(raw[max(0, bytes.LastIndexByte(raw, ')')):], []byte(") "))
 	fields := strings.Fields(string(rest))
@@ -119,7 +117,7 @@ func parseStat(raw []byte) process {
 	}
 }
 
-// tree adds up a process and its children, those that ended included.
+// tree sums a process and its children, including ended ones.
 func tree(list map[int]process, root int) float64 {
 	sum := list[root].own + list[root].gone
 	for _, p := range list {
@@ -152,7 +150,7 @@ func status(pid int, name string) float64 {
 	return sizeIn(fmt.Sprintf("/proc/%d/status", pid), name)
 }
 
-// proportional is a process' share of the memory that it has in common with others.
+// proportional is a process's memory, with its share of the pages that it shares with others.
 func proportional(pid int) float64 { return sizeIn(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss") }
 
 func sizeIn(file, name string) float64 {

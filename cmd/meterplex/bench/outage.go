@@ -13,24 +13,24 @@ import (
 const (
 	outageRate = 2000 // events/s
 	outageSize = 10   // events in a request
-	// drainTime is how long a pipeline may take to catch up.
+	// drainTime bounds the time until the pipeline has caught up.
 	drainTime = 3 * time.Minute
 )
 
-// phases are latencies before, during and after the outage, by when a send was due.
+// phases are the latencies before and during the outage, by when a send was due.
 type phases struct {
-	mu          sync.Mutex
-	went, came  time.Time
-	before, out *hdrhistogram.Histogram
+	mu           sync.Mutex
+	downAt, upAt time.Time
+	before, out  *hdrhistogram.Histogram
 }
 
 func (p *phases) seen(due time.Time, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.went.IsZero() || due.Before(p.went):
+	case p.downAt.IsZero() || due.Before(p.downAt):
 		record(p.before, took)
-	case p.came.IsZero() || due.Before(p.came):
+	case p.upAt.IsZero() || due.Before(p.upAt):
 		record(p.out, took)
 	}
 }
@@ -41,8 +41,8 @@ func (p *phases) at(t *time.Time) {
 	*t = time.Now()
 }
 
-// outage is B9: the broker is killed and away for a time under a steady load,
-// which goes on until what gathered in the log is worked off.
+// outage is B9: the broker is killed and down for a time under a steady load, which
+// continues until the backlog has drained.
 func (r *run) outage(ctx context.Context, s *subject) error {
 	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 		done <- err
 	}()
 	f := figureB9(r.times.outage)
-	err = r.breakAndMend(ctx, s, p, &f)
+	err = r.breakBroker(ctx, s, p, &f)
 	stop()
 	if lerr := <-done; !errors.Is(lerr, context.Canceled) || ctx.Err() != nil {
 		err = errors.Join(err, lerr)
@@ -74,33 +74,32 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 		return err
 	}
 	f.Latency, f.LimitLatency = latencyOf(p.out), latencyOf(p.before)
-	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was away; the limit is the same load before", outageSize, outageRate)
+	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s while the broker was down; the limit is the same load before", outageSize, outageRate)
 	f.refused(sent)
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// breakAndMend kills the broker, brings it back and waits until nothing is left
-// but what the load made just now.
-func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure) error {
+// breakBroker kills the broker, restarts it and waits until only the load's newest events are left.
+func (r *run) breakBroker(ctx context.Context, s *subject, p *phases, f *Figure) error {
 	pause(ctx, r.times.before)
-	p.at(&p.went)
-	if err := r.stand.broker.Kill(); err != nil {
+	p.at(&p.downAt)
+	if err := r.servers.broker.Kill(); err != nil {
 		return fmt.Errorf("kill the broker: %w", err)
 	}
 	pause(ctx, r.times.outage)
 	restarted := time.Now()
-	if err := r.stand.broker.Restart(ctx); err != nil {
-		return fmt.Errorf("bring the broker back: %w", err)
+	if err := r.servers.broker.Restart(ctx); err != nil {
+		return fmt.Errorf("restart the broker: %w", err)
 	}
-	p.at(&p.came)
-	r.stand.meter.kafka = r.stand.broker.PID()
-	end, err := r.stand.spend(ctx)
+	p.at(&p.upAt)
+	r.servers.meter.kafka = r.servers.broker.PID()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
 	var first, last progress
-	err = s.follow(ctx, 100*time.Millisecond, func(at progress) bool {
+	err = s.pollProgress(ctx, 100*time.Millisecond, func(at progress) bool {
 		if first.at.IsZero() {
 			first = at
 		}
@@ -110,14 +109,14 @@ func (r *run) breakAndMend(ctx context.Context, s *subject, p *phases, f *Figure
 	if err != nil {
 		return err
 	}
-	did := rate{events: int(last.applied - first.applied), took: last.at.Sub(p.came)}
+	did := rate{events: int(last.applied - first.applied), took: last.at.Sub(p.upAt)}
 	took, err := end(did)
 	if err != nil {
 		return err
 	}
 	f.Value = did.took.Seconds()
-	f.cost(took, r.stand.meter.memory())
-	f.note("worked off", fmt.Sprintf("%d events were waiting when the broker answered; %d were applied until no more than a quarter of a second's were left, %.0f/s", first.behind(), did.events, did.perSecond()))
-	f.note("the broker's own start", fmt.Sprintf("%.1f s more without it, not in the figure", p.came.Sub(restarted).Seconds()))
+	f.cost(took, r.servers.meter.memory())
+	f.note("worked off", fmt.Sprintf("%d events were queued when the broker answered; %d were applied until at most the events of a quarter of a second were left, %.0f/s", first.behind(), did.events, did.perSecond()))
+	f.note("the broker's own start", fmt.Sprintf("%.1f s more of outage, not in the figure", p.upAt.Sub(restarted).Seconds()))
 	return nil
 }

@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// overloadRate is several times what the pipeline works off on two cores.
+	// overloadRate is several times the pipeline's rate on two cores.
 	overloadRate    = 60_000
 	overloadClients = 64
 )
 
-// overload offers more than can be worked off: what is taken should be answered
-// as ever, the rest refused early, memory not grow, and all of it be over soon
-// after.
+// overload offers more than the pipeline can process: accepted requests should be answered as usual, the
+// rest refused early, memory should not grow, and the service should recover soon.
 func (r *run) overload(ctx context.Context, s *subject) error {
 	l, err := s.newIngestLoad(ctx, overloadClients, streamSize, r.cfg.Now())
 	if err != nil {
@@ -32,12 +31,12 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	sampled := make(chan []float64, 1)
-	go func() { sampled <- r.stand.meter.serviceMemory(sampling) }()
-	end, err := r.stand.spend(ctx)
+	go func() { sampled <- r.servers.meter.serviceMemory(sampling) }()
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
-	// What has no free connection by then is not sent any more.
+	// Requests without a free connection at the end are not sent.
 	loading, enough := context.WithTimeout(ctx, d)
 	defer enough()
 	offered := openOver(overloadRate/streamSize, d, overloadClients, l.sendOne)
@@ -58,17 +57,17 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	}
 	f := figureOverload(d)
 	f.Value = did.perSecond()
-	f.cost(took, r.stand.meter.memory())
-	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of a request of %d events that was taken, at %d events/s offered", streamSize, overloadRate)
-	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were taken, and the rest never sent: every connection waited for an answer",
+	f.cost(took, r.servers.meter.memory())
+	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of an accepted request of %d events, at %d events/s offered", streamSize, overloadRate)
+	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were accepted, and the rest never sent: every connection waited for an answer",
 		did.refused, offered.sends, h.TotalCount()))
 	f.note("everything readable", fmt.Sprintf("%.1f s after the load", time.Since(ended).Seconds()))
 	f.note("memory of the service after a quarter, half, three quarters and all of it", quarters(memory))
-	r.add(f)
+	r.addFigure(f)
 	return nil
 }
 
-// quarters tells what samples were at each quarter of their time, in MiB.
+// quarters lists the samples at each quarter of their time, in MiB.
 func quarters(samples []float64) (text string) {
 	for q := 1; q <= 4 && len(samples) > 0; q++ {
 		if q > 1 {
@@ -92,13 +91,13 @@ func (m *meter) serviceMemory(ctx context.Context) (samples []float64) {
 	return samples
 }
 
-// idle is what everything takes when nobody asks for anything.
+// idle measures the cost of a service without requests.
 func (r *run) idle(ctx context.Context, s *subject) error {
 	if err := s.settled(ctx); err != nil {
 		return err
 	}
-	pause(ctx, 2*time.Second) // what followed from the last events
-	end, err := r.stand.spend(ctx)
+	pause(ctx, 2*time.Second) // for the consequences of the last events
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func (r *run) idle(ctx context.Context, s *subject) error {
 	}
 	f := figureIdle()
 	f.Value = 100 * took.cpu.Service / took.did.took.Seconds()
-	f.cost(took, r.stand.meter.memory())
-	r.add(f)
+	f.cost(took, r.servers.meter.memory())
+	r.addFigure(f)
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Of the picture, in pixels: two panels beside each other at most.
+// Dimensions of the picture in pixels: at most two panels side by side.
 const (
 	panelWidth  = 480
 	panelHeight = 360
@@ -18,7 +18,7 @@ const (
 	marginFoot  = 48
 )
 
-// Colours that can be read on white and on black.
+// Colours that are readable on white and on black.
 const (
 	inkText = "#7d8590"
 	inkGrid = "#7d859055"
@@ -45,8 +45,8 @@ func scaleOf(values []float64, from, to float64) scale {
 	return s
 }
 
-// Picture draws the curves as SVG: a panel for each kind, throughput to the
-// right and latency upwards, both logarithmic; "" where there are none.
+// Picture draws the curves as SVG: a panel for each kind, throughput to the right and latency
+// upwards, both logarithmic. It returns "" without curves.
 func (r *Report) Picture() string {
 	var panels []string
 	for _, c := range r.Curves {
@@ -128,6 +128,6 @@ func line(b *strings.Builder, x, y scale, c *Curve, ink, dash string, of func(*L
 
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
 	return b.String()
 }

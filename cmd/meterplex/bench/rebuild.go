@@ -12,11 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// readRate is what readers ask for, each second, beside the rebuild and without it.
+// readRate is the number of reads in a second, with the rebuild and without it.
 const readRate = 200
 
-// rebuild is B8: the aggregates of a long history are folded anew while readers go
-// on asking for the live ones.
+// rebuild is B8: the aggregates of a long history are rebuilt while readers read the live ones.
 func (r *run) rebuild(ctx context.Context, s *subject) error {
 	total := r.times.history
 	r.cfg.say("  writing a history of %d usage events with their verdicts …", total)
@@ -38,7 +37,7 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	if err != nil {
 		return err
 	}
-	end, err := r.stand.spend(ctx)
+	end, err := r.servers.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,18 +57,18 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 	f.Value, f.Limit = first.perSecond(), limit.perSecond()
 	f.Ratio = f.Value / f.Limit
 	f.LimitRuns = []float64{limit.perSecond()}
-	f.cost(took, r.stand.meter.memory())
+	f.cost(took, r.servers.meter.memory())
 	f.Latency, f.LatencyAt = beside, fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s", readRate)
 	f.LimitLatency = quiet
-	f.note("reads beside it", fmt.Sprintf("the first run has the machine to itself and 2 workers, the second has %d reads/s beside it and as many workers as the service takes by itself (half the processors); the limit's latencies are those of the same reads with no rebuild", readRate))
-	r.add(f)
+	f.note("reads beside it", fmt.Sprintf("the first run has 2 workers and no other load, the second has %d reads/s and the service's default number of workers (half the processors); the limit's latencies are those of the same reads without a rebuild", readRate))
+	r.addFigure(f)
 	return nil
 }
 
-// rebuilt rebuilds and promotes, and tells how fast the events were folded. What
-// is done beside it ends with it.
+// rebuilt rebuilds and promotes a projection, and returns the rate of the fold. The function
+// beside runs until the rebuild is ready.
 func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.Context) error) (rate, error) {
-	a := s.operate()
+	a := s.operatorAPI()
 	var made struct{ ID string }
 	body := map[string]any{"reason": "bench"}
 	if workers > 0 {
@@ -107,13 +106,13 @@ func (s *subject) rebuilt(ctx context.Context, workers int, beside func(context.
 	if err := a.call(ctx, "POST", path+"/promote", map[string]any{"reason": "bench"}, nil); err != nil {
 		return rate{}, err
 	}
-	return rate{events: s.stand.cfg.times().history, took: took}, nil
+	return rate{events: s.servers.cfg.times().history, took: took}, nil
 }
 
-// rebuildWorkers take all of the machine.
+// rebuildWorkers use the whole machine.
 const rebuildWorkers = 2
 
-// readFor reads figures in an open loop, for a time or until a context ends.
+// readFor reads aggregates in an open loop, for a duration or until a context ends.
 func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Context) (*Latency, error) {
 	h := newHistogram()
 	tenants := make([]*api, len(s.tenants))
@@ -134,7 +133,7 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 	return latencyOf(h), nil
 }
 
-// The columns that the fold needs, and nothing done with them.
+// copyOutSQL reads only the columns that the fold needs.
 const copyOutSQL = `COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
 
 func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {

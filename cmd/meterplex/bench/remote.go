@@ -16,27 +16,27 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Remote is a load on a service that runs already.
+// Remote is a load on a running service.
 type Remote struct {
 	URL, Key string
-	Feature  string        // of a tenant's key: what usage is of; an operator's makes one
-	Rate     float64       // events or checks in a second, open loop; 0: closed loop, as many as are answered
+	Feature  string        // feature of the usage; with an operator's key it is created
+	Rate     float64       // events or checks in a second, open loop; 0: closed loop at the greatest rate
 	Clients  int           // connections
 	Batch    int           // events or questions in a request
 	Duration time.Duration // measured
-	WarmUp   time.Duration // before it, at the same pace; not measured
-	Tenants  int           // that an operator's key makes
-	Whale    float64       // percent of the requests that are one tenant's
+	WarmUp   time.Duration // before it, at the same rate; not measured
+	Tenants  int           // created with an operator's key
+	Whale    float64       // percent of the requests that one tenant sends
 	Now      func() time.Time
 	Log      io.Writer
 }
 
-// Outcome is what a load came to.
+// Outcome is the result of a load.
 type Outcome struct {
 	Loop       string  `json:"loop"` // open: latencies count from when a send was due; closed: from the send
 	Offered    float64 `json:"offeredPerSecond,omitempty"`
 	Reached    float64 `json:"perSecond"`
-	Count      int     `json:"count"` // events or checks that were answered well
+	Count      int     `json:"count"` // events or checks answered as expected
 	Seconds    float64 `json:"seconds"`
 	Refused    int     `json:"refusedRequests"` // answered 429 or 503
 	Latency    *Times  `json:"requestMs"`
@@ -60,10 +60,10 @@ func timesOf(h *hdrhistogram.Histogram) *Times {
 	return &Times{l.P50, l.P90, l.P99, l.P999, l.Max, l.Count}
 }
 
-// RemoteFeature is what an operator's load is of: no feature of a customer.
+// RemoteFeature is the feature of an operator's load, which no customer uses.
 const RemoteFeature = "meterplex_bench"
 
-// keyLife is how long the keys of the tenants that are made outlast the load.
+// keyLife is how long the keys of the created tenants outlast the load.
 const keyLife = time.Hour
 
 func (m *Remote) target(ctx context.Context) (*target, error) {
@@ -73,7 +73,7 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 			return nil, errors.New("--tenants and --whale need an operator key with admin: a tenant's key is one tenant")
 		}
 		if m.Feature == "" {
-			return nil, errors.New("name a feature of the key's tenant by --feature, or give an operator key with admin, which makes tenants and a feature of its own")
+			return nil, errors.New("set --feature to a feature of the key's tenant, or use an operator key with admin, which creates tenants and a feature")
 		}
 		t.tenants = []tenant{{secret: m.Key}}
 		return t, nil
@@ -82,8 +82,8 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 		m.Feature = RemoteFeature
 	}
 	t.operator = m.Key
-	fmt.Fprintf(m.Log, "Making %d tenants named Benchmark …\n", m.Tenants)
-	with := settle{feature: m.Feature, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
+	fmt.Fprintf(m.Log, "Creating %d tenants named Benchmark …\n", m.Tenants)
+	with := tenantSpec{feature: m.Feature, tenants: m.Tenants, expires: m.Now().Add(m.WarmUp + m.Duration + keyLife)}
 	return t, t.seed(ctx, with)
 }
 
@@ -106,7 +106,7 @@ func (m *Remote) Ingest(ctx context.Context) (*Outcome, error) {
 	return m.measure(ctx, l, l.send)
 }
 
-// Check asks for entitlements.
+// Check sends entitlement checks.
 func (m *Remote) Check(ctx context.Context) (*Outcome, error) {
 	t, err := m.target(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func (m *Remote) Check(ctx context.Context) (*Outcome, error) {
 	return m.measure(ctx, l, l.send)
 }
 
-// measure warms up and measures, at the pace that was asked for.
+// measure warms up and measures, both at the configured rate.
 func (m *Remote) measure(ctx context.Context, l *load, send func(client int) (int, error)) (*Outcome, error) {
 	if _, _, err := m.pace(ctx, l, m.WarmUp, send); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (m *Remote) outcome(l *load, h *hdrhistogram.Histogram, did rate) *Outcome 
 	return o
 }
 
-// pace makes an open loop where there is a rate, else a closed one.
+// pace runs an open loop if a rate is set, else a closed one.
 func (m *Remote) pace(ctx context.Context, l *load, d time.Duration, send func(client int) (int, error)) (*hdrhistogram.Histogram, rate, error) {
 	if d <= 0 {
 		return newHistogram(), rate{}, nil
@@ -177,13 +177,13 @@ func round(v float64, digits int) float64 {
 	return math.Round(v*by) / by
 }
 
-// ends are the last positions of a load by partition, and whose they are.
+// ends are the last positions of a load by partition, with their tenants.
 type ends struct {
 	mu   sync.Mutex
-	last map[int16]sighting
+	last map[int16]sampledEvent
 }
 
-func (e *ends) note(s sighting) {
+func (e *ends) note(s sampledEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last[s.position.Partition].position.Number < s.position.Number {
@@ -191,16 +191,16 @@ func (e *ends) note(s sighting) {
 	}
 }
 
-// Flow sends usage and measures until it can be read in the aggregates: at a
-// pace how fresh they are, and always what they keep up with.
+// Flow sends usage and measures until it is readable in the aggregates: freshness, if a rate
+// is set, and the rate that the aggregates sustain.
 func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
 	t, l, err := m.ingestLoad(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close()
-	e := &ends{last: map[int16]sighting{}}
-	l.accepted = func(tenant int, p events.Position) { e.note(sighting{tenant: tenant, position: p}) }
+	e := &ends{last: map[int16]sampledEvent{}}
+	l.accepted = func(tenant int, p events.Position) { e.note(sampledEvent{tenant: tenant, position: p}) }
 	if _, _, err := m.pace(ctx, l, m.WarmUp, l.send); err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
 	began := time.Now()
 	var o *Outcome
 	if m.Rate > 0 {
-		w, err := l.watched(ctx, m.Rate/float64(m.Batch), m.Duration)
+		w, err := l.withFreshness(ctx, m.Rate/float64(m.Batch), m.Duration)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +231,7 @@ func (m *Remote) Flow(ctx context.Context) (*Outcome, error) {
 	return o, nil
 }
 
-// readAll waits until everything that was accepted can be read.
+// readAll waits until every accepted event is readable.
 func (t *target) readAll(ctx context.Context, e *ends) error {
 	for _, s := range e.last {
 		a := &api{t.urls[0], t.tenants[s.tenant].secret, http.DefaultClient}

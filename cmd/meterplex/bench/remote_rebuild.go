@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rebuilt is what a rebuild came to.
+// Rebuilt is the result of a rebuild.
 type Rebuilt struct {
 	Projection string  `json:"projection"`
 	RebuildID  string  `json:"rebuildId"`
@@ -17,8 +17,7 @@ type Rebuilt struct {
 	Reached    float64 `json:"perSecond"`
 }
 
-// Rebuild folds a projection anew beside the live one, until it stands where that
-// one does, and drops it.
+// Rebuild rebuilds a projection beside the live one until it has caught up, and abandons it.
 func (m *Remote) Rebuild(ctx context.Context, projection string, workers int) (r *Rebuilt, err error) {
 	a := &api{m.URL, m.Key, http.DefaultClient}
 	body := map[string]any{"reason": "meterplex bench rebuild"}
@@ -37,17 +36,17 @@ func (m *Remote) Rebuild(ctx context.Context, projection string, workers int) (r
 	path := "/rebuilds/" + now.ID
 	ctx, cancel := context.WithTimeout(ctx, m.Duration)
 	defer cancel()
-	// Also where it is cut short: nobody else would drop it.
+	// Abandon it also after an interruption; otherwise it would stay.
 	defer func() {
 		if derr := a.call(context.WithoutCancel(ctx), "POST", path+"/abandon", map[string]any{"reason": "measured"}, nil); err == nil && derr != nil {
-			err = fmt.Errorf("the rebuild was measured and stays: %w; meterplex projections abandon %s", derr, r.RebuildID)
+			err = fmt.Errorf("the rebuild was measured, but not abandoned: %w; run meterplex projections abandon %s", derr, r.RebuildID)
 		}
 	}()
 	for now.State != "READY" {
 		pause(ctx, 20*time.Millisecond)
 		if err := a.call(ctx, "GET", path, nil, &now); err != nil {
 			if ctx.Err() != nil {
-				return nil, fmt.Errorf("the rebuild is not ready after %s: give it longer by --duration", m.Duration)
+				return nil, fmt.Errorf("the rebuild is not ready after %s: increase --duration", m.Duration)
 			}
 			return nil, err
 		}

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Markdown is the report for people. It shows the file of the picture, if one is
-// named.
+// Markdown returns the report as Markdown. It links the picture's file, if one is named.
 func (r *Report) Markdown(picture string) string {
 	var b strings.Builder
 	kind := ""
@@ -18,11 +17,11 @@ func (r *Report) Markdown(picture string) string {
 	fmt.Fprintf(&b, "# Benchmark of %s%s\n\n", r.Date.Format("2006-01-02 15:04 MST"), kind)
 	fmt.Fprintf(&b, "`%s`, %.0f s. Load, service, PostgreSQL and Kafka share this machine; fsync on, acks=all.\n\n", r.Command, r.Seconds)
 	r.conditions(&b)
-	b.WriteString("\n## Figures\n\n| # | what | measured | raw limit beside it | of the limit | aim | met |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Figures\n\n| # | figure | measured | raw limit | of the limit | aim | met |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].row())
 	}
-	b.WriteString("\n## Latencies\n\nOpen loop: send times are settled beforehand and latency counts from them. Milliseconds.\n\n| # | load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Latencies\n\nOpen loop: send times are fixed in advance and latency counts from them. Milliseconds.\n\n| # | load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].latencyRow())
 	}
@@ -33,11 +32,11 @@ func (r *Report) Markdown(picture string) string {
 		}
 		b.WriteString("| what | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
-	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all that ran on the machine beside.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all other programs on the machine.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].cpuRow())
 	}
-	b.WriteString("\n## What the database wrote for each event\n\nBytes of write-ahead log; transactions that wrote, and all of them; synced writes of the log; full page images. The limit's: bytes and writing transactions.\n\n| # | WAL bytes | writing transactions | transactions | syncs | page images | limit |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Database writes for each event\n\nBytes of write-ahead log; transactions that wrote, and all of them; synced writes of the log; full page images. The limit's: bytes and writing transactions.\n\n| # | WAL bytes | writing transactions | transactions | syncs | page images | limit |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].writtenRow())
 	}
@@ -54,7 +53,7 @@ func (r *Report) conditions(b *strings.Builder) {
 	m, v := &r.Machine, &r.Versions
 	modified := ""
 	if v.Modified {
-		modified = ", with changes not committed"
+		modified = ", with uncommitted changes"
 	}
 	fmt.Fprintf(b, "- Machine: %d cores (%s), %.1f GiB, %s, kernel %s; load average before the run %s\n", m.Cores, m.Processor, m.MemoryMiB/1024, m.OS, m.Kernel, m.LoadAvg)
 	fmt.Fprintf(b, "- Build: commit %s%s, %s; PostgreSQL %s; Apache Kafka %s\n", v.Commit, modified, v.Go, v.Postgres, v.Kafka)
@@ -63,7 +62,7 @@ func (r *Report) conditions(b *strings.Builder) {
 }
 
 func (r *Report) remarks(b *strings.Builder) {
-	b.WriteString("\n## Beside the figures\n\n")
+	b.WriteString("\n## Notes\n\n")
 	for i := range r.Figures {
 		f := &r.Figures[i]
 		if f.LimitIs != "" {
@@ -138,7 +137,7 @@ func (f *Figure) cpuRow() string {
 		cell(each.Postgres, all.Postgres), cell(each.Kafka, all.Kafka), cell(each.Load, all.Load), cell(each.Others, all.Others))
 }
 
-// line is what is told as soon as a figure is known.
+// line is printed as soon as a figure is known.
 func (f *Figure) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s %s", f.ID, short(f.Value), f.Unit)
@@ -155,7 +154,7 @@ func (f *Figure) line() string {
 		fmt.Fprintf(&b, "; %s: %s", a.Text, strings.Trim(yesNo(a.Met), "*"))
 	}
 	if c, w := &f.CPU.MicrosEach, &f.Written.Each; f.CPU.Events > 0 {
-		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing; others took %.2f cores",
+		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing; others used %.2f cores",
 			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes), f.CPU.Seconds.Others/max(f.CPU.Elapsed, 0.001))
 	}
 	for _, n := range f.Notes {
@@ -164,7 +163,7 @@ func (f *Figure) line() string {
 	return b.String()
 }
 
-// short writes a number with as many digits as mean something.
+// short formats a number with three significant digits below 1,000.
 func short(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1000:

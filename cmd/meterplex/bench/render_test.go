@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the golden report anew")
+var update = flag.Bool("update", false, "rewrite the golden report")
 
 func TestReportForPeople(t *testing.T) {
 	b1 := figureB1()
@@ -38,9 +38,9 @@ func TestReportForPeople(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil || got != string(want) {
-		t.Errorf("the report differs from %s (-update writes it anew), %v:\n%s", golden, err, got)
+		t.Errorf("the report differs from %s (-update rewrites it), %v:\n%s", golden, err, got)
 	}
 	if !strings.Contains(got, "| yes; yes |") || !strings.Contains(got, "| **no** |") {
-		t.Error("an aim that is met, or missed, is not told as such")
+		t.Error("the report does not show met and missed aims")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Report is a run: what was measured, on what, and how.
+// Report is the result of a run: the figures, the machine and the versions.
 type Report struct {
 	Date     time.Time `json:"date"`
 	Command  string    `json:"command"`
@@ -24,32 +24,32 @@ type Report struct {
 	Curves   []Curve   `json:"curves,omitempty"`
 }
 
-// Machine is what everything ran on: load, service, PostgreSQL and Kafka.
+// Machine is the machine of the run: load, service, PostgreSQL and Kafka share it.
 type Machine struct {
 	OS        string  `json:"os"`
 	Kernel    string  `json:"kernel"`
 	Processor string  `json:"processor"`
 	Cores     int     `json:"cores"`
 	MemoryMiB float64 `json:"memoryMiB"`
-	LoadAvg   string  `json:"loadAverageBefore"` // of the machine before the run: what ran beside
+	LoadAvg   string  `json:"loadAverageBefore"` // of the machine before the run: other programs
 }
 
 // Versions are those of the build and of the servers.
 type Versions struct {
 	Commit           string   `json:"commit"`
-	Modified         bool     `json:"modified"` // the build had changes that are in no commit
+	Modified         bool     `json:"modified"` // the build had uncommitted changes
 	Go               string   `json:"go"`
 	Postgres         string   `json:"postgres"`
 	PostgresSettings []string `json:"postgresSettings"`
 	Kafka            string   `json:"kafka"`
 }
 
-// Figure is one thing that was measured, with the raw limit measured beside it.
+// Figure is one measured value with its raw limit.
 type Figure struct {
 	ID        string    `json:"id"`
 	What      string    `json:"what"`
 	Unit      string    `json:"unit"`
-	Value     float64   `json:"value"` // the median of the runs where there are several
+	Value     float64   `json:"value"` // the median if there are several runs
 	Runs      []float64 `json:"runs,omitempty"`
 	LimitIs   string    `json:"limitIs,omitempty"`
 	Limit     float64   `json:"limit,omitempty"`
@@ -69,8 +69,7 @@ type Figure struct {
 	aims []aim
 }
 
-// Latency is of an open-loop load, counted from when each send was due, in
-// milliseconds.
+// Latency is the latency of an open-loop load in milliseconds, counted from when each send was due.
 type Latency struct {
 	P50   float64 `json:"p50ms"`
 	P90   float64 `json:"p90ms"`
@@ -92,8 +91,7 @@ func (l *Latency) String() string {
 	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s ms", short(l.P50), short(l.P90), short(l.P99), short(l.P999), short(l.Max))
 }
 
-// CPU is what a measurement took: seconds by process, and microseconds for each
-// event.
+// CPU is the CPU time of a measurement: seconds by process, and microseconds for each event.
 type CPU struct {
 	Seconds    Taken   `json:"seconds"`
 	Elapsed    float64 `json:"elapsed"`
@@ -117,7 +115,7 @@ func (m Memory) most(o Memory) Memory {
 	return Memory{max(m.Service, o.Service), max(m.ServicePeak, o.ServicePeak), max(m.Postgres, o.Postgres), max(m.Kafka, o.Kafka), max(m.Load, o.Load)}
 }
 
-// Note is something else that a figure's measurement showed.
+// Note is another observation of a figure's measurement.
 type Note struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -125,20 +123,20 @@ type Note struct {
 
 func (f *Figure) note(name, text string) { f.Notes = append(f.Notes, Note{name, text}) }
 
-// refused notes requests that were not taken.
+// refused notes the refused requests.
 func (f *Figure) refused(did rate) {
 	if did.refused > 0 {
-		f.note("refused", fmt.Sprintf("%d requests were answered 429 or 503 and are in no other figure", did.refused))
+		f.note("refused", fmt.Sprintf("%d requests were answered 429 or 503 and are not in the other figures", did.refused))
 	}
 }
 
-// Aim is what a figure should reach, and whether it did.
+// Aim is a target of a figure, and whether the figure met it.
 type Aim struct {
 	Text string `json:"text"`
 	Met  bool   `json:"met"`
 }
 
-// aim is an Aim before the figure is known.
+// aim is an Aim before the figure is measured.
 type aim struct {
 	text string
 	met  func(f *Figure) bool
@@ -173,8 +171,7 @@ func newReport(cfg *Config, now time.Time) *Report {
 	return r
 }
 
-// workingTree asks git for what a build without the toolchain's stamp was most
-// likely made of.
+// workingTree asks git for the most likely commit of a build without the toolchain's stamp.
 func workingTree() (commit string, modified bool) {
 	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
 	if err != nil {

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// sleepUntil sleeps in the kernel: the runtime's own timers wait in whole
-// milliseconds when nothing else is to be done, which is as long as what is
-// measured.
+// sleepUntil sleeps in the kernel: if nothing else runs, the timers of the Go runtime wait in
+// whole milliseconds, which is as long as the measured times.
 func sleepUntil(at time.Time) {
 	for left := time.Until(at); left > 0; left = time.Until(at) {
 		spec := syscall.NsecToTimespec(left.Nanoseconds())
-		_ = syscall.Nanosleep(&spec, nil) // cut short by a signal, it is called again
+		_ = syscall.Nanosleep(&spec, nil) // after a signal the loop calls it again
 	}
 }

@@ -2,8 +2,7 @@ package bench
 
 import "syscall"
 
-// freeSpace is what an ordinary user may still write to the disk that a folder
-// is on, in bytes.
+// freeSpace is the free space for an ordinary user on the disk of a folder, in bytes.
 func freeSpace(dir string) (bytes float64, known bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

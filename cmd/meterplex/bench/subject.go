@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// subject is the service under test: processes of its own, with tenants in it.
+// subject is the service under test: its own processes, with tenants.
 type subject struct {
 	target
-	stand       *stand
+	servers     *servers
 	roles       string
 	database    string // its name
 	databaseURL string
-	history     int64 // usage events that were written behind the service's back, applied nowhere
+	history     int64 // usage events that writeHistory wrote, which no consumer applied
 
 	instances []*instance
 	stopped   sync.Once
@@ -38,24 +38,23 @@ type instance struct {
 	tail  tail
 }
 
-// answersAt is what serve says when it is ready.
+// answersAt begins the line that serve prints when it is ready.
 const answersAt = "The service answers at "
 
-// serve starts the service on an empty database, with topics of its own and
-// sixteen tenants.
-func (s *stand) serve(ctx context.Context, roles string) (*subject, error) {
-	return s.serveMany(ctx, roles, 1, settle{feature: feature, tenants: tenantCount, spread: true})
+// serve starts the service on an empty database, with its own topics and sixteen tenants.
+func (s *servers) serve(ctx context.Context, roles string) (*subject, error) {
+	return s.serveMany(ctx, roles, 1, tenantSpec{feature: feature, tenants: tenantCount, spread: true})
 }
 
-// serveMany starts a number of instances that share it all.
-func (s *stand) serveMany(ctx context.Context, roles string, instances int, with settle) (*subject, error) {
+// serveMany starts a number of instances that share database, topics and tenants.
+func (s *servers) serveMany(ctx context.Context, roles string, instances int, with tenantSpec) (*subject, error) {
 	s.served++
 	name := fmt.Sprintf("bench_%d", s.served)
 	address, err := s.newDatabase(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	sub := &subject{stand: s, roles: roles, database: name, databaseURL: address}
+	sub := &subject{servers: s, roles: roles, database: name, databaseURL: address}
 	sub.operator = "mp_op_" + rand.Text() + rand.Text()
 	for range instances {
 		p, err := startInstance(s.cfg.Serve(ctx), sub.environment())
@@ -78,7 +77,7 @@ func (s *subject) pids() (list []int) {
 	return list
 }
 
-// startInstance returns when the process answers.
+// startInstance starts a process and returns when it is ready.
 func startInstance(cmd *exec.Cmd, env []string) (*instance, error) {
 	p := &instance{cmd: cmd, ended: make(chan error, 1)}
 	cmd.Env = env
@@ -86,7 +85,7 @@ func startInstance(cmd *exec.Cmd, env []string) (*instance, error) {
 	cmd.WaitDelay = stopTime
 	out, err := cmd.StderrPipe()
 	if err != nil {
-		return nil, fmt.Errorf("listen to the service: %w", err)
+		return nil, fmt.Errorf("open the service's log: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
@@ -101,7 +100,7 @@ func startInstance(cmd *exec.Cmd, env []string) (*instance, error) {
 	}
 }
 
-// listen keeps what the service logs last, and notes where it answers.
+// listen keeps the last log lines of the service, and passes on its address.
 func (p *instance) listen(out io.Reader, at chan<- string) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -114,7 +113,7 @@ func (p *instance) listen(out io.Reader, at chan<- string) {
 	p.ended <- p.cmd.Wait()
 }
 
-// stop ends it, as an operator would.
+// stop ends the process by SIGTERM, as an operator does.
 func (p *instance) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
 	select {
@@ -122,14 +121,14 @@ func (p *instance) stop() error {
 		return err
 	case <-time.After(stopTime):
 		_ = p.cmd.Process.Kill()
-		return errors.Join(errors.New("the service did not stop by itself"), <-p.ended)
+		return errors.Join(errors.New("the service did not stop within a minute"), <-p.ended)
 	}
 }
 
-// environment holds nothing of the service's settings but what is set here.
+// environment has no settings of the service except those set here.
 func (s *subject) environment() []string {
 	return append(ownEnvironment(),
-		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.stand.broker.Brokers(), ","),
+		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.servers.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
 		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator)
 }
@@ -140,10 +139,10 @@ func ownEnvironment() []string {
 	})
 }
 
-// stop ends all of the service.
+// stop ends all instances of the service.
 func (s *subject) stop() error {
 	s.stopped.Do(func() {
-		s.stand.meter.setService()
+		s.servers.meter.setService()
 		errs := make([]error, len(s.instances))
 		_ = all(len(s.instances), func(i int) error {
 			errs[i] = s.instances[i].stop()
@@ -154,8 +153,8 @@ func (s *subject) stop() error {
 	return s.err
 }
 
-// lastWords are what the instances logged last.
-func (s *subject) lastWords() string {
+// logTail returns the last log lines of the instances.
+func (s *subject) logTail() string {
 	var words string
 	for _, p := range s.instances {
 		words += p.tail.text()
@@ -186,5 +185,5 @@ func (t *tail) text() string {
 	if len(t.lines) == 0 {
 		return ""
 	}
-	return "\nthe service logged last:\n" + strings.Join(t.lines, "\n")
+	return "\nlast log lines of the service:\n" + strings.Join(t.lines, "\n")
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// target is a service under load, and the tenants that the load is from.
+// target is a service under load, with the tenants of the load.
 type target struct {
 	urls     []string // of its instances; connections are spread over them
 	operator string
 	feature  string
 	tenants  []tenant
-	whale    float64 // share of the requests that are the first tenant's; 0: all have a like share
+	whale    float64 // the first tenant's share of the requests; 0: all shares are equal
 }
 
-// operate asks the first instance as an operator.
-func (t *target) operate() *api { return &api{t.urls[0], t.operator, http.DefaultClient} }
+// operatorAPI returns a client of the first instance with the operator's key.
+func (t *target) operatorAPI() *api { return &api{t.urls[0], t.operator, http.DefaultClient} }
 
-// pick gives the tenant of a client's n-th request. Each client begins elsewhere
+// pick returns the tenant of a client's n-th request. Each client begins at another place
 // in the list, so that they do not all write to one partition at a time.
 func (t *target) pick(client, clients, n int) int {
 	all := len(t.tenants)
@@ -45,11 +45,11 @@ type load struct {
 	turns    []int
 	last     []int // the tenant of each client's last request
 	close    func()
-	// accepted, where it is set, is told the last position of each answer.
+	// accepted, if set, receives the last position of each answer.
 	accepted func(tenant int, p events.Position)
 }
 
-// newLoad opens the connections; each client has a message of its own.
+// newLoad opens the connections. Each client has its own message.
 func (t *target) newLoad(ctx context.Context, clients int, message func(url string) (*message, error)) (*load, error) {
 	wires, closeAll, err := dialAll(ctx, t.urls, clients)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *load) send(client int) (int, error) {
 	m := l.requests[client]
 	l.last[client] = l.target.pick(client, len(l.wires), l.turns[client])
 	l.turns[client]++
-	m.of(&l.target.tenants[l.last[client]])
+	m.setTenant(&l.target.tenants[l.last[client]])
 	err := l.wires[client].exchange(m)
 	if err == nil && l.accepted != nil {
 		var p events.Position
@@ -87,19 +87,18 @@ func (l *load) send(client int) (int, error) {
 	return m.size, err
 }
 
-// sendOne is send for a load whose pace is given.
+// sendOne is send for a load of a given rate.
 func (l *load) sendOne(client, _ int) error {
 	_, err := l.send(client)
 	return err
 }
 
-// refusal is an answer that asks to come back later. It is counted, and ends
-// nothing.
+// refusal is an answer that asks to retry later. It is counted and does not end the load.
 type refusal struct {
 	status int
 	after  time.Duration
 }
 
-func (r *refusal) Error() string { return "the service refuses for now: " + http.StatusText(r.status) }
+func (r *refusal) Error() string { return "overloaded, retry later: " + http.StatusText(r.status) }
 
 func isRefusal(err error) (*refusal, bool) { return errors.AsType[*refusal](err) }

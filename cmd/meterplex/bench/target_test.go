@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func crowd(n int) *target {
+func targetOf(n int) *target {
 	t := &target{feature: "f"}
 	for i := range n {
 		t.tenants = append(t.tenants, tenant{secret: strings.Repeat("k", 3+i%3) + string(rune('a'+i%26))})
@@ -22,7 +22,7 @@ func crowd(n int) *target {
 }
 
 func TestTenantsHaveAlikeShares(t *testing.T) {
-	all := crowd(10)
+	all := targetOf(10)
 	count := map[int]int{}
 	for client := range 4 {
 		for n := range 100 {
@@ -37,7 +37,7 @@ func TestTenantsHaveAlikeShares(t *testing.T) {
 }
 
 func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
-	all := crowd(11)
+	all := targetOf(11)
 	all.whale = 0.9
 	count := map[int]int{}
 	for client := range 2 {
@@ -55,8 +55,8 @@ func TestAWhaleHasItsShareAndTheRestIsEven(t *testing.T) {
 	}
 }
 
-// answering is a server that takes usage of tenants with the keys of crowd, and
-// refuses every third request.
+// answering is a server that accepts usage of the tenants of targetOf, and refuses every third
+// request if refuse is set.
 func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 	var mu sync.Mutex
 	keys = map[string]int{}
@@ -82,9 +82,9 @@ func answering(t *testing.T, refuse bool) (url string, keys map[string]int) {
 	return s.URL, keys
 }
 
-// A key shorter than another leaves nothing of it behind.
+// A shorter key leaves no byte of a longer one behind.
 func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
-	all := crowd(9)
+	all := targetOf(9)
 	url, keys := answering(t, false)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
@@ -99,13 +99,13 @@ func TestMessagesCarryTheKeyOfEachTenantWhole(t *testing.T) {
 	}
 	for _, one := range all.tenants {
 		if keys["Bearer "+one.secret] != 2 {
-			t.Errorf("the key %q came %d times: %v", one.secret, keys["Bearer "+one.secret], keys)
+			t.Errorf("the key %q arrived %d times: %v", one.secret, keys["Bearer "+one.secret], keys)
 		}
 	}
 }
 
 func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
-	all := crowd(1)
+	all := targetOf(1)
 	url, _ := answering(t, true)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
@@ -118,7 +118,7 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 		t.Errorf("open: %d refused, %d latencies, %v", did.refused, h.TotalCount(), err)
 	}
 	did = rate{}
-	for tries := 0; tries < 50 && (did.refused == 0 || did.events == 0); tries++ { // each third is refused, as soon as there are three
+	for tries := 0; tries < 50 && (did.refused == 0 || did.events == 0); tries++ { // every third request is refused
 		some, err := closed(t.Context(), 1, 100*time.Millisecond, l.send)
 		if did = did.plus(some); err != nil {
 			t.Fatal(err)
@@ -129,9 +129,9 @@ func TestRefusalsAreCountedAndEndNothing(t *testing.T) {
 	}
 }
 
-// A server closes connections that lie idle: that is no failure of the service.
+// A server closes idle connections: that is no failure of the service.
 func TestAConnectionThatLayIdleIsOpenedAnew(t *testing.T) {
-	all := crowd(1)
+	all := targetOf(1)
 	url, _ := answering(t, false)
 	all.urls = []string{url}
 	l, err := all.newIngestLoad(t.Context(), 1, 2, time.Now())
@@ -181,6 +181,6 @@ func TestPictureIsXMLWithEveryPoint(t *testing.T) {
 		t.Errorf("%d points of 8", circles)
 	}
 	if (&Report{}).Picture() != "" {
-		t.Error("a picture of nothing")
+		t.Error("a picture without curves")
 	}
 }

@@ -15,31 +15,31 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// tenant is one whose usage is sent.
+// tenant is a tenant of the load.
 type tenant struct {
 	id        uuid.UUID
 	partition int16
 	secret    string
 }
 
-// tenantCount tenants live in as many log partitions, a like number for each of
-// the service's writers (of which each owns the partitions p mod writers): what
-// many tenants come to by themselves.
+// tenantCount tenants have a log partition each, the same number for each of the service's
+// writers (each writer owns the partitions p mod writers): the even distribution that many
+// tenants have anyway.
 const (
 	tenantCount = 16
 	writers     = 4
 )
 
-// feature is what all usage is of: metered, without a limit, by the month.
+// feature is the feature of all usage: metered, without a limit, by month.
 const feature = "api_calls"
 
-// api asks the service as an operator or a tenant.
+// api is a client of the service as an operator or a tenant.
 type api struct {
 	url, key string
 	http     *http.Client
 }
 
-// call sends a request and reads the answer into a value, nil for none.
+// call sends a request and decodes the answer into a value, unless that is nil.
 func (a *api) call(ctx context.Context, method, path string, body, into any, header ...string) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	}
 	resp, err := a.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the service: %w", err)
+		return fmt.Errorf("call the service: %w", err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
@@ -84,7 +84,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any, hea
 	return nil
 }
 
-// Answer is one that no load can go on from.
+// Answer is an error answer that ends the load.
 type Answer struct {
 	To     string // the request
 	Status int
@@ -95,16 +95,16 @@ func (a *Answer) Error() string {
 	return fmt.Sprintf("%s: the service answers %d: %.300s", a.To, a.Status, bytes.TrimSpace(a.Body))
 }
 
-// settle says what tenants a load is from.
-type settle struct {
-	feature string // lookup key of a metered feature, which is made
+// tenantSpec describes the tenants of a load.
+type tenantSpec struct {
+	feature string // lookup key of a metered feature, which is created
 	tenants int
-	spread  bool      // in as many log partitions, a like number for each writer
+	spread  bool      // one log partition each, the same number for each writer
 	expires time.Time // of their keys; zero: never
 }
 
-// seed makes the catalogue and the tenants.
-func (t *target) seed(ctx context.Context, with settle) error {
+// seed creates the catalogue and the tenants.
+func (t *target) seed(ctx context.Context, with tenantSpec) error {
 	a := &api{t.urls[0], t.operator, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: seeders}}}
 	defer a.http.CloseIdleConnections()
 	t.feature = with.feature
@@ -124,7 +124,7 @@ func (t *target) seed(ctx context.Context, with settle) error {
 	return all(min(seeders, with.tenants), func(i int) (err error) {
 		for ; i < len(t.tenants) && err == nil; i += seeders {
 			if t.tenants[i], err = a.newTenant(ctx); err == nil {
-				err = a.equip(ctx, &t.tenants[i], with.expires)
+				err = a.addKey(ctx, &t.tenants[i], with.expires)
 			}
 		}
 		return err
@@ -133,11 +133,11 @@ func (t *target) seed(ctx context.Context, with settle) error {
 
 const (
 	benchPlan = "meterplex_bench"
-	// seeders is how many tenants are made at a time.
+	// seeders is the number of tenants created at a time.
 	seeders = 16
 )
 
-func (t *target) spread(ctx context.Context, a *api, with settle) error {
+func (t *target) spread(ctx context.Context, a *api, with tenantSpec) error {
 	taken, share := map[int16]bool{}, map[int16]int{}
 	for len(t.tenants) < with.tenants {
 		made, err := a.newTenant(ctx)
@@ -149,7 +149,7 @@ func (t *target) spread(ctx context.Context, a *api, with settle) error {
 		}
 		taken[made.partition] = true
 		share[made.partition%writers]++
-		if err := a.equip(ctx, &made, with.expires); err != nil {
+		if err := a.addKey(ctx, &made, with.expires); err != nil {
 			return err
 		}
 		t.tenants = append(t.tenants, made)
@@ -163,8 +163,8 @@ func (a *api) newTenant(ctx context.Context) (tenant, error) {
 	return tenant{id: made.ID, partition: events.PartitionOf(made.ID)}, err
 }
 
-// equip gives a tenant a subscription and a key.
-func (a *api) equip(ctx context.Context, t *tenant, expires time.Time) error {
+// addKey gives a tenant a subscription and a key.
+func (a *api) addKey(ctx context.Context, t *tenant, expires time.Time) error {
 	path := "/tenants/" + t.id.String()
 	if err := a.call(ctx, "POST", path+"/subscriptions", map[string]string{"plan": benchPlan, "status": "ACTIVE"}, nil); err != nil {
 		return err

@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// watch follows B4 while the load runs and until all of it is in the aggregates.
-type watch struct {
+// pipelineObserver observes B4 while the load runs and until all events are in the aggregates.
+type pipelineObserver struct {
 	run   *run
 	ended atomic.Bool // the load
 
 	first, last progress
-	atEnd       progress // the first look after the load
-	behind      int64    // at most
-	memory      Memory   // then, and at the end
+	atEnd       progress // the first observation after the load
+	behind      int64    // the greatest lag
+	memory      Memory   // at the end of the load and of the drain
 }
 
-// look notes one look, and says whether it was the last.
-func (w *watch) look(p progress) bool {
+// observe records one observation, and reports whether it was the last.
+func (w *pipelineObserver) observe(p progress) bool {
 	if w.first.at.IsZero() || p.recorded == w.first.recorded {
 		w.first = p
 	}
@@ -29,16 +29,16 @@ func (w *watch) look(p progress) bool {
 	if w.atEnd.at.IsZero() {
 		w.atEnd = p
 	}
-	// The service's peak is kept by the kernel. To ask for PostgreSQL's share of
-	// shared pages again and again would cost more than the whole load.
+	// The kernel keeps the service's peak. Reading PostgreSQL's proportional memory repeatedly
+	// would cost more than the whole load.
 	if p.caughtUp() || w.atEnd.at.Equal(p.at) {
-		w.memory = w.memory.most(w.run.stand.meter.memory())
+		w.memory = w.memory.most(w.run.servers.meter.memory())
 	}
 	return p.caughtUp()
 }
 
-// tell adds what the one figure does not say.
-func (w *watch) tell(f *Figure) {
+// addNotes adds the notes of the figure.
+func (w *pipelineObserver) addNotes(f *Figure) {
 	during := rate{events: int(w.atEnd.applied - w.first.applied), took: w.atEnd.at.Sub(w.first.at)}
 	f.note("applied while the load ran", fmt.Sprintf("%.0f events/s over %.1f s", during.perSecond(), during.took.Seconds()))
 	f.note("recorded while the load ran", fmt.Sprintf("%.0f events/s", float64(w.atEnd.recorded-w.first.recorded)/during.took.Seconds()))

@@ -18,9 +18,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// wire is one keep-alive connection that requests are sent over. The load
-// shares the machine with what it loads, so it writes requests that are ready
-// made and reads of the answers no more than it must.
+// wire is a keep-alive connection for requests. The load shares the machine with the service, so
+// it sends prepared requests and parses no more of the answers than it must.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -35,17 +34,17 @@ type wire struct {
 func dial(ctx context.Context, base string) (*wire, error) {
 	u, err := url.Parse(base)
 	if err != nil {
-		return nil, errors.New("the service's address is no URL")
+		return nil, errors.New("the service's address is not a URL")
 	}
 	w := &wire{base: u}
 	return w, w.open(ctx)
 }
 
-// maxIdle is how long a connection may lie idle. A server closes those that do
-// for long, and one that closes while a request is on its way gives no answer.
+// maxIdle bounds the idle time of a connection. Servers close idle connections, and a
+// request sent during the close gets no answer.
 const maxIdle = 2 * time.Second
 
-// open connects, anew where it was connected.
+// open connects, or connects again.
 func (w *wire) open(ctx context.Context) (err error) {
 	if w.conn != nil {
 		w.conn.Close()
@@ -72,8 +71,7 @@ func withPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// dialAll opens as many connections as there are clients, to each of the
-// instances in turn.
+// dialAll opens a connection for each client, to the instances in turn.
 func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), error) {
 	var wires []*wire
 	closeAll := func() {
@@ -94,11 +92,10 @@ func dialAll(ctx context.Context, urls []string, clients int) ([]*wire, func(), 
 	return wires, closeAll, nil
 }
 
-// answerTime is when a request that has no answer yet ends the measurement.
+// answerTime bounds the wait for an answer. A request without one by then ends the measurement.
 const answerTime = 60 * time.Second
 
-// send sends a request whole and reads the answer, whose body is valid until the
-// next call.
+// send sends a request and reads the whole answer. The body is valid until the next call.
 func (w *wire) send(request []byte) (status int, body []byte, err error) {
 	now := time.Now()
 	if now.Sub(w.used) > maxIdle {
@@ -109,7 +106,7 @@ func (w *wire) send(request []byte) (status int, body []byte, err error) {
 		}
 	}
 	if err := w.conn.SetDeadline(now.Add(answerTime)); err != nil {
-		return 0, nil, fmt.Errorf("bound a request: %w", err)
+		return 0, nil, fmt.Errorf("set a request's deadline: %w", err)
 	}
 	if _, err := w.conn.Write(request); err != nil {
 		return 0, nil, fmt.Errorf("send a request: %w", err)
@@ -136,9 +133,9 @@ func (w *wire) send(request []byte) (status int, body []byte, err error) {
 	return status, w.body, nil
 }
 
-var errShort = errors.New("it is not HTTP/1.1 with a Content-Length; where a proxy stands between, measure the service itself")
+var errShort = errors.New("it is not HTTP/1.1 with a Content-Length; if there is a proxy, measure the service itself")
 
-// header reads past the header and gives the body's length.
+// header skips the header and returns the body's length.
 func (w *wire) header() (int, error) {
 	length := -1
 	w.retryAfter = 0
@@ -165,8 +162,7 @@ func (w *wire) header() (int, error) {
 	return length, nil
 }
 
-// exchange sends a message and makes sure that it was answered as it should be:
-// of usage, that every event was accepted.
+// exchange sends a message and checks the answer: of usage, that every event was accepted.
 func (w *wire) exchange(m *message) error {
 	status, body, err := w.send(m.next())
 	switch {
@@ -188,7 +184,7 @@ func (w *wire) lastPosition() (events.Position, error) {
 	const member = `"position":"`
 	at := bytes.LastIndex(w.body, []byte(member))
 	if at < 0 {
-		return events.Position{}, fmt.Errorf("the answer names no position: %.300s", w.body)
+		return events.Position{}, fmt.Errorf("the answer has no position: %.300s", w.body)
 	}
 	text, _, _ := strings.Cut(string(w.body[at+len(member):]), `"`)
 	return events.ParsePosition(text)

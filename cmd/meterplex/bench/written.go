@@ -8,13 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Written is what the database did. The bytes of its write-ahead log and the
-// transactions that wrote are exact; the rest are its own statistics, which
-// each of its processes adds to once in a second.
+// Written counts the database's writes. The bytes of its write-ahead log and the transactions that wrote
+// are exact. The others are its own statistics, to which each of its processes adds once a second.
 type Written struct {
 	WALBytes     float64 `json:"walBytes"`
 	Writes       float64 `json:"writingTransactions"`
-	Transactions float64 `json:"transactions"` // those that only read, too
+	Transactions float64 `json:"transactions"` // including read-only ones
 	Syncs        float64 `json:"walSyncs"`
 	FullPages    float64 `json:"fullPageImages"`
 }
@@ -38,8 +37,8 @@ const (
 	majorSQL      = `SELECT current_setting('server_version_num')::int / 10000`
 )
 
-// written is what the database did since it was made.
-func (s *stand) written(ctx context.Context) (w Written, err error) {
+// writes returns the database's counters since its creation.
+func (s *servers) writes(ctx context.Context) (w Written, err error) {
 	address, err := inDatabase(s.database.AdminURL(), "postgres")
 	if err != nil {
 		return w, err
@@ -61,7 +60,7 @@ func (s *stand) written(ctx context.Context) (w Written, err error) {
 	return w, nil
 }
 
-// spent is what a measurement took: of the processors and of the database.
+// spent is the cost of a measurement: processors and database.
 type spent struct {
 	cpu     Taken
 	written Written
@@ -72,35 +71,35 @@ func (s spent) plus(o spent) spent {
 	return spent{s.cpu.plus(o.cpu), s.written.plus(o.written), s.did.plus(o.did)}
 }
 
-// spend begins a measurement; the function that it gives ends it.
-func (s *stand) spend(ctx context.Context) (func(did rate) (spent, error), error) {
-	written, err := s.written(ctx)
+// measure begins a measurement; the returned function ends it.
+func (s *servers) measure(ctx context.Context) (func(did rate) (spent, error), error) {
+	written, err := s.writes(ctx)
 	cpu := s.meter.taken()
 	return func(did rate) (spent, error) {
 		took := s.meter.taken().minus(cpu)
-		now, err := s.written(ctx)
+		now, err := s.writes(ctx)
 		return spent{took, now.minus(written), did}, err
 	}, err
 }
 
-// cost notes what a measurement took, and the memory that is in use at its end.
+// cost records the cost of a measurement and the memory at its end.
 func (f *Figure) cost(s spent, m Memory) {
 	f.CPU, f.Written, f.Memory = cpuOf(s.cpu, s.did), writtenOf(s), m
 }
 
-// Writes is Written in all and for each event.
+// Writes is Written in total and for each event.
 type Writes struct {
 	All    Written  `json:"all"`
 	Each   Written  `json:"each"`
 	Events int      `json:"events"`
-	Limit  *Written `json:"limitEach,omitempty"` // what the raw limit took for each
+	Limit  *Written `json:"limitEach,omitempty"` // of the raw limit, for each event
 }
 
 func writtenOf(s spent) Writes {
 	return Writes{All: s.written, Each: s.written.times(1 / max(1, float64(s.did.events))), Events: s.did.events}
 }
 
-// writtenRow is a figure's row in the report.
+// writtenRow returns a figure's row in the report.
 func (f *Figure) writtenRow() string {
 	e, limit := &f.Written.Each, "–"
 	if f.Written.Limit != nil {
@@ -109,7 +108,7 @@ func (f *Figure) writtenRow() string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", f.ID, short(e.WALBytes), fine(e.Writes), fine(e.Transactions), fine(e.Syncs), fine(e.FullPages), limit)
 }
 
-// fine writes a number that is mostly far below one.
+// fine formats a number that is mostly far below one.
 func fine(v float64) string {
 	if v >= 1 {
 		return short(v)

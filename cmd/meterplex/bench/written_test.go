@@ -8,17 +8,17 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// Each version of PostgreSQL has its statistics in other views.
+// PostgreSQL's versions have their statistics in different views.
 func TestWhatEachPostgresWroteIsRead(t *testing.T) {
 	majors := local.Majors()
 	for _, major := range []int{majors[0], majors[len(majors)-1]} {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
-			s := &stand{database: localtest.PostgresOf(t, major).Postgres}
+			s := &servers{database: localtest.PostgresOf(t, major).Postgres}
 			if err := s.asAdmin(t.Context(), "postgres", `CREATE TABLE written (a int)`, `CHECKPOINT`, `SELECT pg_stat_force_next_flush()`); err != nil {
 				t.Fatal(err)
 			}
-			w, err := s.written(t.Context())
+			w, err := s.writes(t.Context())
 			if err != nil || w.WALBytes == 0 || w.Writes == 0 || w.Transactions == 0 || w.Syncs == 0 {
 				t.Errorf("%+v, %v", w, err)
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// brokers are the test's: its own where it has some, else the binary's one.
+// brokers returns the test's own cluster, or else the broker shared by the test binary.
 func (w *world) brokers() local.KafkaCluster {
 	w.t.Helper()
 	if w.cluster != nil {
@@ -30,16 +30,16 @@ func (w *world) brokers() local.KafkaCluster {
 	return local.KafkaCluster{localtest.Kafka(w.t)}
 }
 
-// withThreeBrokers gives the test three brokers of its own.
+// withThreeBrokers starts a cluster of three brokers for this test alone.
 func (w *world) withThreeBrokers() {
 	w.t.Helper()
 	if free := freeMemory(); runtime.NumCPU() < 2 || free < 4<<30 {
-		w.t.Skipf("three brokers beside all else need 2 processors and 4 GiB of free memory; here are %d and %.1f GiB", runtime.NumCPU(), float64(free)/(1<<30))
+		w.t.Skipf("SKIPPED, three brokers need 2 processors and 4 GiB of free memory: found %d and %.1f GiB", runtime.NumCPU(), float64(free)/(1<<30))
 	}
 	w.cluster = localtest.KafkaCluster(w.t, copies)
 }
 
-// freeMemory is what programs may still take, in bytes; a lot where nobody tells.
+// freeMemory returns the available memory in bytes, or 1 TiB if the system does not report it.
 func freeMemory() int64 {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -54,40 +54,40 @@ func freeMemory() int64 {
 	return kib << 10
 }
 
-// part is where a partition is.
-type part struct {
+// partitionState is the state of one partition, as one broker reports it.
+type partitionState struct {
 	topic         string
 	partition     int32
 	leader, epoch int32
-	copies, alive []int32 // brokers; alive are those in sync
+	copies, alive []int32 // broker ids; alive are the copies in sync
 }
 
-// seenBy asks one broker where the partitions of the test's topics are, and those of
-// the groups' offsets.
-func (w *world) seenBy(ctx context.Context, k *local.Kafka) ([]part, error) {
+// partitionsAt asks one broker for the state of the partitions of the test's topics and of the
+// groups' offsets.
+func (w *world) partitionsAt(ctx context.Context, k *local.Kafka) ([]partitionState, error) {
 	ask := kmsg.NewPtrMetadataRequest()
 	for _, name := range append(w.topicNames(), "__consumer_offsets") {
 		topic := kmsg.NewMetadataRequestTopic()
 		topic.Topic = &name
 		ask.Topics = append(ask.Topics, topic)
 	}
-	told, err := answerOf(ctx, k, ask)
+	response, err := answerOf(ctx, k, ask)
 	if err != nil {
 		return nil, err
 	}
-	var all []part
-	for _, t := range told.(*kmsg.MetadataResponse).Topics {
+	var all []partitionState
+	for _, t := range response.(*kmsg.MetadataResponse).Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
 			return nil, fmt.Errorf("%s: %w", *t.Topic, err)
 		}
 		for _, p := range t.Partitions {
-			all = append(all, part{*t.Topic, p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
+			all = append(all, partitionState{*t.Topic, p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR})
 		}
 	}
 	return all, nil
 }
 
-// answerOf asks one broker, and no other.
+// answerOf sends a request to one broker only.
 func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Response, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...))
 	if err != nil {
@@ -99,17 +99,17 @@ func answerOf(ctx context.Context, k *local.Kafka, ask kmsg.Request) (kmsg.Respo
 	return c.SeedBrokers()[0].Request(ctx, ask)
 }
 
-// eachPart waits until something is so of every partition, as a broker sees it; "" where
-// it became so.
-func (w *world) eachPart(at *local.Kafka, what string, so func(p part) bool) (why string) {
+// waitForPartitions waits until a condition holds for every partition, as one broker reports it. It
+// returns "", or the reason after a minute.
+func (w *world) waitForPartitions(at *local.Kafka, condition string, holds func(p partitionState) bool) (why string) {
 	if w.soon(time.Minute, func(ctx context.Context) bool {
-		all, err := w.seenBy(ctx, at)
-		n := slices.IndexFunc(all, func(p part) bool { return !so(p) })
+		all, err := w.partitionsAt(ctx, at)
+		n := slices.IndexFunc(all, func(p partitionState) bool { return !holds(p) })
 		switch {
 		case err != nil:
 			why = err.Error()
 		case n >= 0:
-			why = fmt.Sprintf("not so of every partition: %s: %+v", what, all[n])
+			why = fmt.Sprintf("condition %q does not hold for %+v", condition, all[n])
 		default:
 			why = ""
 		}
@@ -120,26 +120,26 @@ func (w *world) eachPart(at *local.Kafka, what string, so func(p part) bool) (wh
 	return why
 }
 
-// wholeAgain waits until every copy of every partition is in sync.
-func (w *world) wholeAgain() (why string) {
-	return w.eachPart(w.cluster[0], "all copies are in sync", func(p part) bool { return len(p.alive) == copies && p.leader > 0 })
+// waitInSync waits until every copy of every partition is in sync.
+func (w *world) waitInSync() (why string) {
+	return w.waitForPartitions(w.cluster[0], "all copies are in sync", func(p partitionState) bool { return len(p.alive) == copies && p.leader > 0 })
 }
 
-// leadersMoved gives every partition another leader.
-func (w *world) leadersMoved(_ int, while func()) (why string) {
-	if why = w.led(func(p part) int32 { return p.copies[(slices.Index(p.copies, p.leader)+1)%copies] }); why == "" {
+// moveLeaders moves the leader of every partition to another broker.
+func (w *world) moveLeaders(_ int, while func()) (why string) {
+	if why = w.electLeaders(func(p partitionState) int32 { return p.copies[(slices.Index(p.copies, p.leader)+1)%copies] }); why == "" {
 		while()
 	}
 	return why
 }
 
-// led lets a chosen broker lead each partition: the order of the copies is turned, and
-// who comes first in it is elected.
-func (w *world) led(by func(p part) int32) (why string) {
-	if why := w.wholeAgain(); why != "" {
+// electLeaders elects a chosen broker as the leader of each partition: it puts that broker first in
+// the list of copies and starts a preferred leader election.
+func (w *world) electLeaders(by func(p partitionState) int32) (why string) {
+	if why := w.waitInSync(); why != "" {
 		return why
 	}
-	before, err := w.seenBy(w.t.Context(), w.cluster[0])
+	before, err := w.partitionsAt(w.t.Context(), w.cluster[0])
 	if err != nil {
 		return err.Error()
 	}
@@ -161,37 +161,37 @@ func (w *world) led(by func(p part) int32) (why string) {
 	}
 	answers, err := admin.AlterPartitionAssignments(w.t.Context(), turned)
 	if err = errors.Join(err, answers.Error()); err != nil {
-		return fmt.Sprintf("turn the copies of %d partitions: %v", len(before), err)
+		return fmt.Sprintf("reorder the copies of %d partitions: %v", len(before), err)
 	}
 	w.t.Logf("%d of %d partitions get another leader", moved, len(before))
-	return w.eachPart(w.cluster[0], "who was elected leads", func(p part) bool {
+	return w.waitForPartitions(w.cluster[0], "the elected broker leads", func(p partitionState) bool {
 		if p.leader == next[fmt.Sprint(p.topic, p.partition)] {
 			return true
 		}
-		// Who was slow to say that it lives could not be elected.
+		// A broker that reported late that it lives could not be elected.
 		_, _ = admin.ElectLeaders(w.t.Context(), kadm.ElectPreferredReplica, set)
 		return false
 	})
 }
 
-// brokerRolled ends a broker in order, and brings it back.
-func (w *world) brokerRolled(n int, while func()) (why string) {
+// rollBroker shuts a broker down cleanly and starts it again.
+func (w *world) rollBroker(n int, while func()) (why string) {
 	w.cluster[n].Halt(w.t.Context())
-	return w.without(n, while)
+	return w.awaitThenRestart(n, while)
 }
 
-// brokerCrashed kills a broker, and brings it back.
-func (w *world) brokerCrashed(n int, while func()) (why string) {
+// crashBroker kills a broker and starts it again.
+func (w *world) crashBroker(n int, while func()) (why string) {
 	if err := w.cluster[n].Kill(); err != nil {
 		return err.Error()
 	}
-	return w.without(n, while)
+	return w.awaitThenRestart(n, while)
 }
 
-// without waits until the others have what an ended broker had, and lets it come back.
-func (w *world) without(n int, while func()) (why string) {
+// awaitThenRestart waits until the other brokers lead all partitions, calls while, and starts the ended broker again.
+func (w *world) awaitThenRestart(n int, while func()) (why string) {
 	gone, other := int32(n+1), w.cluster[(n+1)%copies]
-	why = w.eachPart(other, "the others lead and have it", func(p part) bool {
+	why = w.waitForPartitions(other, "the other brokers lead and are in sync", func(p partitionState) bool {
 		return p.leader > 0 && p.leader != gone && len(p.alive) == copies-1 && !slices.Contains(p.alive, gone)
 	})
 	if why == "" {
@@ -200,15 +200,15 @@ func (w *world) without(n int, while func()) (why string) {
 	if err := w.cluster[n].Restart(context.WithoutCancel(w.t.Context())); err != nil {
 		w.t.Fatal(err)
 	}
-	if whole := w.wholeAgain(); why == "" {
+	if whole := w.waitInSync(); why == "" {
 		why = whole
 	}
 	return why
 }
 
-// mostStopped ends all brokers but one in order: the one that is left has every record,
+// stopMost shuts down all brokers but one cleanly: the one that is left has every record
 // and may acknowledge none.
-func (w *world) mostStopped(left int, while func()) (why string) {
+func (w *world) stopMost(left int, while func()) (why string) {
 	var gone local.KafkaCluster
 	for n, k := range w.cluster {
 		if n != left {
@@ -216,54 +216,53 @@ func (w *world) mostStopped(left int, while func()) (why string) {
 			gone = append(gone, k)
 		}
 	}
-	why = w.eachPart(w.cluster[left], "one copy is in sync", func(p part) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
+	why = w.waitForPartitions(w.cluster[left], "one copy is in sync", func(p partitionState) bool { return slices.Equal(p.alive, []int32{int32(left + 1)}) })
 	if why == "" {
-		why = w.nothingAcknowledged(while)
+		why = w.noneAcknowledged(while)
 	}
 	if err := gone.Restart(context.WithoutCancel(w.t.Context())); err != nil {
 		w.t.Fatal(err)
 	}
-	if whole := w.wholeAgain(); why == "" {
+	if whole := w.waitInSync(); why == "" {
 		why = whole
 	}
 	return why
 }
 
-// mostFrozen stops all brokers but one in their tracks. That one leads everything, takes
-// records which nobody else has, and is killed; the others go on without it and them.
-// Whether one of the relays sends to it just then, and does not wait for one of the
-// frozen, is chance: it is tried some times.
-func (w *world) mostFrozen(last int, while func()) (why string) {
+// freezeMost stops all brokers but one with SIGSTOP. The running broker leads every partition,
+// accepts records that no other broker has, and is killed; then the others continue without
+// them. Five tries: the relay must send to that broker just then, and not wait for a frozen one.
+func (w *world) freezeMost(last int, while func()) (why string) {
 	for range 5 {
-		if why := w.led(func(part) int32 { return int32(last + 1) }); why != "" {
+		if why := w.electLeaders(func(partitionState) int32 { return int32(last + 1) }); why != "" {
 			return why
 		}
-		while() // meanwhile the others get what they lacked
-		w.signalOthers(last, syscall.SIGSTOP)
-		broken := w.nothingAcknowledged(while)
-		n, err := w.alone(w.cluster[last])
+		while() // meanwhile the other brokers catch up
+		w.signalAllBut(last, syscall.SIGSTOP)
+		broken := w.noneAcknowledged(while)
+		n, err := w.unreplicated(w.cluster[last])
 		reached := err == nil && n > 0
 		if reached {
 			err = w.cluster[last].Kill()
 		}
-		w.signalOthers(last, syscall.SIGCONT)
-		w.t.Logf("%d records were with one broker alone (%v)", n, err)
+		w.signalAllBut(last, syscall.SIGCONT)
+		w.t.Logf("%d records were on one broker only (%v)", n, err)
 		switch {
 		case broken != "":
 			return broken
 		case reached && err == nil:
-			return w.without(last, func() {})
+			return w.awaitThenRestart(last, func() {})
 		}
-		why = fmt.Sprintf("%d records were with one broker alone, %v", n, err)
-		if whole := w.wholeAgain(); whole != "" {
+		why = fmt.Sprintf("%d records were on one broker only: %v", n, err)
+		if whole := w.waitInSync(); whole != "" {
 			return why + "; " + whole
 		}
 	}
 	return why
 }
 
-// signalOthers sends a signal to all brokers but one.
-func (w *world) signalOthers(than int, sig syscall.Signal) {
+// signalAllBut sends a signal to all brokers but one.
+func (w *world) signalAllBut(than int, sig syscall.Signal) {
 	for n, k := range w.cluster {
 		if n == than {
 			continue
@@ -274,17 +273,17 @@ func (w *world) signalOthers(than int, sig syscall.Signal) {
 	}
 }
 
-// alone counts the records that a broker has taken for what it leads, and the others
-// did not tell it that they have.
-func (w *world) alone(k *local.Kafka) (n int64, err error) {
+// unreplicated counts the records in the partitions that a broker leads which no other broker has
+// confirmed.
+func (w *world) unreplicated(k *local.Kafka) (n int64, err error) {
 	ctx := w.t.Context()
-	all, err := w.seenBy(ctx, k)
+	all, err := w.partitionsAt(ctx, k)
 	if err != nil {
 		return 0, err
 	}
 	ends, shared := kmsg.NewPtrOffsetForLeaderEpochRequest(), kmsg.NewPtrListOffsetsRequest()
 	for _, p := range all {
-		if p.leader < 1 || w.cluster[p.leader-1] != k { // it was slow for a moment, and lost it
+		if p.leader < 1 || w.cluster[p.leader-1] != k { // the slow broker lost the lead
 			continue
 		}
 		e, s := kmsg.NewOffsetForLeaderEpochRequestTopicPartition(), kmsg.NewListOffsetsRequestTopicPartition()
@@ -303,7 +302,7 @@ func (w *world) alone(k *local.Kafka) (n int64, err error) {
 	end := map[string]int64{}
 	for _, t := range taken.(*kmsg.OffsetForLeaderEpochResponse).Topics {
 		for _, p := range t.Partitions {
-			if p.ErrorCode == 0 { // it may just be taking or giving the lead
+			if p.ErrorCode == 0 { // the leader may be changing
 				end[fmt.Sprint(t.Topic, p.Partition)] = p.EndOffset
 			}
 		}
@@ -318,34 +317,34 @@ func (w *world) alone(k *local.Kafka) (n int64, err error) {
 	return n, nil
 }
 
-// nothingAcknowledged: while something is done that records events none of them is
-// published.
-func (w *world) nothingAcknowledged(while func()) (why string) {
-	// What the brokers acknowledged before is noted first.
-	before, _ := w.relayed()
+// noneAcknowledged checks that the brokers acknowledge no record while events are
+// recorded, and that some records wait.
+func (w *world) noneAcknowledged(while func()) (why string) {
+	// Earlier records are acknowledged first.
+	before, _ := w.relayProgress()
 	settled := w.soon(30*time.Second, func(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 		case <-time.After(2 * time.Second):
 		}
 		at := before
-		before, _ = w.relayed()
+		before, _ = w.relayProgress()
 		return at == before
 	})
 	while()
-	after, waiting := w.relayed()
+	after, waiting := w.relayProgress()
 	switch {
 	case !settled || after != before:
-		return fmt.Sprintf("too few copies are there, and %d records were acknowledged", after-before)
+		return fmt.Sprintf("%d records were acknowledged with too few copies in sync", after-before)
 	case waiting == 0:
-		return "nothing waited for the brokers"
+		return "no record waited for the brokers"
 	}
 	return ""
 }
 
-// relayed is how much is published in all, and how much waits for that.
-func (w *world) relayed() (at, waiting int64) {
-	w.soon(time.Minute, func(ctx context.Context) bool { // the database may be away, too
+// relayProgress returns the sum of the relay's cursors and the number of records not yet published.
+func (w *world) relayProgress() (at, waiting int64) {
+	w.soon(time.Minute, func(ctx context.Context) bool { // the database may be down, too
 		return w.sql.QueryRow(ctx, `SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at, &waiting) == nil
 	})
 	return at, waiting

@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// check compares what the clients were told, the log, the aggregates, the dead
-// letters and the topics. Everything has been drained and stopped before.
+// check compares the clients' answers, the log, the aggregates, the dead letters and the
+// topics. The backlog has drained and the service has stopped before.
 func (w *world) check() {
 	w.t.Helper()
-	// Without statistics the rules' joins become loops within loops.
+	// Without statistics PostgreSQL joins the rules' tables by nested loops.
 	if _, err := w.sql.Exec(w.t.Context(), `ANALYZE event_log_rows`); err != nil {
 		w.t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func (w *world) check() {
 		w.verified()
 	}
 	if events == 0 {
-		w.t.Error("nothing was ever accepted: the test proves nothing")
+		w.t.Error("no event was accepted: the test proves nothing")
 	}
 	w.t.Logf("checked %d events of %d tenants", events, len(w.tenants))
 }
@@ -58,7 +58,7 @@ FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, x.id)
 	var r row
 	_, err = pgx.ForEachRow(found, []any{&id, &r.feature, &r.amount, &r.position, &key}, func() error {
 		if _, twice := rows[id]; twice || key != "u/"+id {
-			w.t.Errorf("tenant %s: %s is there twice, or its key is %q", x.id, id, key)
+			w.t.Errorf("tenant %s: %s is stored twice, or has the dedupe key %q", x.id, id, key)
 		}
 		rows[id] = r
 		return nil
@@ -69,8 +69,8 @@ FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, x.id)
 	return rows
 }
 
-// checkLog: what was promised is in the log as it was sent, where it was said to
-// be; what was not sent, or refused, is not.
+// checkLog checks that each acknowledged event is in the log with its content at its
+// position, and that unsent and refused events are not.
 func (w *world) checkLog(x *tenant) {
 	w.t.Helper()
 	rows := w.recorded(x)
@@ -81,36 +81,36 @@ func (w *world) checkLog(x *tenant) {
 		explained := false
 		for _, f := range fates {
 			same := there && r.feature == f.Feature && r.amount == f.Amount
-			explained = explained || same && (f.acked() || f.doubt > 0)
+			explained = explained || same && (f.acked() || f.unsettled > 0)
 			switch {
 			case f.acked() && !same:
-				w.t.Errorf("%s was promised as %s %d and is not in the log so (%+v, there: %v)", id, f.Feature, f.Amount, r, there)
+				w.t.Errorf("%s was acknowledged as %s %d, in the log: %+v (found: %v)", id, f.Feature, f.Amount, r, there)
 			case f.acked() && f.position != r.position:
-				w.t.Errorf("%s was said to be at %s and is at %s", id, f.position, r.position)
+				w.t.Errorf("%s was acknowledged at %s, in the log at %s", id, f.position, r.position)
 			case f.accepted > 1:
 				w.t.Errorf("%s was accepted %d times", id, f.accepted)
 			case f.conflicts > 0 && same:
-				w.t.Errorf("%s was told to be a conflict and is in the log", id)
+				w.t.Errorf("%s was answered as a conflict and is in the log", id)
 			}
 		}
 		if there && !explained {
-			w.t.Errorf("%s is in the log as %+v, which nobody was promised", id, r)
+			w.t.Errorf("%s is in the log as %+v, without an answer that explains it", id, r)
 		}
 		delete(rows, id)
 	}
 	for id := range rows {
-		w.t.Errorf("%s is in the log and was never sent", id)
+		w.t.Errorf("%s is in the log but was never sent", id)
 	}
 }
 
-// checkSums: the ledger, the log and the aggregates add up to the same.
+// checkSums checks that ledger, log, aggregates and entitlements have the same sums.
 func (w *world) checkSums(x *tenant) {
 	w.t.Helper()
 	promised := x.ledger.sums()
 	recorded := w.sums(`SELECT l.payload ->> 'feature', sum((l.payload ->> 'amount')::numeric)::bigint, count(*)
 FROM event_log_rows l WHERE tenant_id = $1 AND dedupe_key >= 'u/' AND dedupe_key < 'u0' GROUP BY 1`, x.id)
 	if !maps.Equal(promised, recorded) {
-		w.t.Errorf("tenant %s: promised %v, in the log %v", x.id, promised, recorded)
+		w.t.Errorf("tenant %s: acknowledged %v, in the log %v", x.id, promised, recorded)
 	}
 	counted := w.sums(`SELECT r.payload ->> 'feature', sum((r.payload ->> 'amount')::numeric)::bigint, count(*)
 FROM event_log_rows r JOIN event_log_rows v ON v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.position
@@ -145,10 +145,10 @@ func (w *world) sums(sql string, args ...any) map[string]total {
 	return sums
 }
 
-// rule is a statement that finds what breaks it: one text for each.
+// rule is a query that returns a text for each violation.
 type rule struct{ name, sql string }
 
-// dense holds at every moment.
+// dense is the rule that holds at every moment, without a drain.
 func dense() rule {
 	return rule{"positions are dense", `
 SELECT format('partition %s: %s rows from %s to %s, head %s', h.partition, l.n, l.low, l.high, h.position)

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// client is a tenant's producer: it retries what has no verdict.
+// client is a tenant's producer. It retries events without a verdict.
 type client struct {
 	w      *world
 	tenant *tenant
-	to     func() string // base URL to send to now, "" for nowhere
+	to     func() string // base URL to send to now, "" if there is no instance
 
 	mu      sync.Mutex
 	answers []answer
-	lost    int // requests without an answer that counts
+	lost    int // requests without an answer, or with 503 or 429
 }
 
 // answer is when a request was answered and how long that took.
@@ -28,7 +28,7 @@ type answer struct {
 	took time.Duration
 }
 
-// sendOnce sends a batch once. ok is false where nothing is known of it now.
+// sendOnce sends a batch once. ok is false if the events have no verdict yet.
 func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdict, ok bool) {
 	base := c.to()
 	if base == "" {
@@ -38,23 +38,23 @@ func (c *client) sendOnce(ctx context.Context, batch []event) (verdicts []verdic
 	start := time.Now()
 	status, body, err := c.w.call(ctx, c.tenant.key, http.MethodPost, base+"/api/v1/usage/events", map[string]any{"events": batch})
 	if bytes.Contains(body, []byte("SQLSTATE")) {
-		c.w.t.Errorf("what the database said is told to a client: %d %s", status, body)
+		c.w.t.Errorf("a database error reached a client: %d %s", status, body)
 	}
 	if err != nil || status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		c.note(func() { c.lost++ })
 		return nil, false
 	}
-	var told struct{ Events []verdict }
-	if err := json.Unmarshal(body, &told); err != nil || status != http.StatusAccepted {
+	var response struct{ Events []verdict }
+	if err := json.Unmarshal(body, &response); err != nil || status != http.StatusAccepted {
 		c.w.t.Errorf("ingest answered %d: %s", status, body)
 		return nil, false
 	}
-	if err := c.tenant.ledger.answered(batch, told.Events); err != nil {
-		c.w.t.Errorf("the answer to a batch: %v", err)
+	if err := c.tenant.ledger.answered(batch, response.Events); err != nil {
+		c.w.t.Errorf("answer to a batch: %v", err)
 	}
 	end := time.Now()
 	c.note(func() { c.answers = append(c.answers, answer{end, end.Sub(start)}) })
-	return told.Events, true
+	return response.Events, true
 }
 
 func (c *client) note(f func()) {
@@ -63,7 +63,7 @@ func (c *client) note(f func()) {
 	f()
 }
 
-// send sends a batch until it is answered; nil at the end of ctx.
+// send retries a batch until it has an answer. It returns nil when ctx ends.
 func (c *client) send(ctx context.Context, batch []event) []verdict {
 	for ctx.Err() == nil {
 		if verdicts, ok := c.sendOnce(ctx, batch); ok {
@@ -77,8 +77,7 @@ func (c *client) send(ctx context.Context, batch []event) []verdict {
 	return nil
 }
 
-// settle sends again whatever has no verdict, until it has one. It returns the
-// verdicts.
+// settle sends events without a verdict again until each has one. It returns the verdicts.
 func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -96,7 +95,7 @@ func (w *world) settle(at *instance, tenants ...*tenant) (verdicts []verdict) {
 	return verdicts
 }
 
-// ingest sends events that must all get a status.
+// ingest sends events and checks that each gets the status want.
 func (w *world) ingest(at *instance, x *tenant, want string, batch ...event) []verdict {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -113,7 +112,7 @@ func (w *world) ingest(at *instance, x *tenant, want string, batch ...event) []v
 	return verdicts
 }
 
-// events makes usage of a feature, one unit each.
+// events returns n events of usage of a feature, with amounts from 1 to 7.
 func events(prefix string, n int, feature string) []event {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	batch := make([]event, n)

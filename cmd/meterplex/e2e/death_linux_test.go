@@ -2,7 +2,7 @@ package e2e
 
 import "syscall"
 
-// childAttributes let no instance outlive a test binary that was killed.
+// childAttributes make the kernel kill an instance when the test binary dies.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// How far relay and consumers are behind the log, in positions. Topics are
+// behindSQL returns the lag of the relay, in positions, and the consumers behind the log. Topics are
 // numbered as in the head rows: 1 raw, 2 validated, 3 dead letters, 5 commands.
 const behindSQL = `
 SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors c USING (partition))::bigint,
@@ -18,12 +18,11 @@ SELECT (SELECT sum(h.position - c.position) FROM log_heads h JOIN relay_cursors 
            WHEN 'meterplex-command-handler' THEN h.topic_positions[5]
            ELSE h.position END)`
 
-// drainTime is generous: a killed member keeps its partitions until its session
-// ends, and what the pipe lost is read from the log after that.
+// drainTime is generous: a killed group member keeps its partitions until its session
+// ends, and records that the pipe lost are read from the log after that.
 const drainTime = 2 * time.Minute
 
-// drain waits until everything that is in the log went all its way, and says how
-// long that took.
+// drain waits until the whole backlog is published and folded, and returns how long that took.
 func (w *world) drain() time.Duration {
 	w.t.Helper()
 	start := time.Now()
@@ -38,8 +37,8 @@ func (w *world) drain() time.Duration {
 	return time.Since(start)
 }
 
-// finish drains, stops what runs, and checks everything from outside. What waits
-// behind a hole would be waited for in vain.
+// finish drains the backlog, stops the instances and runs all checks. If positions have a
+// hole it fails at once: the backlog behind a hole never drains.
 func (w *world) finish() {
 	w.t.Helper()
 	if w.checkRule(dense()) > 0 {
@@ -47,7 +46,7 @@ func (w *world) finish() {
 	}
 	took := w.drain()
 	start := time.Now()
-	// A connection that was dialled in vain holds an orderly stop for 5 s.
+	// A connection that was dialled but never used delays a clean stop by 5 s.
 	w.http.CloseIdleConnections()
 	w.mu.Lock()
 	running := w.instances

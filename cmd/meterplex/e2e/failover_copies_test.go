@@ -28,9 +28,9 @@ func emptied() []string {
 	return []string{"pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"}
 }
 
-// copyRunning makes a base backup of a running server in the folder of another one, as
-// pg_basebackup does, which a fetched server lacks. With its WAL the copy is a backup
-// that needs no other server.
+// copyRunning makes a base backup of a running server in another server's folder, as
+// pg_basebackup does; the embedded server has no such program. A copy with its WAL is a
+// self-contained backup.
 func copyRunning(t testing.TB, from *local.Postgres, dir string, withWAL bool) {
 	t.Helper()
 	ctx, data := t.Context(), filepath.Join(from.Dir(), "data")
@@ -106,7 +106,7 @@ func copyFile(from, to string) error {
 	return sameOwner(from, to)
 }
 
-// sameOwner: the server may run as another user than the test.
+// sameOwner gives path the owner of as: the server may run as another user than the test.
 func sameOwner(as, path string) error {
 	info, err := os.Stat(as)
 	if errors.Is(err, fs.ErrNotExist) {

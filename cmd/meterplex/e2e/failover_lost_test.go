@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// logRow is an event of the log. producer is the id that its producer gave it.
+// logRow is an event in the log. producer is the producer's event id.
 type logRow struct {
 	partition            int16
 	position             int64
@@ -17,7 +17,7 @@ type logRow struct {
 	id, tenant, producer string
 }
 
-// occurrence is an event at its place in one history of the log. An event that a
+// occurrence identifies an event at its position in one history of the log. An event that a
 // failover lost before it was answered may be appended again under the same id.
 type occurrence struct{ position, epoch, id string }
 
@@ -43,7 +43,7 @@ func (p *pair) rows(server *local.Postgres, sql string, args ...any) (all []logR
 	return all
 }
 
-// logRows are the events that a server has behind some positions.
+// logRows returns the events of a server behind the given positions.
 func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
 	p.t.Helper()
 	var partitions []int16
@@ -55,7 +55,7 @@ func (p *pair) logRows(server *local.Postgres, after map[int16]int64) []logRow {
 FROM event_log_rows l LEFT JOIN unnest($1::smallint[], $2::bigint[]) a (partition, position) ON a.partition = l.partition WHERE l.position > coalesce(a.position, 0)`, partitions, positions)
 }
 
-// beyond gives the events that the database lost at the beginning of its present life.
+// beyond returns the events that the database lost at the beginning of its present life.
 func (p *pair) beyond(all []logRow) (lost []logRow) {
 	for _, r := range all {
 		if r.position > p.fork[r.partition] {
@@ -65,7 +65,7 @@ func (p *pair) beyond(all []logRow) (lost []logRow) {
 	return lost
 }
 
-// abandoned are the events of the former primary that the promoted one does not have. The
+// abandoned returns the events of the former primary that the promoted one does not have. The
 // former primary is started on an address that no instance uses, and stopped again.
 func (p *pair) abandoned() []logRow {
 	p.t.Helper()

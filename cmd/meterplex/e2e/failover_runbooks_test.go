@@ -15,7 +15,7 @@ type runbook struct {
 	dir  string // the transcripts' working directory
 }
 
-// openRunbook skips the test where a program is missing that the page's commands need.
+// openRunbook skips the test if a program that the page's commands need is missing.
 func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
 	r.t.Helper()
 	for _, program := range programs {
@@ -26,8 +26,8 @@ func openRunbook(r *rehearsal, name string, programs ...string) *runbook {
 	return &runbook{r, filepath.Join("docs", "runbooks", name), r.t.TempDir()}
 }
 
-// does runs the transcript behind a heading.
-func (b *runbook) does(heading string, env ...string) {
+// run runs the transcript under a heading.
+func (b *runbook) run(heading string, env ...string) {
 	b.t.Helper()
 	env = append(env, "TENANT_KEY="+b.tenant.key, "DATABASE_URL="+b.db, "METERPLEX_PIPE="+b.pipe, "METERPLEX_TOPIC_PREFIX="+b.prefix, "KAFKA_BROKERS="+strings.Join(b.brokers().Brokers(), ","))
 	b.play(b.front, b.dir, transcript(b.t, b.path, "## "+heading+"\n"), env...)
@@ -39,36 +39,36 @@ func TestRunbookFailover(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
 	page := openRunbook(r, "failover.md", "psql", "curl")
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	r.servers.attach()
 	r.servers.link.set(cuts)
 	gone := usage("lost", 20, 1000)
-	r.counted(gone)
+	r.sendCounted(gone)
 
 	r.servers.killPrimary()
-	page.does("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
+	page.run("Promote the standby", "STANDBY="+ofDatabase(r.servers.standby))
 	r.servers.promoted()
 	lost := r.servers.abandoned()
-	r.recovered(lost)
-	r.forgiven(lost)
-	page.does("Check")
+	r.noteRecovery(lost)
+	r.forgive(lost)
+	page.run("Check")
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
-	r.figuresAre(total{8, 8})
+	r.awaitFigures(total{8, 8})
 	if err := r.servers.former.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	page.does("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
+	page.run("Find lost events", "NEW="+ofDatabase(r.servers.primary), "OLD="+ofDatabase(r.servers.former))
 	r.servers.former.Halt(t.Context())
 	again, err := os.ReadFile(filepath.Join(page.dir, "lost.txt"))
 	if err != nil || strings.Count(string(again), `"eventId"`) != 20 || !strings.HasPrefix(string(again), r.tenant.id+"|") {
-		t.Errorf("what was lost is found as %v\n%s", err, again)
+		t.Errorf("lost events: %v\n%s", err, again)
 	}
-	page.does("Send it again")
+	page.run("Send it again")
 	r.ingest(r.front, r.tenant, "duplicate", gone...)
-	r.figuresAre(total{20_008, 28})
-	page.does("How to see that it is over")
-	r.epochRaised("promoted")
-	r.proved()
+	r.awaitFigures(total{20_008, 28})
+	page.run("How to see that it is over")
+	r.checkEpochRaised("promoted")
+	r.prove()
 }
 
 // An operator restores a dump on a new server by docs/runbooks/restore.md, while 1,000
@@ -78,11 +78,11 @@ func TestRunbookRestore(t *testing.T) {
 	r := newRehearsal(t, consumers()...)
 	page := openRunbook(r, "restore.md", "pg_dumpall", "pg_dump", "psql", "curl")
 	how := recovery{"dump restored on a new server", "restored", func(p *pair) func() {
-		page.does("Make a dump", "DATABASE="+ofDatabase(p.primary))
+		page.run("Make a dump", "DATABASE="+ofDatabase(p.primary))
 		return func() {
 			p.killPrimary()
 			server := p.anotherServer()
-			page.does("Restore a dump", "NEW="+ofDatabase(server))
+			page.run("Restore a dump", "NEW="+ofDatabase(server))
 			p.replace(server)
 			p.open()
 		}
@@ -91,10 +91,10 @@ func TestRunbookRestore(t *testing.T) {
 	if n := r.ghosts("usage.raw", "meterplex-usage-validator"); n != 1000 {
 		t.Errorf("%d records of lost events are unread on usage.raw, want 1000", n)
 	}
-	page.does("Check")
+	page.run("Check")
 	r.after(how, 1000, true)
-	r.dropped("meterplex-usage-validator", 1000)
-	page.does("Find the last event", "NEW="+ofDatabase(r.servers.primary))
-	page.does("How to see that it is over")
-	r.proved()
+	r.checkDropped("meterplex-usage-validator", 1000)
+	page.run("Find the last event", "NEW="+ofDatabase(r.servers.primary))
+	page.run("How to see that it is over")
+	r.prove()
 }

@@ -131,8 +131,7 @@ func (p *pair) end() {
 	}
 }
 
-// url is the owner's address of the database, adminURL the superuser's. Both lead to the
-// present primary.
+// url is the owner's address of the database, adminURL the superuser's. Both lead to the present primary.
 func (p *pair) url() string { return atHost(p.primary.URL(), p.address.addr()) }
 
 func (p *pair) adminURL() string { return atHost(ofDatabase(p.primary), p.address.addr()) }
@@ -147,7 +146,7 @@ func ofDatabase(server *local.Postgres) string {
 	return admin.String()
 }
 
-// on runs something as the superuser on one server, whatever its role is.
+// on runs do as the superuser on one server, whatever the server's role is.
 func (p *pair) on(server *local.Postgres, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx := p.t.Context()
 	conn, err := pgx.Connect(ctx, ofDatabase(server))
@@ -186,7 +185,7 @@ func (p *pair) attach() {
 	p.caughtUp()
 }
 
-// caughtUp waits until the standby has all that is committed now.
+// caughtUp waits until the standby has replayed everything committed so far.
 func (p *pair) caughtUp() {
 	p.t.Helper()
 	err := p.on(p.primary, func(ctx context.Context, conn *pgx.Conn) error {
@@ -280,7 +279,7 @@ func (p *pair) crashBackend() {
 		return err == nil && syscall.Kill(pid, 0) == syscall.ESRCH, fmt.Sprint(err)
 	})
 	if before != after {
-		p.t.Errorf("the postmaster started at %s, and again at %s: no backend's crash was tried", before, after)
+		p.t.Errorf("the postmaster restarted (started at %s, then at %s): only a backend was to crash", before, after)
 	}
 	p.open()
 }
@@ -296,8 +295,8 @@ func (p *pair) open() {
 	p.address.set(passes)
 }
 
-// promote makes the standby the primary, after the death of the old one. Waiting, each
-// COMMIT waits for the next standby, which does not exist yet.
+// promote makes the standby the primary, after the death of the old one. If waiting is true,
+// each COMMIT waits for the next standby, which does not exist yet.
 func (p *pair) promote(waiting bool) {
 	p.t.Helper()
 	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"), fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))

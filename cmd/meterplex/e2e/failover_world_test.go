@@ -28,7 +28,7 @@ type rehearsal struct {
 	spare   [2]spareKey
 }
 
-// spareKey is a key of the tenant that its usage is sent with later. The first use of a key
+// spareKey is a key of the tenant that the test uses later. The first use of a key
 // records an origin, which instances cache.
 type spareKey struct {
 	id string
@@ -60,7 +60,7 @@ func newRehearsal(t testing.TB, frozen ...string) *rehearsal {
 	return r
 }
 
-// partition is the tenant's.
+// partition returns the tenant's log partition.
 func (r *rehearsal) partition() int16 { return int16(partitionOf(r.tenant.id)) }
 
 // usage makes n events of one amount.
@@ -72,8 +72,8 @@ func usage(name string, n int, amount int64) []event {
 	return batch
 }
 
-// counted sends events and waits until the figures have them.
-func (r *rehearsal) counted(batch []event) {
+// sendCounted sends events and waits until the figures have them.
+func (r *rehearsal) sendCounted(batch []event) {
 	r.t.Helper()
 	r.ingest(r.front, r.tenant, "accepted", batch...)
 	r.drain()
@@ -86,8 +86,8 @@ func (r *rehearsal) freeze() {
 	r.back.signal(syscall.SIGSTOP)
 }
 
-// allPublished waits until all recorded events are on the topics, with the verdicts on
-// them if the validator is not frozen.
+// allPublished waits until all recorded events are on the topics, with their verdicts
+// unless the validator is frozen.
 func (r *rehearsal) allPublished() {
 	r.t.Helper()
 	if !slices.Contains(r.frozen, "validator") {
@@ -102,11 +102,11 @@ func (r *rehearsal) allPublished() {
 	})
 }
 
-// recovered notes that a new life of the database has begun without some events. The
+// noteRecovery notes that a new life of the database has begun without some events. The
 // ledgers still hold the answers to them.
-func (w *world) recovered(lost []logRow) {
+func (w *world) noteRecovery(lost []logRow) {
 	w.t.Helper()
-	w.sql.Reset() // the connections of before
+	w.sql.Reset() // drops the connections to the lost server
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lost == nil {
@@ -118,9 +118,9 @@ func (w *world) recovered(lost []logRow) {
 	w.t.Logf("recovered without %d events", len(lost))
 }
 
-// forgiven takes lost events off the tenants' ledgers: an asynchronous standby, an older
+// forgive removes lost events from the tenants' ledgers: an asynchronous standby, an older
 // volume and a backup lack the last answered events.
-func (r *rehearsal) forgiven(lost []logRow) {
+func (r *rehearsal) forgive(lost []logRow) {
 	for _, e := range lost {
 		for _, x := range r.tenants {
 			if x.id == e.tenant && e.producer != "" {
@@ -130,7 +130,7 @@ func (r *rehearsal) forgiven(lost []logRow) {
 	}
 }
 
-// ghosts are records of lost events on a topic in the tenant's partition that the
+// ghosts counts the records of lost events in the tenant's partition of a topic that the
 // consumer's group has not read.
 func (r *rehearsal) ghosts(topic, group string) (unread int) {
 	r.t.Helper()
@@ -189,20 +189,20 @@ func (w *world) recordsOf(topic string, partition int32) (all []*kgo.Record) {
 	return all
 }
 
-// figuresTime bounds the wait for figures. Frozen consumers come back to their groups, and a lost
-// tail is read from the log, in seconds.
+// figuresTime bounds the wait for figures. Within seconds, frozen consumers rejoin their groups
+// and a lost tail is read from the log.
 const figuresTime = 90 * time.Second
 
-// figuresAre waits until the log, the aggregates and the entitlements of the tenant have
-// so many events with that sum. The API shows the aggregates and the entitlements.
-func (r *rehearsal) figuresAre(want total) {
+// awaitFigures waits until the log, the aggregates and the entitlements of the tenant have
+// as many events with that sum. The aggregates and the entitlements are read from the API.
+func (r *rehearsal) awaitFigures(want total) {
 	r.t.Helper()
 	state := "no answer yet"
 	within(r.t, figuresTime, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
 		var log total
 		err := r.sql.QueryRow(ctx, `SELECT count(*), coalesce(sum((l.payload ->> 'amount')::bigint), 0)::bigint FROM event_log_rows l WHERE tenant_id = $1 AND subject = 1`, r.tenant.id).Scan(&log.events, &log.amount)
 		aggregated, used := r.figures(ctx)
-		if ctx.Err() != nil { // the state of the last whole look is reported
+		if ctx.Err() != nil { // report the state of the last complete check
 			return false, state
 		}
 		state = fmt.Sprintf("the log has %d events with sum %d, the aggregates %d with sum %d, the entitlement says %d, %v; unpublished %s",
@@ -213,22 +213,22 @@ func (r *rehearsal) figuresAre(want total) {
 
 // figures asks the API for the usage of the tenant.
 func (r *rehearsal) figures(ctx context.Context) (aggregated total, used int64) {
-	var told struct {
+	var response struct {
 		Data []struct{ Amount, EventCount int64 }
 	}
 	var check struct{ Used int64 }
-	for path, into := range map[string]any{"/api/v1/usage/aggregates?limit=500": &told, "/api/v1/entitlements/api_calls/check": &check} {
+	for path, into := range map[string]any{"/api/v1/usage/aggregates?limit=500": &response, "/api/v1/entitlements/api_calls/check": &check} {
 		if err := r.get(ctx, r.tenant.key, r.front, path, into); err != nil {
 			return total{-1, -1}, -1
 		}
 	}
-	for _, d := range told.Data {
+	for _, d := range response.Data {
 		aggregated = total{aggregated.amount + d.Amount, aggregated.events + d.EventCount}
 	}
 	return aggregated, check.Used
 }
 
-// behind gives the number of unpublished events and the consumers that are behind.
+// behind returns the number of unpublished events and the consumers that are behind.
 func (r *rehearsal) behind(ctx context.Context) string {
 	unpublished, consumers := int64(-1), ""
 	if err := r.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &consumers); err != nil {
@@ -237,9 +237,9 @@ func (r *rehearsal) behind(ctx context.Context) string {
 	return fmt.Sprintf("%d, behind: %s", unpublished, consumers)
 }
 
-// epochRaised checks that the log knows where its present life begins, and that the
-// metrics and the API show it.
-func (r *rehearsal) epochRaised(reason string) {
+// checkEpochRaised checks that the log has the position where its present life begins, and that
+// the metrics and the API show it.
+func (r *rehearsal) checkEpochRaised(reason string) {
 	r.t.Helper()
 	p, fork := r.partition(), r.servers.fork[r.partition()]
 	epochs, from := 0, int64(0)
@@ -273,7 +273,7 @@ func (r *rehearsal) epochRaised(reason string) {
 	}
 }
 
-// counter adds up a metric's series with a label, of all instances.
+// counter sums the series of a metric that have a label, over all instances.
 func (r *rehearsal) counter(name, label string) (sum float64) {
 	r.t.Helper()
 	for _, i := range []*instance{r.front, r.back, r.other} {
@@ -284,27 +284,27 @@ func (r *rehearsal) counter(name, label string) (sum float64) {
 	return sum
 }
 
-// dropped checks that a consumer counts the unread records of lost events that it dropped.
-func (r *rehearsal) dropped(consumer string, unread int) {
+// checkDropped checks that a consumer counts the unread records of lost events that it dropped.
+func (r *rehearsal) checkDropped(consumer string, unread int) {
 	r.t.Helper()
 	if n := r.counter("meterplex_events_ghost_total{", `consumer="`+consumer+`"`); n < float64(unread) {
 		r.t.Errorf("%s counts %v dropped records of lost events; %d were unread", consumer, n, unread)
 	}
 }
 
-// proved checks the identity, meterplex verify and the tests' own checker on the recovered
-// service, and stops it. verify ends with exit code 2 if a busy broker or server did not
-// answer in time, and is repeated.
-func (r *rehearsal) proved() {
+// prove checks the identity, meterplex verify and the tests' own checker on the recovered
+// service, and stops it. If a busy broker or server did not answer in time, verify ends with
+// exit code 2 and is run again.
+func (r *rehearsal) prove() {
 	r.t.Helper()
 	r.drain()
-	var told struct {
+	var response struct {
 		Holds bool
-		Total terms
+		Total identityTerms
 	}
-	r.ask(r.operator, http.MethodGet, r.front, "/api/v1/system/identity", nil, &told, http.StatusOK)
-	if !told.Holds || !told.Total.hold() {
-		r.t.Errorf("the identity does not hold: %+v", told)
+	r.ask(r.operator, http.MethodGet, r.front, "/api/v1/system/identity", nil, &response, http.StatusOK)
+	if !response.Holds || !response.Total.hold() {
+		r.t.Errorf("the identity does not hold: %+v", response)
 	}
 	p := r.verify(r.front, "--all")
 	for try := 0; p.code == 2 && try < 3; try++ {

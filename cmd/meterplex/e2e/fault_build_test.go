@@ -11,16 +11,15 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// faulty builds the service with places at which it can be told to die, with a
-// clock that can be wrong and with a way to the broker that a proxy can stand in.
-// It does nothing of that until the environment says so. The overlay of a planted bug
-// lies beneath: what is planted is in this binary, too.
+// faulty builds the service with kill points, an adjustable clock and a broker address that a
+// proxy can replace. All are inactive until environment variables enable them. The overlay of
+// a planted bug is applied first, so this binary contains the bug, too.
 var faulty = sync.OnceValues(func() (string, error) {
-	edits := append(places(), wrongClock()...)
+	edits := append(killPoints(), wrongClock()...)
 	return edited("faulty", append(edits, proxiedBroker()...))
 })
 
-// edited builds the service with edits, under a name of its own.
+// edited builds the service with edits, in a folder of the given name.
 func edited(name string, edits []overlay.Edit) (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -43,8 +42,8 @@ func edited(name string, edits []overlay.Edit) (string, error) {
 	return path, nil
 }
 
-// faultFile is a package of its own, which all others may import.
-const faultFile = `// Package fault is in no build but that of the tests.
+// faultFile is a separate package, which all other packages may import.
+const faultFile = `// Package fault exists only in builds of the tests.
 package fault
 
 import (
@@ -60,8 +59,8 @@ import (
 
 var hits atomic.Int64
 
-// Die ends the process as a crash does where its place is armed: the file holds
-// "place#n". The file is renamed first: that the place was reached is seen by it.
+// Die kills the process at the n-th pass of an armed kill point. The file holds "place#n"; it
+// is renamed first, which shows the test that the kill point was reached.
 func Die(place string) {
 	path := os.Getenv("METERPLEX_FAULT_ARM")
 	if path == "" {
@@ -84,13 +83,13 @@ func Die(place string) {
 	select {}
 }
 
-// Now is a clock that may be wrong.
+// Now is an adjustable clock.
 func Now() time.Time {
 	wrong, _ := time.ParseDuration(os.Getenv("METERPLEX_FAULT_CLOCK"))
 	return time.Now().Add(wrong)
 }
 
-// Dial goes to the broker by way of a proxy where there is one.
+// Dial connects to the broker, through a proxy if one is set.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if proxy := os.Getenv("METERPLEX_FAULT_BROKER"); proxy != "" {
 		address = proxy
@@ -99,18 +98,18 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 }
 `
 
-// dies are the places to die at: a line of a file, and the one that follows it.
-type dies struct{ file, at, call string }
+// killPoint is a call to insert before a text in a file.
+type killPoint struct{ file, at, call string }
 
-// places to die at. Where a line is to be before another, it stands in its own edit
-// before that one's text.
-func places() (edits []overlay.Edit) {
+// killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
+// text of its own, in front of the other's.
+func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/runner.go", "projections/rebuild.go", "projections/rebuild_end.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
 	files := map[string]bool{}
-	for _, d := range []dies{
+	for _, d := range []killPoint{
 		{writer, "\tconn, err := w.log.session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
@@ -121,15 +120,15 @@ func places() (edits []overlay.Edit) {
 		{store, "\tif err == nil {\n\t\tl.histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
-		{relay, "\tfor i := range b.parts {\n\t\tp := &b.parts[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
-		{replay, "\t\theld, err := r.step(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
+		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
+		{replay, "\t\theld, err := r.moveCursor(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
 		{runner, "\tif err := commit(ctx, tx); err != nil {\n", `fault.Die(r.Consumer.Name + ": before COMMIT")`},
 		{runner, "\tr.committed(lanes, done)\n", `fault.Die(r.Consumer.Name + ": between COMMIT and ack")`},
 		{rebuild, "\t\tif _, err := tx.Exec(ctx, moveUnit,", `fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n", `if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
 		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
-		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: the offsets are moved, nobody knows")`},
+		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: offsets moved, not recorded")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
 		{"http/ingest.go", "\tw.WriteHeader(nethttp.StatusAccepted)\n\t_, _ = w.Write(body) // who", `fault.Die("ingest: before the answer")`},
@@ -149,7 +148,7 @@ func places() (edits []overlay.Edit) {
 		New: "\t\terr := to.SendUnbufferedEncodedCopyData(piece)\n\t\tif err == nil && !rows.done { fault.Die(\"large: between two pieces of the COPY\") }\n\t\tif err != nil || rows.done {\n"})
 }
 
-// wrongClock lets all that is told the time be told another.
+// wrongClock replaces time.Now by fault.Now in the wiring, the ids and the records' timestamps.
 func wrongClock() (edits []overlay.Edit) {
 	root := filepath.Join("..", "..", "..")
 	files, _ := filepath.Glob(filepath.Join(root, "cmd", "meterplex", "wiring*.go"))
@@ -169,8 +168,8 @@ func wrongClock() (edits []overlay.Edit) {
 		overlay.Edit{File: "infra/kafka/publisher.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 }
 
-// proxiedBroker lets all connections to the broker go by way of a proxy. The broker
-// tells its own address, so that a proxy's would be used once.
+// proxiedBroker routes all broker connections through a proxy. Without it clients would use the
+// proxy's address once only: the broker advertises its own.
 func proxiedBroker() []overlay.Edit {
 	const config, dial = "infra/kafka/config.go", "\t\tkgo.DialTimeout(dialTimeout),\n"
 	return []overlay.Edit{

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// vanish sends a part of a request, or all of it, and goes away: in order, or as a
-// machine does that lost its power. whole says that all of it left.
+// vanish sends a request, in whole or in part, and closes the connection or resets it, as
+// a machine without power does. whole reports whether the whole request was written.
 func vanish(t *testing.T, rng *rand.Rand, address, key string, batch []event) (whole bool) {
 	t.Helper()
 	body, err := json.Marshal(object{"events": batch})
@@ -39,13 +39,13 @@ func vanish(t *testing.T, rng *rand.Rand, address, key string, batch []event) (w
 	}
 	time.Sleep(time.Duration(rng.IntN(6000)) * time.Microsecond)
 	if cut == len(raw) && rng.IntN(3) == 0 {
-		_, _ = c.Read(make([]byte, 1+rng.IntN(200))) // of the answer
+		_, _ = c.Read(make([]byte, 1+rng.IntN(200))) // read a part of the answer
 	}
 	return cut == len(raw)
 }
 
-// P1: clients go away at any moment of a request and of its answer. What had not
-// left whole is not there; what had may be, and counts once when it is sent again.
+// P1: clients disconnect at any moment of a request and of its answer. An event of an
+// incomplete request is not stored; one of a complete request may be, and a retry counts once.
 func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -89,20 +89,20 @@ func TestP1_ClientsThatGoAwayAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("%d requests: %v", batches, counts)
 	if counts["partial duplicate"] > 0 {
-		t.Errorf("%d events of requests that did not leave whole were stored", counts["partial duplicate"])
+		t.Errorf("%d events of incomplete requests were stored", counts["partial duplicate"])
 	}
 	if counts["partial accepted"] == 0 || counts["whole duplicate"] == 0 {
-		t.Error("no request was cut, or none was stored whose client had gone")
+		t.Error("no request was cut, or no event of a disconnected client was stored")
 	}
 	w.finish()
 }
 
-// P2: one batch with 300 duplicates, 100 conflicts and 100 rejections in it, and 100 new
-// ones twice, from sixteen clients at once, half of them backwards: each id counts once.
+// P2: sixteen clients send one batch at once, half of them in reverse: 300 duplicates, 100
+// conflicts, 100 rejections, 100 new events twice and 300 new ones once. Each id counts once.
 func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.pipe = "postgres" // nothing here is about the pipe
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.join(i, 1)[0]
@@ -122,7 +122,7 @@ func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 	total := map[string]int{}
 	for n := range 16 {
 		wait.Go(func() {
-			mine := turned([][]event{batch}, n)[0]
+			mine := reversedFor([][]event{batch}, n)[0]
 			verdicts := (&client{w: w, tenant: x, to: i.url}).send(t.Context(), mine)
 			counts := map[string]int{}
 			for _, v := range verdicts {
@@ -134,13 +134,13 @@ func TestP2_OneBatchOfEveryVerdict(t *testing.T) {
 				total[status] += n
 			}
 			if counts["conflict"] != 100 || counts["rejected"] != 100 || counts["accepted"]+counts["duplicate"] != 800 {
-				t.Errorf("client %d was told %v", n, counts)
+				t.Errorf("client %d got the verdicts %v", n, counts)
 			}
 		})
 	}
 	wait.Wait()
 	if total["accepted"] != 400 || total["duplicate"] != 16*800-400 {
-		t.Errorf("all clients together were told %v", total)
+		t.Errorf("all clients together got the verdicts %v", total)
 	}
 	w.finish()
 }

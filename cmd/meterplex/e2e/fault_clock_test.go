@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// wrong starts an instance whose clock is off.
-func (w *world) wrong(roles string, by time.Duration) *instance {
+// wrongClockInstance starts an instance with a wrong clock.
+func (w *world) wrongClockInstance(roles string, by time.Duration) *instance {
 	w.t.Helper()
 	i := w.prepare(roles, "METERPLEX_FAULT_CLOCK="+by.String())
 	i.build = faulty
@@ -16,18 +16,18 @@ func (w *world) wrong(roles string, by time.Duration) *instance {
 	return i
 }
 
-// moved takes events to another time.
-func moved(batch []event, by time.Duration) []event {
+// shifted shifts the timestamps of events.
+func shifted(batch []event, by time.Duration) []event {
 	for n := range batch {
 		batch[n].Timestamp = batch[n].Timestamp.Add(by)
 	}
 	return batch
 }
 
-// One instance's clock is two days ahead, another's two days behind, a third's six
-// minutes: all take usage, relay and fold beside one that is right. What an instance
-// takes is by its own clock; what was taken counts once, in the order of the log,
-// and a partition's recordedAt never goes back.
+// One instance's clock is two days ahead, another's two days behind, a third's six minutes
+// behind. All accept usage, beside one with the right clock; all but the third, an api only,
+// relay and fold. Each instance accepts events by its own clock; an accepted event counts once,
+// in the order of the log, and a partition's recordedAt never decreases.
 func TestP10_ClocksThatAreWrong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -35,31 +35,31 @@ func TestP10_ClocksThatAreWrong(t *testing.T) {
 	w.catalogue(right)
 	tenants := w.join(right, 2)
 	const days = 49 * time.Hour
-	ahead, behind, late := w.wrong("", days), w.wrong("", -days), w.wrong("api", -6*time.Minute)
+	ahead, behind, late := w.wrongClockInstance("", days), w.wrongClockInstance("", -days), w.wrongClockInstance("api", -6*time.Minute)
 	for _, i := range []*instance{ahead, behind, late} {
 		w.known(i, tenants)
 	}
 	x := tenants[0]
-	// By its own clock an instance knows what is of the future and what is too old.
+	// An instance rejects events of the future and events that are too old by its own clock.
 	w.ingest(late, x, "rejected", events("ahead-of-the-late-one", 2, "api_calls")...)
 	w.ingest(behind, x, "rejected", events("ahead-of-the-one-behind", 2, "api_calls")...)
-	w.ingest(ahead, x, "accepted", moved(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(right, x, "rejected", moved(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
-	w.ingest(ahead, x, "rejected", moved(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
+	w.ingest(ahead, x, "accepted", shifted(events("of-tomorrow", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(right, x, "rejected", shifted(events("of-the-day-after", 2, "api_calls"), 24*time.Hour)...)
+	w.ingest(ahead, x, "rejected", shifted(events("too-old-for-the-one-ahead", 2, "api_calls"), -120*time.Hour)...)
 	l := w.drive(tenants, 2, calm(), func(n int) string { return []string{right.url(), ahead.url()}[n%2] })
-	l.more(200)
-	within(t, time.Minute, "all four relays, but the one of the door alone, have partitions", func(ctx context.Context) (bool, string) {
+	l.awaitMore(200)
+	within(t, time.Minute, "all three relays have partitions", func(ctx context.Context) (bool, string) {
 		n := w.count(`SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`)
 		return n == 3, fmt.Sprint(n)
 	})
-	l.more(200)
+	l.awaitMore(200)
 	l.stop()
 	w.settle(right, tenants...)
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 1 AND recorded_at > now() + interval '1 day'`); n == 0 {
-		t.Error("nothing was recorded by the clock that is ahead")
+		t.Error("no event was recorded with the clock that is ahead")
 	}
 	if n := w.count(`SELECT count(*) FROM (SELECT recorded_at < lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) back FROM event_log_rows) l WHERE back`); n != 0 {
-		t.Errorf("recordedAt goes back %d times", n)
+		t.Errorf("recordedAt decreases %d times", n)
 	}
 	w.noneWithheld()
 	w.finish()

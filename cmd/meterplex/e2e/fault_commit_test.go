@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The kinds of commit that are told apart, by what was asked for last.
+// The kinds of commit, distinguished by the statements before them.
 const (
 	ofIngest   = "ingest"
 	ofRelay    = "relay"
@@ -20,24 +20,24 @@ const (
 	ofOthers   = "change"
 )
 
-// lostCommits chooses the commits that a proxy before the database loses: of each
-// kind every so many are lost on their way there, and as many on their way back.
+// lostCommits chooses the commits that a proxy before the database loses: of each kind,
+// one in loseEach, alternately the request and the answer, at most 4 of each.
 type lostCommits struct {
 	prepared *regexp.Regexp
 
 	mu   sync.Mutex
-	over bool // nothing is lost any more
+	over bool // no further commits are lost
 	seen map[string]int
-	lost map[string]int // by kind and way
+	lost map[string]int // by kind and direction
 }
 
-// loseEach is after how many commits of a kind one is lost.
+// loseEach: every fifth commit of a kind is lost.
 const loseEach = 5
 
 func newLostCommits(w *world) (x *lostCommits, database string) {
 	w.t.Helper()
 	x = &lostCommits{seen: map[string]int{}, lost: map[string]int{},
-		// A statement's name, and how it begins where it is one of those that are looked for.
+		// A statement's name, and the beginning of its text if it is one of the watched kinds.
 		prepared: regexp.MustCompile(`(?s)P.{4}([a-z_0-9]+)\x00(?:(commit)\x00|(WITH mine AS MATERIALIZED \(\s*SELECT c\.partition, s\.fence, s\.was)|\s*(UPDATE consumer_checkpoints c SET position)|\s*(WITH moved AS \()|(SELECT partition, position, epoch))`)}
 	p := newProxy(w.t, func() string { return hostOf(w.db) })
 	p.commits = x.of
@@ -45,7 +45,7 @@ func newLostCommits(w *world) (x *lostCommits, database string) {
 	return x, atHost(w.db, p.addr())
 }
 
-// of watches one connection of the service.
+// of watches one connection of the service. It returns the loser that the proxy asks about each chunk.
 func (x *lostCommits) of() loser {
 	c := &commitConn{prepared: x.prepared, names: map[string]string{}}
 	return func(piece []byte, _ manner) (at int, how manner) {
@@ -58,7 +58,7 @@ func (x *lostCommits) of() loser {
 	}
 }
 
-// fate says what becomes of a commit.
+// fate decides whether a commit is lost, and in which direction.
 func (x *lostCommits) fate(kind string) manner {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -77,15 +77,15 @@ func (x *lostCommits) fate(kind string) manner {
 	return how
 }
 
-// commitConn knows what was prepared on one connection.
+// commitConn holds the statements prepared on one connection.
 type commitConn struct {
 	prepared *regexp.Regexp
-	names    map[string]string // kinds of the statements that were prepared
-	last     string            // kind of the statement before
+	names    map[string]string // kinds of the prepared statements
+	last     string            // kind of the previous statement
 }
 
-// commits gives the kind of the commit in a chunk, "" where there is none. Nothing
-// is cut in a chunk that prepares the statement: it is the connection's first.
+// commits returns the kind of the commit in a chunk, or "". A chunk that prepares the
+// statement is never cut: it is the connection's first.
 func (c *commitConn) commits(chunk []byte) string {
 	for _, found := range c.prepared.FindAllSubmatch(chunk, -1) {
 		for n, kind := range []string{ofIngest, ofRelay, ofConsumer, ofRebuild, ofOthers} {
@@ -113,8 +113,8 @@ func (c *commitConn) commits(chunk []byte) string {
 	return committed
 }
 
-// P1, P2: commits of each kind are lost on their way to the database, and on their
-// way back, where nobody can know which of the two it was.
+// P1, P2: commits of each kind are lost on their way to the database or on their way back.
+// The service cannot tell these two cases apart.
 func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,9 +125,9 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	tenants := w.join(owner, 2)
 	w.known(i, tenants)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(200)
+	l.awaitMore(200)
 	r := w.startRebuild(owner, "usage_aggregates")
-	for n := range 24 { // changes, each with its answer kept
+	for n := range 24 { // changes with an Idempotency-Key
 		w.insist(w.operator, http.MethodPut, i, fmt.Sprint("/api/v1/features/lost-", n), object{"name": "lost", "type": "METERED", "unit": "each"}, http.StatusCreated)
 	}
 	w.ready(owner, r.ID)
@@ -145,7 +145,7 @@ func TestP2_CommitsOfEveryKindAreLost(t *testing.T) {
 	w.drain()
 	w.sameUsage(1, r.Generation)
 	if n := w.count(`SELECT count(*) FROM event_log_rows l WHERE topic = 6 AND l.payload::text LIKE '%"lost-%'`); n != 24 {
-		t.Errorf("24 features were made by %d events", n)
+		t.Errorf("24 features were created by %d events", n)
 	}
 	w.finish()
 }

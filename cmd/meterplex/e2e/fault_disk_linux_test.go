@@ -24,7 +24,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// smallDisk is a file system of a few megabytes that a database lies on.
+// smallDisk is a tmpfs of a few megabytes that holds a database.
 type smallDisk struct {
 	t    *testing.T
 	dir  string
@@ -33,7 +33,7 @@ type smallDisk struct {
 
 const smallDiskBytes = 64 << 20
 
-// newSmallDisk has to be called before the database is made: it is removed after it.
+// newSmallDisk must be called before the database is created: cleanups run in reverse order.
 func newSmallDisk(t *testing.T, size int) *smallDisk {
 	t.Helper()
 	sweepSmallDisks(t)
@@ -43,21 +43,21 @@ func newSmallDisk(t *testing.T, size int) *smallDisk {
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) })
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+strconv.Itoa(size)); err != nil {
-		t.Skipf("SKIPPED, a full disk was not tried: a small file system cannot be mounted here (%v); run as root", err)
+		t.Skipf("SKIPPED, a full disk was not tried: cannot mount a small file system (%v); run as root", err)
 	}
 	d := &smallDisk{t: t, dir: dir, name: "small_" + strings.ReplaceAll(filepath.Base(dir)[len(smallPrefix):], "-", "_")}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("the small file system stays: %v", err)
+			t.Errorf("unmount the small file system: %v", err)
 		}
 	})
 	return d
 }
 
-// smallPrefix begins a small disk's folder; the process that made it comes next.
+// smallPrefix begins a small disk's folder name; the process id of its creator follows.
 const smallPrefix = "meterplex-small-"
 
-// sweepSmallDisks removes what test binaries left that were killed.
+// sweepSmallDisks removes the disks that killed test binaries left behind.
 func sweepSmallDisks(t *testing.T) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), smallPrefix+"*"))
@@ -75,7 +75,7 @@ func sweepSmallDisks(t *testing.T) {
 	}
 }
 
-// space makes a tablespace on it.
+// space creates the tablespace on the disk.
 func (d *smallDisk) space() {
 	d.t.Helper()
 	server := localtest.Postgres(d.t)
@@ -97,7 +97,7 @@ func (d *smallDisk) space() {
 
 func (d *smallDisk) admin(statement string) {
 	d.t.Helper()
-	ctx := context.Background() // it cleans up, too
+	ctx := context.Background() // used by cleanups, too
 	conn, err := pgx.Connect(ctx, localtest.Postgres(d.t).AdminURL())
 	if err != nil {
 		d.t.Errorf("%s: %v", statement, err)
@@ -109,7 +109,7 @@ func (d *smallDisk) admin(statement string) {
 	}
 }
 
-// fill leaves no byte of the disk; what it gives empties it again.
+// fill fills the disk to the last byte; free empties it again.
 func (d *smallDisk) fill() (free func()) {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "ballast")
@@ -130,8 +130,8 @@ func (d *smallDisk) fill() (free func()) {
 	}
 }
 
-// The database's disk is full: usage is refused with 503 and Retry-After, nothing is
-// there by half, and all goes on by itself when there is room.
+// The database's disk is full: usage is refused with 503 and Retry-After, no batch is stored
+// in part, and the service recovers by itself when there is room.
 func TestP1_DiskFull(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t, smallDiskBytes)
@@ -144,28 +144,28 @@ func TestP1_DiskFull(t *testing.T) {
 	m := calm()
 	m.pause, m.batch = 5*time.Millisecond, 100
 	l := w.drive(tenants, 1, m, func(int) string { return i.url() })
-	l.more(500)
+	l.awaitMore(500)
 	free := d.fill()
 	before := l.lost()
 	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
-		return l.lost() > before && i.said("53100"), fmt.Sprint(l.lost())
+		return l.lost() > before && i.logContains("53100"), fmt.Sprint(l.lost())
 	})
 	refused, problem := w.submitRaw(i, tenants[0], events("at-a-full-disk", 100, "api_calls"))
-	for n := 0; refused.StatusCode == http.StatusAccepted && n < 20; n++ { // there was room in a page that had been there
+	for n := 0; refused.StatusCode == http.StatusAccepted && n < 20; n++ { // an existing page had room
 		refused, problem = w.submitRaw(i, tenants[0], events(fmt.Sprint("still-room-", n), 100, "api_calls"))
 	}
 	if refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") == "" || strings.Contains(problem, "53100") {
-		t.Errorf("a full disk is answered %s, Retry-After %q: %s", refused.Status, refused.Header.Get("Retry-After"), problem)
+		t.Errorf("answer with a full disk: %s, Retry-After %q: %s", refused.Status, refused.Header.Get("Retry-After"), problem)
 	}
 	free()
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
 	w.finish()
 }
 
-// submitRaw sends a batch once and gives the answer as it is.
+// submitRaw sends a batch once and returns the raw answer.
 func (w *world) submitRaw(at *instance, x *tenant, batch []event) (*http.Response, string) {
 	w.t.Helper()
 	x.ledger.sending(batch)
@@ -187,14 +187,14 @@ func (w *world) submitRaw(at *instance, x *tenant, batch []event) (*http.Respons
 	return answer, string(body)
 }
 
-// The disk of the server's own log is full: PostgreSQL ends itself, and comes up when
-// there is room. It is a server of the test's own, since nobody else could go on.
+// The disk of the server's WAL is full: PostgreSQL shuts down, and starts when there
+// is room. The test has a server of its own, because the crash stops every user of it.
 func TestP1_LogDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newSmallDisk(t, 4*smallDiskBytes)
-	// What the server says has to find room elsewhere.
-	said := filepath.Join(t.TempDir(), "postgres.log")
-	if err := errors.Join(os.Mkdir(filepath.Join(d.dir, "postgres"), 0o755), os.Symlink(said, filepath.Join(d.dir, "postgres", "postgres.log"))); err != nil {
+	// The server's log file needs room on another disk.
+	seen := filepath.Join(t.TempDir(), "postgres.log")
+	if err := errors.Join(os.Mkdir(filepath.Join(d.dir, "postgres"), 0o755), os.Symlink(seen, filepath.Join(d.dir, "postgres", "postgres.log"))); err != nil {
 		t.Fatal(err)
 	}
 	server, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresConfig{DataDir: d.dir, Settings: map[string]string{"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}})
@@ -225,21 +225,21 @@ func TestP1_LogDiskFull(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	free := d.fill()
 	before := l.lost()
-	within(t, time.Minute, "the server's log finds no room", func(ctx context.Context) (bool, string) {
+	within(t, time.Minute, "the WAL has no room", func(ctx context.Context) (bool, string) {
 		_, err := w.sql.Exec(ctx, `SELECT pg_switch_wal()`)
 		return err != nil, fmt.Sprint(err)
 	})
 	within(t, time.Minute, "usage is refused", func(context.Context) (bool, string) {
 		return l.lost() > before, fmt.Sprint(l.lost())
 	})
-	if raw, err := os.ReadFile(said); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
-		t.Errorf("the server does not say that there is no room: %v\n%s", err, raw[max(0, len(raw)-2000):])
+	if raw, err := os.ReadFile(seen); err != nil || !bytes.Contains(raw, []byte("No space left on device")) {
+		t.Errorf("the server does not report a full disk: %v\n%s", err, raw[max(0, len(raw)-2000):])
 	}
 	free()
-	within(t, time.Minute, "it recovers by itself, or ends", func(ctx context.Context) (bool, string) {
+	within(t, time.Minute, "the server recovers by itself, or ends", func(ctx context.Context) (bool, string) {
 		select {
 		case <-server.Done():
 			err := server.Restart(t.Context())
@@ -249,15 +249,15 @@ func TestP1_LogDiskFull(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		}
 	})
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
 	w.finish()
 }
 
-// A disk that takes a tenth of a second to sync: each flush of the server's log waits
-// that long while it holds the log. Everything is late, and nothing else.
+// Each flush of the WAL takes 100 ms and holds the WAL meanwhile, as on a slow disk.
+// Requests are late, but do not fail.
 func TestP1_SlowDisk(t *testing.T) {
 	w := newWorld(t)
 	d := &smallDisk{t: t}
@@ -266,13 +266,13 @@ func TestP1_SlowDisk(t *testing.T) {
 		d.admin(`ALTER DATABASE ` + database + ` SET ` + slow)
 	}
 	w.sql.Reset()
-	w.slow()
+	w.requireSlowFlush()
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	from := time.Now()
-	l.more(150)
+	l.awaitMore(150)
 	var took []time.Duration
 	for _, c := range l.clients {
 		took = append(took, c.latencies(t, from, time.Now())...)
@@ -288,14 +288,14 @@ func TestP1_SlowDisk(t *testing.T) {
 	}
 	l.stop()
 	if l.lost() > 0 {
-		t.Errorf("clients were refused %d requests", l.lost())
+		t.Errorf("%d requests were refused", l.lost())
 	}
 	w.noneWithheld()
 	w.finish()
 }
 
-// slow makes sure that sessions of the service's login wait before each flush.
-func (w *world) slow() {
+// requireSlowFlush checks that sessions of the service's login have the slow flush settings.
+func (w *world) requireSlowFlush() {
 	w.t.Helper()
 	conn, err := pgx.Connect(w.t.Context(), w.db)
 	if err != nil {
@@ -310,28 +310,28 @@ func (w *world) slow() {
 	}
 }
 
-// The disk says EIO to a sync of the server's log: PostgreSQL ends all sessions and
-// recovers. Nobody may take the failed sync for a commit.
+// A sync of the WAL fails with EIO: PostgreSQL ends all sessions and recovers. The service
+// must not treat the failed sync as a commit.
 func TestP1_SyncFails(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skip("SKIPPED, a sync that fails was not tried: there is no strace here")
+		t.Skip("SKIPPED, a failing sync was not tried: strace not found")
 	}
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
-	told := filepath.Join(t.TempDir(), "strace")
-	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", told, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
-	end := traces(t, faults, localtest.Postgres(t).PID())
+	response := filepath.Join(t.TempDir(), "strace")
+	faults := exec.Command(strace, "-qq", "-f", "-p", strconv.Itoa(localtest.Postgres(t).PID()), "-o", response, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12")
+	end := startStrace(t, faults, localtest.Postgres(t).PID())
 	defer end()
-	// Only sessions that begin from here on are watched.
+	// strace follows only sessions that begin after it attached.
 	w.endSessions()
 	m := usual()
 	m.pause = 0
 	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
 	within(t, time.Minute, "a sync has failed", func(context.Context) (bool, string) {
-		raw, err := os.ReadFile(told)
+		raw, err := os.ReadFile(response)
 		return err == nil && bytes.Contains(raw, []byte("INJECTED")), fmt.Sprint(len(raw), err)
 	})
 	end()
@@ -339,19 +339,19 @@ func TestP1_SyncFails(t *testing.T) {
 		err := w.sql.Ping(ctx)
 		return err == nil, fmt.Sprint(err)
 	})
-	l.more(400)
+	l.awaitMore(400)
 	l.stop()
 	w.settle(i, tenants...)
 	w.noneWithheld()
 	w.finish()
 }
 
-// traces starts strace and waits until it has hold of a process; the test is skipped
-// where it may not. What it gives ends it.
-func traces(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
+// startStrace starts strace and waits until it is attached to a process. It skips the test if
+// strace lacks the permission. end stops strace.
+func startStrace(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 	t.Helper()
-	var said bytes.Buffer
-	strace.SysProcAttr, strace.Stderr = childAttributes(), &said
+	var seen bytes.Buffer
+	strace.SysProcAttr, strace.Stderr = childAttributes(), &seen
 	if err := strace.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -372,17 +372,17 @@ func traces(t *testing.T, strace *exec.Cmd, pid int) (end func()) {
 		}
 		select {
 		case <-ended:
-			t.Skipf("SKIPPED, a sync that fails was not tried: %s", bytes.TrimSpace(said.Bytes()))
+			t.Skipf("SKIPPED, a failing sync was not tried: %s", bytes.TrimSpace(seen.Bytes()))
 		default:
 		}
 		if err != nil || time.Now().After(until) {
 			end()
-			t.Fatalf("strace has no hold of process %d: %v %s", pid, err, said.Bytes())
+			t.Fatalf("strace is not attached to process %d: %v %s", pid, err, seen.Bytes())
 		}
 	}
 }
 
-// endSessions ends all of the test's database but its own.
+// endSessions ends all sessions of the test's database but its own.
 func (w *world) endSessions() {
 	w.t.Helper()
 	if n := w.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); n == 0 {

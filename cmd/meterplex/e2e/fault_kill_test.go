@@ -14,49 +14,49 @@ import (
 	"github.com/google/uuid"
 )
 
-// mortal is an instance that dies at a place when it is told to.
-type mortal struct {
+// killable is an instance that dies at a chosen kill point.
+type killable struct {
 	*instance
 	w       *world
-	arm     string // the file that names the place
+	arm     string // the file that names the kill point
 	reached int
 }
 
-func (w *world) mortal(roles string, env ...string) *mortal {
+func (w *world) killable(roles string, env ...string) *killable {
 	w.t.Helper()
-	m := &mortal{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
+	m := &killable{w: w, arm: filepath.Join(w.t.TempDir(), "place")}
 	m.instance = w.prepare(roles, append(env, "METERPLEX_FAULT_ARM="+m.arm)...)
 	m.build = faulty
 	m.start()
 	return m
 }
 
-// placeTime is how long a place may take to be reached: the groups wait out the
-// session of a member that was killed, and more than one may have been.
-const placeTime = 90 * time.Second
+// killPointTime bounds the wait for a kill point. A group waits for the session timeout of each
+// killed member, and more than one member may have been killed.
+const killPointTime = 90 * time.Second
 
-// dies lets the process die the n-th time that it comes by a place, which cause, where
-// there is one, leads it to; then it is started again. cause has returned by then.
-func (m *mortal) dies(place string, n int, cause func()) bool {
-	return m.diesInTurn([]string{place}, n, cause)
+// killAt kills the process when it passes a kill point for the n-th time, and starts it again.
+// cause, if not nil, makes the process pass there. It has returned when killAt returns.
+func (m *killable) killAt(place string, n int, cause func()) bool {
+	return m.killAtEach([]string{place}, n, cause)
 }
 
-// diesInTurn is dies for places that one piece of work comes by. Each is set before the
-// process is started for it: it might be past it otherwise.
-func (m *mortal) diesInTurn(places []string, n int, cause func()) bool {
-	if !m.set(places[0], n) {
+// killAtEach is killAt for several kill points in one piece of work. Each is armed before the
+// process restarts: otherwise the process could have passed it already.
+func (m *killable) killAtEach(places []string, n int, cause func()) bool {
+	if !m.armAt(places[0], n) {
 		return false
 	}
 	var caused sync.WaitGroup
-	defer caused.Wait() // it may need what is started again
+	defer caused.Wait() // cause may need the restarted process
 	if cause != nil {
 		caused.Go(cause)
 	}
 	for i, place := range places {
-		if !m.diesAt(place) {
+		if !m.awaitDeath(place) {
 			return false
 		}
-		if i+1 < len(places) && !m.set(places[i+1], n) {
+		if i+1 < len(places) && !m.armAt(places[i+1], n) {
 			return false
 		}
 		if err := m.tryStart(); err != nil {
@@ -68,8 +68,8 @@ func (m *mortal) diesInTurn(places []string, n int, cause func()) bool {
 	return true
 }
 
-// set names the place of the next death.
-func (m *mortal) set(place string, n int) bool {
+// armAt arms the next kill point.
+func (m *killable) armAt(place string, n int) bool {
 	err := os.WriteFile(m.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600)
 	if err == nil {
 		err = os.Rename(m.arm+".new", m.arm)
@@ -80,8 +80,8 @@ func (m *mortal) set(place string, n int) bool {
 	return err == nil
 }
 
-// diesAt waits for the death at the place that is set.
-func (m *mortal) diesAt(place string) bool {
+// awaitDeath waits for the process to die at the armed kill point.
+func (m *killable) awaitDeath(place string) bool {
 	m.mu.Lock()
 	running := m.run
 	m.mu.Unlock()
@@ -89,23 +89,23 @@ func (m *mortal) diesAt(place string) bool {
 	case <-running.done:
 	case <-m.t.Context().Done():
 		return false
-	case <-time.After(placeTime):
+	case <-time.After(killPointTime):
 		_ = os.Remove(m.arm)
-		m.t.Errorf("%s did not come by %q", m.name, place)
+		m.t.Errorf("%s did not reach %q", m.name, place)
 		return false
 	}
 	if err := os.Remove(m.arm + ".reached"); err != nil {
-		m.t.Errorf("%s ended before it came by %q:\n%s", m.name, place, m.lastLines(30))
+		m.t.Errorf("%s ended before it reached %q:\n%s", m.name, place, m.lastLines(30))
 		return false
 	}
 	return true
 }
 
-// insist asks until there is an answer that is no 503, the same request each time.
+// insist repeats one request, with the same Idempotency-Key, until the answer is not 503.
 func (w *world) insist(key, method string, at *instance, path string, in object, want int) (body []byte) {
 	w.t.Helper()
 	once, status := uuid.NewString(), 0
-	for end := time.Now().Add(placeTime); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
+	for end := time.Now().Add(killPointTime); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
 		var err error
 		status, body, err = w.call(w.t.Context(), key, method, at.url()+path, in, "Idempotency-Key", once)
 		if err == nil && status != http.StatusServiceUnavailable {
@@ -118,53 +118,53 @@ func (w *world) insist(key, method string, at *instance, path string, in object,
 	return body
 }
 
-// deaths is a world in which each part of the service is a process of its own, so
-// that each can die while the others are at work.
-type deaths struct {
+// killRun is a world in which each role is a process of its own, so that each can die
+// while the others work.
+type killRun struct {
 	*world
-	api, relay, validator, aggregator, letters, commands, projector *mortal
+	api, relay, validator, aggregator, letters, commands, projector *killable
 	tenants                                                         []*tenant
 	source                                                          *outsider
 }
 
-func newDeaths(t *testing.T) *deaths {
+func newKillRun(t *testing.T) *killRun {
 	w := newWorld(t)
-	d := &deaths{world: w, api: w.mortal("api")}
-	for to, roles := range map[**mortal]string{
+	d := &killRun{world: w, api: w.killable("api")}
+	for to, roles := range map[**killable]string{
 		&d.relay: "relay", &d.validator: "validator", &d.aggregator: "aggregator", &d.letters: "deadletter", &d.commands: "api,commands",
 	} {
-		*to = w.mortal(roles)
+		*to = w.killable(roles)
 	}
-	d.projector = w.mortal("projector", "METERPLEX_REBUILD_CHUNK=20")
+	d.projector = w.killable("projector", "METERPLEX_REBUILD_CHUNK=20")
 	w.catalogue(d.api.instance)
 	d.tenants = w.join(d.api.instance, 3)
 	d.source = w.outsider()
 	return d
 }
 
-// P1, P2: every process dies at every place where something is half done, under
-// load and at the same time as the others. All that was promised is there, once.
+// P1, P2: every process dies at every kill point, under load and at the same time as the
+// others. Each acknowledged event is stored, once.
 func TestP2_KilledAtEveryPlace(t *testing.T) {
 	t.Parallel()
-	d := newDeaths(t)
+	d := newKillRun(t)
 	failed := d.rejections(5)
 	l := d.drive(d.tenants, 1, calm(), func(int) string { return d.api.url() })
 	d.drainedFor(d.api.instance, "meterplex-usage-aggregator")
 	var dying sync.WaitGroup
 	ready := make(chan rebuild, 1)
-	dying.Go(func() { d.doorDies(failed[:3], ready) })
-	dying.Go(func() { d.relayDies() })
-	dying.Go(func() { consumerDies(d.validator, "meterplex-usage-validator") })
-	dying.Go(func() { consumerDies(d.aggregator, "meterplex-usage-aggregator") })
-	dying.Go(func() { consumerDies(d.letters, "meterplex-dead-letter-handler") })
-	dying.Go(func() { d.commandsDie(failed[3:]) })
-	dying.Go(func() { d.projectorDies(ready) })
+	dying.Go(func() { d.killAPI(failed[:3], ready) })
+	dying.Go(func() { d.killRelay() })
+	dying.Go(func() { killConsumer(d.validator, "meterplex-usage-validator") })
+	dying.Go(func() { killConsumer(d.aggregator, "meterplex-usage-aggregator") })
+	dying.Go(func() { killConsumer(d.letters, "meterplex-dead-letter-handler") })
+	dying.Go(func() { d.killCommands(failed[3:]) })
+	dying.Go(func() { d.killProjector(ready) })
 	dying.Wait()
 	l.stop()
-	d.taken()
+	d.consumed()
 	d.settle(d.api.instance, d.tenants...)
 	reached := 0
-	for _, m := range []*mortal{d.api, d.relay, d.validator, d.aggregator, d.letters, d.commands, d.projector} {
+	for _, m := range []*killable{d.api, d.relay, d.validator, d.aggregator, d.letters, d.commands, d.projector} {
 		reached += m.reached
 	}
 	t.Logf("%d deaths", reached)
@@ -177,9 +177,9 @@ func TestP2_KilledAtEveryPlace(t *testing.T) {
 	d.finish()
 }
 
-// rejections makes dead letters: usage that was accepted by an instance that did not
-// know yet that the subscription had ended.
-func (d *deaths) rejections(n int) (letters []deadLetter) {
+// rejections creates n dead letters: usage accepted by an instance that did not know yet
+// that the subscription had ended.
+func (d *killRun) rejections(n int) (letters []deadLetter) {
 	d.t.Helper()
 	x := d.tenants[0]
 	for range n {
@@ -194,8 +194,8 @@ func (d *deaths) rejections(n int) (letters []deadLetter) {
 	return letters
 }
 
-// retried: each retry that was asked for counted once.
-func (d *deaths) retried(letters []deadLetter) {
+// retried checks that each requested retry counted once.
+func (d *killRun) retried(letters []deadLetter) {
 	d.t.Helper()
 	for _, l := range letters {
 		n := d.count(`SELECT count(*) FROM event_log_rows l WHERE subject = 6 AND l.payload ->> 'deadLetterId' = $1`, l.ID)
@@ -206,8 +206,8 @@ func (d *deaths) retried(letters []deadLetter) {
 	}
 }
 
-// large is a submission that goes by its partition's own writer, in several pieces.
-func (d *deaths) large(n int) func() {
+// large sends a batch that its partition's own writer stores, in several pieces.
+func (d *killRun) large(n int) func() {
 	x := d.tenants[1]
 	c := &client{w: d.world, tenant: x, to: d.api.url}
 	return func() {
@@ -217,28 +217,28 @@ func (d *deaths) large(n int) func() {
 	}
 }
 
-func (d *deaths) retry(l deadLetter) func() {
+func (d *killRun) retry(l deadLetter) func() {
 	return func() {
-		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "mended"}, http.StatusAccepted)
+		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/dead-letters/"+l.ID+"/retry", object{"reason": "fixed"}, http.StatusAccepted)
 	}
 }
 
-// doorDies kills what takes requests.
-func (d *deaths) doorDies(failed []deadLetter, ready <-chan rebuild) {
+// killAPI kills the process that accepts requests.
+func (d *killRun) killAPI(failed []deadLetter, ready <-chan rebuild) {
 	for _, place := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT", "ingest: before the answer"} {
-		d.api.dies(place, 2, nil)
+		d.api.killAt(place, 2, nil)
 	}
 	for n, place := range []string{"large: before the transaction", "large: heads locked", "large: between two pieces of the COPY", "large: before COMMIT", "large: after COMMIT"} {
-		d.api.dies(place, 1, d.large(n))
+		d.api.killAt(place, 1, d.large(n))
 	}
-	d.api.dies("change 13: before COMMIT", 1, d.retry(failed[0]))
-	d.api.dies("change 13: after COMMIT", 1, d.retry(failed[1]))
+	d.api.killAt("change 13: before COMMIT", 1, d.retry(failed[0]))
+	d.api.killAt("change 13: after COMMIT", 1, d.retry(failed[1]))
 	d.retry(failed[2])()
 	rewind := func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays/rewind", object{"to": "start", "reason": "test"}, http.StatusAccepted)
 	}
-	d.api.dies("change 52: before COMMIT", 1, rewind)
-	d.api.dies("change 52: after COMMIT", 1, rewind)
+	d.api.killAt("change 52: before COMMIT", 1, rewind)
+	d.api.killAt("change 52: after COMMIT", 1, rewind)
 	r, ok := <-ready
 	if !ok {
 		return
@@ -246,53 +246,53 @@ func (d *deaths) doorDies(failed []deadLetter, ready <-chan rebuild) {
 	promote := func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/promote", object{"reason": "test"}, http.StatusAccepted)
 	}
-	d.api.dies("change 42: before COMMIT", 1, promote)
+	d.api.killAt("change 42: before COMMIT", 1, promote)
 	d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/rebuilds/"+r.ID+"/rollback", object{"reason": "again"}, http.StatusAccepted)
-	d.api.dies("change 42: after COMMIT", 1, promote)
+	d.api.killAt("change 42: after COMMIT", 1, promote)
 }
 
-func (d *deaths) relayDies() {
+func (d *killRun) killRelay() {
 	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor", "relay: after the cursor"} {
-		d.relay.dies(place, 2, nil)
+		d.relay.killAt(place, 2, nil)
 	}
-	d.relay.dies("replay: between the broker's ack and the cursor", 1, func() {
+	d.relay.killAt("replay: between the broker's ack and the cursor", 1, func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/replays", object{"topic": "usage.raw", "fromTime": "2026-01-01T00:00:00Z", "reason": "test"}, http.StatusAccepted)
 	})
-	// What a dead process holds of a replay is let go after two minutes: nobody waits for it.
+	// The lease of a dead process on a replay lasts two minutes. The test ends it at once.
 	if _, err := d.sql.Exec(d.t.Context(), `UPDATE replay_units SET lease_until = '-infinity'`); err != nil {
 		d.t.Error(err)
 	}
 }
 
-func consumerDies(m *mortal, group string) {
-	m.dies(group+": before COMMIT", 1, nil)
-	m.dies(group+": between COMMIT and ack", 1, nil)
+func killConsumer(m *killable, group string) {
+	m.killAt(group+": before COMMIT", 1, nil)
+	m.killAt(group+": between COMMIT and ack", 1, nil)
 	if group == "meterplex-usage-validator" {
-		m.dies("rewind: the offsets are moved, nobody knows", 1, func() {
+		m.killAt("rewind: offsets moved, not recorded", 1, func() {
 			api := m.w.instances[0]
 			m.w.insist(m.w.operator, http.MethodPost, api, "/api/v1/replays/rewind", object{"consumer": group, "to": "start", "reason": "test"}, http.StatusAccepted)
 		})
 	}
 }
 
-// commandsDie kills what executes commands and takes usage that comes as messages.
-func (d *deaths) commandsDie(failed []deadLetter) {
+// killCommands kills the process that executes commands and accepts usage from the topic.
+func (d *killRun) killCommands(failed []deadLetter) {
 	message := func() { d.source.batch(d.tenants[2]) }
-	d.commands.dies("usage.commands: before the transaction", 1, message)
-	d.commands.dies("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
-	d.commands.dies("usage.commands: between COMMIT and ack", 1, message)
-	d.commands.dies("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
+	d.commands.killAt("usage.commands: before the transaction", 1, message)
+	d.commands.killAt("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
+	d.commands.killAt("usage.commands: between COMMIT and ack", 1, message)
+	d.commands.killAt("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
 }
 
-// projectorDies kills what rebuilds, and hands the rebuild on when it is ready.
-func (d *deaths) projectorDies(ready chan<- rebuild) {
+// killProjector kills the process that rebuilds, and passes on the rebuild when it is ready.
+func (d *killRun) killProjector(ready chan<- rebuild) {
 	defer close(ready)
-	d.projector.dies("meterplex-entitlement-reads: before COMMIT", 2, nil)
-	d.projector.dies("meterplex-entitlement-reads: between COMMIT and ack", 2, nil)
+	d.projector.killAt("meterplex-entitlement-reads: before COMMIT", 2, nil)
+	d.projector.killAt("meterplex-entitlement-reads: between COMMIT and ack", 2, nil)
 	start := func() {
 		d.insist(d.operator, http.MethodPost, d.api.instance, "/api/v1/projections/usage_aggregates/rebuilds", object{"reason": "test", "workers": 2}, http.StatusAccepted)
 	}
-	if !d.projector.diesInTurn([]string{
+	if !d.projector.killAtEach([]string{
 		"rebuild: a chunk, before COMMIT", "rebuild: a chunk, after COMMIT", "rebuild: the last chunk, before COMMIT", "rebuild: ready, before COMMIT", "rebuild: ready, after COMMIT",
 	}, 1, start) {
 		return

@@ -17,13 +17,13 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// badNetwork is a network between two parts of the system, which can be bad.
+// badNetwork is a network between two processes, with injected faults.
 type badNetwork struct {
 	*toxiproxy.Proxy
 	t      testing.TB
-	behind atomic.Value // the proxy's own address, a string; "" while it is cut
+	behind atomic.Value // the proxy's own address, a string; "" while the network is cut
 	before net.Listener
-	bytes  atomic.Int64 // that came to it, from either side
+	bytes  atomic.Int64 // received from both sides
 	ends   sync.WaitGroup
 }
 
@@ -48,10 +48,10 @@ func newBadNetwork(t testing.TB, name, to string) *badNetwork {
 	return x
 }
 
-// address is where to connect to.
+// address is the address to connect to.
 func (x *badNetwork) address() string { return x.before.Addr().String() }
 
-// accept counts what comes before the proxy does anything to it.
+// accept counts the bytes before the proxy delays or drops them.
 func (x *badNetwork) accept() {
 	for {
 		in, err := x.before.Accept()
@@ -63,7 +63,7 @@ func (x *badNetwork) accept() {
 			out, err = net.Dial("tcp", behind)
 		}
 		if out == nil || err != nil {
-			x.bytes.Add(1) // it was cut, and somebody saw that
+			x.bytes.Add(1) // the network is cut, and a client noticed
 			_ = in.Close()
 			continue
 		}
@@ -87,8 +87,8 @@ func (x *badNetwork) accept() {
 	}
 }
 
-// bad is a fault of a network: how it begins and ends.
-type bad struct {
+// networkFault is a network fault, from its beginning to its end.
+type networkFault struct {
 	name     string
 	lasts    time.Duration
 	toxics   []string // JSON
@@ -96,10 +96,10 @@ type bad struct {
 	bothWays bool
 }
 
-// faultsOfNetworks: a network that is cut refuses connections; one that is half open
-// takes everything and carries nothing.
-func faultsOfNetworks() []bad {
-	return []bad{
+// networkFaults returns the faults. A cut network refuses connections; a half-open one
+// accepts bytes and drops them.
+func networkFaults() []networkFault {
+	return []networkFault{
 		{name: "cut", lasts: time.Second, cut: true},
 		{name: "half open", lasts: 4 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}, bothWays: true},
 		{name: "no answers", lasts: 3 * time.Second, toxics: []string{`{"name":"%s","type":"timeout","stream":"%s","attributes":{"timeout":0}}`}},
@@ -108,34 +108,34 @@ func faultsOfNetworks() []bad {
 	}
 }
 
-// metTime is how long a fault lasts at most until somebody meets it.
-const metTime = time.Minute
+// trafficTime bounds the wait until traffic meets a fault.
+const trafficTime = time.Minute
 
-// met waits for a fault's time, and until something has come to the wire meanwhile:
-// who waits after another fault comes back in seconds.
-func (x *badNetwork) met(f bad, before int64) (met bool) {
+// awaitTraffic waits as long as a fault lasts, and until bytes have arrived meanwhile: a client that
+// backs off after the previous fault returns within seconds.
+func (x *badNetwork) awaitTraffic(f networkFault, before int64) (met bool) {
 	time.Sleep(f.lasts)
-	for end := time.Now().Add(metTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(trafficTime); !met && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		met = x.bytes.Load() > before
 	}
 	return met
 }
 
-// suffer lets a fault begin and end, and says whether anything met it.
-func (x *badNetwork) suffer(f bad) bool {
+// inject begins and ends a fault, and reports whether traffic met it.
+func (x *badNetwork) inject(f networkFault) bool {
 	before := x.bytes.Load()
 	if f.cut {
 		x.behind.Store("")
 		x.Stop()
 		before = x.bytes.Load()
 		defer func() {
-			x.Listen = "127.0.0.1:0" // the port of before may be another's by now
+			x.Listen = "127.0.0.1:0" // another process may have the old port by now
 			if err := x.Start(); err != nil {
 				x.t.Error(err)
 			}
 			x.behind.Store(x.Listen)
 		}()
-		return x.met(f, before)
+		return x.awaitTraffic(f, before)
 	}
 	ways := []string{"downstream"}
 	if f.bothWays {
@@ -151,7 +151,7 @@ func (x *badNetwork) suffer(f bad) bool {
 			names = append(names, name)
 		}
 	}
-	met := x.met(f, before)
+	met := x.awaitTraffic(f, before)
 	for _, name := range names {
 		if err := x.Toxics.RemoveToxic(context.Background(), name); err != nil {
 			x.t.Error(err)
@@ -160,8 +160,8 @@ func (x *badNetwork) suffer(f bad) bool {
 	return met
 }
 
-// P1, P2: the network between each two parts is cut, half open, carries one byte at a
-// time, and late. What was promised meanwhile is there, once; all goes on by itself.
+// P1, P2: each network between two processes is cut, half open, slow and split into single
+// bytes. Usage acknowledged meanwhile is stored once; the service recovers by itself.
 func TestP2_NetworksThatFail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -191,9 +191,9 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	var failing sync.WaitGroup
 	for name, x := range wires {
 		failing.Go(func() {
-			for _, f := range faultsOfNetworks() {
-				if !x.suffer(f) {
-					t.Errorf("nothing met the network of %s while it was %s", name, f.name)
+			for _, f := range networkFaults() {
+				if !x.inject(f) {
+					t.Errorf("no traffic on the network of %s while it was %s", name, f.name)
 				}
 				time.Sleep(500 * time.Millisecond)
 			}
@@ -202,13 +202,13 @@ func TestP2_NetworksThatFail(t *testing.T) {
 	failing.Wait()
 	for _, i := range []*instance{front, back} {
 		if !i.alive() {
-			t.Fatalf("%s ended with its network:\n%s", i.name, i.lastLines(30))
+			t.Fatalf("%s ended when its network failed:\n%s", i.name, i.lastLines(30))
 		}
 	}
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.settle(front, tenants...)
-	t.Logf("%d requests were not answered, or with 503", l.lost())
+	t.Logf("%d requests had no answer or 503", l.lost())
 	w.noneWithheld()
 	w.finish()
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// P2: members of the groups come, go and are killed again and again, while one is
-// frozen for longer than its session and then goes on as if it still had what it had.
+// P2: group members join, leave and are killed repeatedly, while one is frozen for longer
+// than its session and then continues as if it still owned its partitions.
 func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -20,8 +20,8 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 	tenants := w.join(a, 3)
 	zombie := w.serve(consuming)
 	l := w.drive(tenants, 1, calm(), func(int) string { return a.url() })
-	l.more(100)
-	within(t, time.Minute, "the one that will be frozen has partitions", func(ctx context.Context) (bool, string) {
+	l.awaitMore(100)
+	within(t, time.Minute, "the member to freeze has partitions", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return n == 3*2+1, fmt.Sprint(n)
 	})
@@ -46,21 +46,21 @@ func TestP2_RebalanceStormWithAZombie(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	within(t, time.Minute, "the frozen one's session has ended", func(ctx context.Context) (bool, string) {
+	within(t, time.Minute, "the frozen member's session has ended", func(ctx context.Context) (bool, string) {
 		n := w.members(ctx)
 		return time.Since(frozen) > 10*time.Second && n == len(groups()), fmt.Sprint(n)
 	})
-	l.more(100)
+	l.awaitMore(100)
 	zombie.signal(syscall.SIGCONT)
 	w.membersAreOf(3*2 + 1)
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.settle(a, tenants...)
 	w.noneWithheld()
 	w.finish()
 }
 
-// membersAreOf waits until all groups together have so many members.
+// membersAreOf waits until the groups have n members in total.
 func (w *world) membersAreOf(all int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups have all their members", func(ctx context.Context) (bool, string) {

@@ -36,7 +36,7 @@ func hidePostgres() error {
 	for _, dir := range local.InstalledPostgres(context.Background()) {
 		program, err := filepath.EvalSymlinks(filepath.Join(dir, "postgres"))
 		if err != nil {
-			continue // hidden with another folder that names it
+			continue // hidden with another folder that contains it
 		}
 		if dir = filepath.Dir(program); slices.Contains(shared, dir) {
 			err = syscall.Mount("/dev/null", program, "", syscall.MS_BIND, "")
@@ -48,7 +48,7 @@ func hidePostgres() error {
 		}
 	}
 	if left := local.InstalledPostgres(context.Background()); len(left) > 0 {
-		return fmt.Errorf("still to be seen: %v", left)
+		return fmt.Errorf("still visible: %v", left)
 	}
 	return nil
 }

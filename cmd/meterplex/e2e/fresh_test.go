@@ -17,7 +17,7 @@ import (
 // freshEnv makes this binary the short suite on a machine without PostgreSQL.
 const freshEnv = "METERPLEX_TEST_FRESH"
 
-// exitVisible is the exit code where an installed PostgreSQL cannot be hidden.
+// exitVisible is the exit code if an installed PostgreSQL cannot be hidden.
 const exitVisible = 77
 
 // freshTests is the short suite: the first command of the README with its curls, ingest
@@ -33,7 +33,7 @@ func freshTests() []string {
 // so that the service and the tests fetch one.
 func TestAFreshMachine(t *testing.T) {
 	if os.Getenv(freshEnv) != "" {
-		t.Skip("this is the fresh machine")
+		t.Skip("already in the process of TestAFreshMachine")
 	}
 	t.Parallel()
 	built, err := binary()
@@ -71,7 +71,7 @@ func onFreshMachine(t *testing.T) {
 func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
 	onFreshMachine(t)
 	if found := local.InstalledPostgres(t.Context()); len(found) > 0 {
-		t.Errorf("installed is %v", found)
+		t.Errorf("PostgreSQL is installed: %v", found)
 	}
 	var version string
 	if err := superuser(t, localtest.Database(t)).QueryRow(t.Context(), `SHOW server_version`).Scan(&version); err != nil || version != local.NewestPostgres() {
@@ -79,8 +79,7 @@ func TestFreshPostgresIsTheFetchedOne(t *testing.T) {
 	}
 }
 
-// The demo of make run works with embedded servers, and a shell runs the curls that it
-// prints.
+// The demo of make run works with embedded servers, and a shell runs the curls that it prints.
 func TestFirstCommandOfTheReadme(t *testing.T) {
 	onFreshMachine(t)
 	t.Parallel()
@@ -113,15 +112,15 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 		}
 	}
 	if len(script) == 0 {
-		t.Fatalf("%v: it printed\n%s\n%s", cmd.Wait(), strings.Join(all, "\n"), errs.String())
+		t.Fatalf("%v: no commands in the output\n%s\n%s", cmd.Wait(), strings.Join(all, "\n"), errs.String())
 	}
 	answer, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Join(script, "\n")).CombinedOutput()
 	if err != nil || !strings.Contains(string(answer), `"status":"accepted"`) || !strings.Contains(string(answer), `"feature":"api_calls"`) {
-		t.Errorf("%v: what it prints to be pasted answers\n%s", err, answer)
+		t.Errorf("%v: the printed commands answer\n%s", err, answer)
 	}
 	for _, figure := range []string{"18059974 in 8819 events", "245896 in 8819 events"} {
 		if !strings.Contains(strings.Join(all, "\n"), figure) {
-			t.Errorf("it did not count %s:\n%s", figure, strings.Join(all, "\n"))
+			t.Errorf("%s is missing from the output:\n%s", figure, strings.Join(all, "\n"))
 		}
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -130,7 +129,7 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 	}
 }
 
-// openDir is a temporary folder that the database's user may pass through.
+// openDir returns a temporary folder that the database's user may traverse.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "meterplex-e2e-")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What the trace holds.
+// The contents of the trace.
 const (
 	traceFile   = "../demo/AzureLLMInferenceTrace_code.csv"
 	traceEvents = 17_638
@@ -21,11 +21,11 @@ const (
 	traceOutput = 245_896
 )
 
-// cli runs the client's side of the binary.
+// cli runs the client commands of the binary.
 type cli struct {
-	w    *world
-	env  []string
-	said bytes.Buffer // stderr
+	w      *world
+	env    []string
+	stderr bytes.Buffer
 }
 
 func (w *world) cli(at *instance, key string) *cli {
@@ -39,13 +39,13 @@ func (c *cli) command(ctx context.Context, args ...string) *exec.Cmd {
 	if err != nil {
 		c.w.t.Fatal(err)
 	}
-	c.said.Reset()
+	c.stderr.Reset()
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.said, childAttributes()
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = c.env, &c.stderr, childAttributes()
 	return cmd
 }
 
-// importing is the import of the trace.
+// importing returns the arguments that import the trace.
 func importing(more ...string) []string {
 	file, _ := filepath.Abs(traceFile)
 	return append([]string{"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP",
@@ -56,14 +56,14 @@ type imported struct {
 	Rows, Events, Accepted, Duplicates, Conflicts, Rejected, NotSent int
 }
 
-// run imports to the end.
+// run runs an import to its end.
 func (c *cli) run(args ...string) (sum imported) {
 	c.w.t.Helper()
 	ctx, cancel := context.WithTimeout(c.w.t.Context(), 3*time.Minute)
 	defer cancel()
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
-		c.w.t.Fatalf("import: %v\n%s\n%s", err, out, c.said.String())
+		c.w.t.Fatalf("import: %v\n%s\n%s", err, out, c.stderr.String())
 	}
 	if err := json.Unmarshal(out, &sum); err != nil {
 		c.w.t.Fatalf("import: %v: %s", err, out)
@@ -81,7 +81,7 @@ func (w *world) traceIs(x *tenant) {
 }
 
 // An hour of real traffic is imported, killed half way, imported to its end, and
-// imported once more: it counts once.
+// imported a second time: each event counts once.
 func TestImportTheTrace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -98,10 +98,10 @@ func TestImportTheTrace(t *testing.T) {
 	w.drain()
 	w.traceIs(x)
 	sum = c.run(importing("--shift-to-now")...)
-	if sum.Duplicates != traceEvents || !strings.Contains(c.said.String(), "Nothing new") {
-		t.Errorf("once more: %+v, said %s", sum, c.said.String())
+	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "Nothing new") {
+		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
-	// With the times of 2023, which only a key for backfill may send.
+	// With the times of 2023, for which a key needs usage:backfill.
 	b := w.cli(i, w.keyOf(i, old, "usage:write", "usage:backfill", "usage:read"))
 	if sum = b.run(importing("--backfill")...); sum.Accepted != traceEvents {
 		t.Errorf("backfill: %+v", sum)
@@ -117,11 +117,11 @@ func TestImportTheTrace(t *testing.T) {
 	w.finish()
 }
 
-// killHalfWay kills an import when about half of it is in the log. Nothing of it is
-// recorded between the last look and the kill, however long that takes.
+// killHalfWay kills an import when at least a third of it is in the log. Locked heads keep
+// the import from recording more between the last count and the kill.
 func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Helper()
-	letGo := w.holds(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+	letGo := w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 	cmd := c.command(w.t.Context(), importing("--shift-to-now", "--batch", "200", "--concurrency", "1")...)
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -129,7 +129,7 @@ func (w *world) killHalfWay(c *cli, x *tenant) {
 	n := 0
 	within(w.t, 2*time.Minute, "half of the import is in the log", func(context.Context) (bool, string) {
 		letGo()
-		letGo = w.holds(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
+		letGo = w.holdTransaction(`LOCK TABLE log_heads IN EXCLUSIVE MODE`)
 		n = w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, x.id)
 		return n > traceEvents/3, fmt.Sprint(n)
 	})
@@ -142,15 +142,15 @@ func (w *world) killHalfWay(c *cli, x *tenant) {
 	w.t.Logf("killed at %d events", n)
 }
 
-// intoLedger takes what the importer sent from the log: its own ledger was
-// checked by the totals of the file.
+// intoLedger adds the imported events to the ledger from the log: their sums were
+// checked against the totals of the file.
 func (w *world) intoLedger(tenants ...*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
 		for id, r := range w.recorded(x) {
 			f := x.ledger.of(event{EventID: id, Feature: r.feature, Amount: r.amount})
 			f.accepted, f.position = 1, r.position
-			x.ledger.kept++
+			x.ledger.ackedCount++
 		}
 	}
 }

@@ -41,16 +41,16 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// startTime bounds a start, with all migrations, on a machine that does much else.
+// startTime bounds a start, including all migrations, on a busy machine.
 const startTime = 2 * time.Minute
 
-// instance is one process of the service, again and again after its ends.
+// instance is one process of the service, which a test may end and start again.
 type instance struct {
 	t    testing.TB
 	name string
 	args []string
 	env  []string
-	// build gives another binary than the service's own; nil: that one.
+	// build builds the binary; nil: the service's own.
 	build func() (string, error)
 
 	mu   sync.Mutex
@@ -58,17 +58,17 @@ type instance struct {
 	logs []string
 }
 
-// run is one life of an instance.
+// run is one process of an instance, from start to end.
 type run struct {
 	cmd   *exec.Cmd
 	ready chan string   // its URL
 	done  chan struct{} // ended and reaped
 	url   string
-	// readErr is why its log was read no further; nil: it was read to its end.
+	// readErr is the error that ended the reading of its log; nil: read to the end.
 	readErr error
 }
 
-// start runs the process and waits until it says where it answers.
+// start runs the process and waits until it prints its address.
 func (i *instance) start() {
 	i.t.Helper()
 	if err := i.tryStart(); err != nil {
@@ -114,8 +114,8 @@ func (i *instance) tryStart() error {
 	}
 }
 
-// own keeps one thread for the child's life: the kernel's signal at the parent's
-// death follows the thread that forked.
+// own runs the child on a locked thread until it ends: the kernel sends the parent death
+// signal when the thread that forked ends.
 func (i *instance) own(r *run, out io.Reader, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -141,7 +141,7 @@ func (i *instance) own(r *run, out io.Reader, started chan<- error) {
 	_ = r.cmd.Wait()
 }
 
-// url is where it answers, "" while it does not run.
+// url is the service's address, "" while it does not run or has no role api.
 func (i *instance) url() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -151,7 +151,7 @@ func (i *instance) url() string {
 	return i.run.url
 }
 
-// alive says whether the process runs.
+// alive reports whether the process runs.
 func (i *instance) alive() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -166,7 +166,7 @@ func (i *instance) alive() bool {
 	}
 }
 
-// end sends a signal and waits for the end; -1 where the signal ended it.
+// end sends a signal and waits for the end. It returns the exit code, -1 after a killing signal.
 func (i *instance) end(sig syscall.Signal) (code int) {
 	i.mu.Lock()
 	r := i.run
@@ -188,7 +188,7 @@ func (i *instance) end(sig syscall.Signal) (code int) {
 	return r.cmd.ProcessState.ExitCode()
 }
 
-// signal sends it a signal that does not end it.
+// signal sends a signal that does not end the process.
 func (i *instance) signal(sig syscall.Signal) {
 	i.t.Helper()
 	i.mu.Lock()
@@ -198,10 +198,10 @@ func (i *instance) signal(sig syscall.Signal) {
 	}
 }
 
-// kill ends it as a crash does.
+// kill ends the process as a crash does.
 func (i *instance) kill() { i.end(syscall.SIGKILL) }
 
-// stop ends it in order; it has to exit with 0.
+// stop ends the process by SIGTERM and checks that it exits with 0.
 func (i *instance) stop() {
 	i.t.Helper()
 	if !i.alive() && i.url() != "" {
@@ -212,8 +212,8 @@ func (i *instance) stop() {
 	}
 }
 
-// said says whether its log holds a text.
-func (i *instance) said(text string) bool {
+// logContains reports whether the process's log contains a text.
+func (i *instance) logContains(text string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.ContainsFunc(i.logs, func(line string) bool { return strings.Contains(line, text) })
@@ -225,7 +225,7 @@ func (i *instance) lastLines(n int) string {
 	return strings.Join(i.logs[max(0, len(i.logs)-n):], "\n")
 }
 
-// cleanup leaves no process, and tells what the log holds of a failed test.
+// cleanup ends the process and prints the end of its log if the test failed.
 func (i *instance) cleanup() {
 	i.kill()
 	i.searchLog()
@@ -234,25 +234,25 @@ func (i *instance) cleanup() {
 	}
 }
 
-// searchLog: whatever fails, no log tells of these.
+// searchLog checks that the log has no sign of a race, a panic or a hole.
 func (i *instance) searchLog() {
 	i.t.Helper()
 	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:", "fatal error:", "runtime error"} {
-		if i.said(fault) {
-			i.t.Errorf("the log of %s says %q", i.name, fault)
+		if i.logContains(fault) {
+			i.t.Errorf("the log of %s contains %q", i.name, fault)
 		}
 	}
 }
 
-// lines counts what it has said.
-func (i *instance) lines() int {
+// lineCount counts the lines of its log.
+func (i *instance) lineCount() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return len(i.logs)
 }
 
-// died says whether a process that had started is over though nobody ended it.
-func (i *instance) died() (state string, died bool) {
+// endedByItself reports whether a started process ended without a call of end.
+func (i *instance) endedByItself() (state string, died bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.run == nil {
@@ -266,29 +266,29 @@ func (i *instance) died() (state string, died bool) {
 	}
 }
 
-// within waits until something is so, or fails the test.
-func within(t testing.TB, limit time.Duration, what string, so func(ctx context.Context) (bool, string)) {
+// within waits until a condition holds, or fails the test.
+func within(t testing.TB, limit time.Duration, condition string, holds func(ctx context.Context) (bool, string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for {
-		ok, state := so(ctx)
+		ok, state := holds(ctx)
 		if ok {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not so within %s: %s (%s)", limit, what, state)
+			t.Fatalf("not within %s: %s (%s)", limit, condition, state)
 		case <-time.After(25 * time.Millisecond):
 		}
 	}
 }
 
-// soon says whether something becomes so in time.
-func (w *world) soon(limit time.Duration, so func(ctx context.Context) bool) bool {
+// soon reports whether a condition holds within a limit.
+func (w *world) soon(limit time.Duration, holds func(ctx context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	for !so(ctx) {
+	for !holds(ctx) {
 		select {
 		case <-ctx.Done():
 			return false
@@ -298,7 +298,7 @@ func (w *world) soon(limit time.Duration, so func(ctx context.Context) bool) boo
 	return true
 }
 
-// pid is its process, 0 while it does not run.
+// pid is the process id, 0 while the process does not run.
 func (i *instance) pid() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// event is a usage event as a producer sends it, again and again.
+// event is a usage event as a producer sends and resends it.
 type event struct {
 	EventID   string    `json:"eventId"`
 	Feature   string    `json:"feature"`
@@ -18,7 +18,7 @@ type event struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// verdict is an event's answer.
+// verdict is the answer for one event.
 type verdict struct {
 	Index    int
 	EventID  string
@@ -27,32 +27,32 @@ type verdict struct {
 	Position string
 }
 
-// fate is what became of one payload of an id.
+// fate counts the answers for one payload of an id.
 type fate struct {
 	event
 	accepted, duplicates, conflicts, rejected int
-	doubt                                     int // times sent without an answer since the last one
-	open                                      int // times sent without an answer, ever
+	unsettled                                 int // times sent without an answer since the last answer
+	unanswered                                int // times sent without an answer in total
 	position                                  string
 }
 
-// acked says whether the service ever promised that this payload counts.
+// acked reports whether the service ever acknowledged that this payload counts.
 func (f *fate) acked() bool { return f.accepted+f.duplicates > 0 }
 
-// ledger is a tenant's client's own account of every id ever sent.
+// ledger records every id that a tenant's client sent, with the answers.
 type ledger struct {
-	mu    sync.Mutex
-	fates map[string][]*fate // by id; one for each payload
-	kept  int                // promised payloads
-	told  map[string]total   // what the promised payloads add up to, by feature
-	tried map[string]total   // what all payloads add up to
-	last  int64              // the greatest position that was told
-	at    string             // the same, as it was told
-	said  map[string]int     // verdicts, by status
+	mu            sync.Mutex
+	fates         map[string][]*fate // by id; one for each payload
+	ackedCount    int                // acknowledged payloads
+	ackedSums     map[string]total   // sums of the acknowledged payloads, by feature
+	attemptedSums map[string]total   // sums of all payloads, by feature
+	lastPosition  int64              // the greatest position of an answer
+	at            string             // the same as text
+	verdictCounts map[string]int     // verdicts, by status
 }
 
 func newLedger() *ledger {
-	return &ledger{fates: map[string][]*fate{}, told: map[string]total{}, tried: map[string]total{}, said: map[string]int{}}
+	return &ledger{fates: map[string][]*fate{}, ackedSums: map[string]total{}, attemptedSums: map[string]total{}, verdictCounts: map[string]int{}}
 }
 
 func (l *ledger) of(e event) *fate {
@@ -63,22 +63,22 @@ func (l *ledger) of(e event) *fate {
 	}
 	f := &fate{event: e}
 	l.fates[e.EventID] = append(l.fates[e.EventID], f)
-	l.tried[e.Feature] = l.tried[e.Feature].plus(e.Amount)
+	l.attemptedSums[e.Feature] = l.attemptedSums[e.Feature].plus(e.Amount)
 	return f
 }
 
-// sending notes what leaves: until there is an answer it may be there or not.
+// sending records that a batch is sent: without an answer it may be stored or not.
 func (l *ledger) sending(batch []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range batch {
 		f := l.of(e)
-		f.doubt, f.open = f.doubt+1, f.open+1
+		f.unsettled, f.unanswered = f.unsettled+1, f.unanswered+1
 	}
 }
 
-// answered notes the verdicts, which settle what was in doubt. It is an error
-// when the answer is not one for each event, in order.
+// answered records the verdicts, which end the doubt. It returns an error unless there is one
+// verdict for each event, in order.
 func (l *ledger) answered(batch []event, verdicts []verdict) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,23 +91,23 @@ func (l *ledger) answered(batch []event, verdicts []verdict) error {
 		}
 		f := l.of(batch[n])
 		promised := f.acked()
-		if err := f.take(v); err != nil {
+		if err := f.apply(v); err != nil {
 			return err
 		}
-		l.said[v.Status]++
+		l.verdictCounts[v.Status]++
 		if !promised && f.acked() {
-			l.kept++
-			l.told[f.Feature] = l.told[f.Feature].plus(f.Amount)
-			if n := numberOf(f.position); n > l.last {
-				l.last, l.at = n, f.position
+			l.ackedCount++
+			l.ackedSums[f.Feature] = l.ackedSums[f.Feature].plus(f.Amount)
+			if n := numberOf(f.position); n > l.lastPosition {
+				l.lastPosition, l.at = n, f.position
 			}
 		}
 	}
 	return nil
 }
 
-func (f *fate) take(v verdict) error {
-	f.doubt, f.open = 0, f.open-1
+func (f *fate) apply(v verdict) error {
+	f.unsettled, f.unanswered = 0, f.unanswered-1
 	switch v.Status {
 	case "accepted":
 		f.accepted++
@@ -125,20 +125,20 @@ func (f *fate) take(v verdict) error {
 		return nil
 	}
 	if f.position != "" && f.position != v.Position {
-		return fmt.Errorf("%s: position %s, and before %s", f.EventID, v.Position, f.position)
+		return fmt.Errorf("%s: position %s, was %s", f.EventID, v.Position, f.position)
 	}
 	f.position = v.Position
 	return nil
 }
 
-// unknown are the payloads whose last word is no answer.
+// unknown returns the payloads whose last request had no answer.
 func (l *ledger) unknown() []event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var open []event
 	for _, id := range slices.Sorted(maps.Keys(l.fates)) {
 		for _, f := range l.fates[id] {
-			if f.doubt > 0 {
+			if f.unsettled > 0 {
 				open = append(open, f.event)
 			}
 		}
@@ -146,15 +146,15 @@ func (l *ledger) unknown() []event {
 	return open
 }
 
-// shaky are payloads that were refused, and of which a request had no answer: an
-// instance that slept may have had it, and another's refusal is not its last word.
-func (l *ledger) shaky() (all []event) {
+// uncertain returns the refused payloads of which another request had no answer: a stopped
+// instance may hold that request and still store the payload.
+func (l *ledger) uncertain() (all []event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, fates := range l.fates {
 		for _, f := range fates {
-			if f.doubt == 0 && f.open > 0 && f.rejected > 0 && !f.acked() {
-				f.open = 0
+			if f.unsettled == 0 && f.unanswered > 0 && f.rejected > 0 && !f.acked() {
+				f.unanswered = 0
 				all = append(all, f.event)
 			}
 		}
@@ -162,27 +162,27 @@ func (l *ledger) shaky() (all []event) {
 	return all
 }
 
-// acked is how many payloads were promised to count.
+// acked counts the acknowledged payloads.
 func (l *ledger) acked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.kept
+	return l.ackedCount
 }
 
-// lose forgets an id: its producer knows that the event is lost, or never heard of it.
+// lose forgets an id: its producer knows that the event is lost, or never had an answer.
 func (l *ledger) lose(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.fates[id] {
 		if f.acked() {
-			t := l.told[f.Feature]
-			l.kept, l.told[f.Feature] = l.kept-1, total{t.amount - f.Amount, t.events - 1}
+			t := l.ackedSums[f.Feature]
+			l.ackedCount, l.ackedSums[f.Feature] = l.ackedCount-1, total{t.amount - f.Amount, t.events - 1}
 		}
 	}
 	delete(l.fates, id)
 }
 
-// sums are what the promised events add up to, by feature.
+// sums returns the sums of the acknowledged events by feature.
 func (l *ledger) sums() map[string]total {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +203,7 @@ type total struct{ amount, events int64 }
 
 func (t total) plus(amount int64) total { return total{t.amount + amount, t.events + 1} }
 
-// numberOf is a position within its partition.
+// numberOf returns the number of a position within its partition.
 func numberOf(position string) int64 {
 	_, text, _ := strings.Cut(position, "-")
 	n, _ := strconv.ParseInt(text, 10, 64)

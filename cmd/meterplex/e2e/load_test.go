@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// load is clients that send until they are stopped.
+// load is a group of clients that send until they are stopped.
 type load struct {
 	w       *world
 	clients []*client
@@ -17,24 +17,24 @@ type load struct {
 	wait    sync.WaitGroup
 }
 
-// mix says what a client sends: parts of a hundred.
+// mix is a client's kind of traffic; the shares are percentages.
 type mix struct {
 	duplicates, conflicts, rejections int
-	batch                             int           // at most
+	batch                             int           // greatest size
 	pause                             time.Duration // between batches
 }
 
-// usual is what a busy producer with bugs sends.
+// usual is the traffic of a busy producer with bugs.
 func usual() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 60, pause: 10 * time.Millisecond}
 }
 
-// calm is for faults that last: little enough to be checked quickly afterwards.
+// calm is for long faults: few enough events for a fast check afterwards.
 func calm() mix {
 	return mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 12, pause: 60 * time.Millisecond}
 }
 
-// drive starts n clients for each tenant; to tells each where to send.
+// drive starts n clients for each tenant; to returns the URL for each client.
 func (w *world) drive(tenants []*tenant, n int, m mix, to func(client int) string) *load {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	l := &load{w: w, cancel: cancel}
@@ -47,7 +47,7 @@ func (w *world) drive(tenants []*tenant, n int, m mix, to func(client int) strin
 			source := &source{rng: rand.New(rand.NewPCG(w.seed, uint64(w.loads<<16+number))), mix: m, name: fmt.Sprintf("load%d-c%d", w.loads, number)}
 			l.wait.Go(func() {
 				for ctx.Err() == nil {
-					// What is on its way when the load stops still gets its answer.
+					// A batch under way when the load stops still gets its answer.
 					c.send(w.t.Context(), source.batch())
 					select {
 					case <-ctx.Done():
@@ -67,7 +67,7 @@ func (l *load) stop() {
 	l.wait.Wait()
 }
 
-// acked is how many events were promised so far.
+// acked counts the events acknowledged so far.
 func (l *load) acked() (n int) {
 	var seen []*tenant
 	for _, c := range l.clients {
@@ -79,7 +79,7 @@ func (l *load) acked() (n int) {
 	return n
 }
 
-// lost is how many requests had no answer so far.
+// lost counts the requests without an answer so far.
 func (l *load) lost() (n int) {
 	for _, c := range l.clients {
 		c.note(func() { n += c.lost })
@@ -87,8 +87,8 @@ func (l *load) lost() (n int) {
 	return n
 }
 
-// more waits until so many more events are promised.
-func (l *load) more(n int) {
+// awaitMore waits until n more events are acknowledged.
+func (l *load) awaitMore(n int) {
 	l.w.t.Helper()
 	from := l.acked()
 	within(l.w.t, 90*time.Second, fmt.Sprintf("%d more events are accepted", n), func(context.Context) (bool, string) {
@@ -97,8 +97,8 @@ func (l *load) more(n int) {
 	})
 }
 
-// killUnderWay kills an instance while a request is on its way: whether one is in that
-// moment is chance, so it is tried until one was. Its caller starts the instance again.
+// killUnderWay kills an instance while a request is under way. It tries up to 20 times, since
+// the moment is chance. Its caller starts the instance again.
 func (l *load) killUnderWay(i *instance) {
 	l.w.t.Helper()
 	for range 20 {
@@ -108,13 +108,13 @@ func (l *load) killUnderWay(i *instance) {
 			return
 		}
 		i.start()
-		l.more(1)
+		l.awaitMore(1)
 	}
 	l.w.t.Error("no request was under way at any of twenty kills")
 	i.kill()
 }
 
-// source makes a client's batches, the same for the same seed but for the times.
+// source makes a client's batches. The same seed makes the same batches, except for the times.
 type source struct {
 	rng *rand.Rand
 	mix
@@ -123,7 +123,7 @@ type source struct {
 	past []event
 }
 
-// remembered bounds what is sent again.
+// remembered bounds the events that a source may send again.
 const remembered = 2000
 
 func (s *source) batch() []event {

@@ -1,19 +1,16 @@
-// Package e2e tests the service from outside: its built binary as processes, a
-// real PostgreSQL and a real Kafka, and clients that know nothing but the HTTP
-// API. What the clients were told is kept in a ledger, and a checker written
-// apart from the service's code compares it with the database and the topics.
+// Package e2e tests the service from outside: its built binary as processes, a real PostgreSQL and
+// a real Kafka, and clients that use only the HTTP API. A ledger records the clients' answers, and
+// a checker that shares no code with the service compares it with the database and the topics.
 //
-// It may not call the service's packages. Tests of faults assert that the fault
-// was reached. METERPLEX_TEST_SEED repeats a seed, -race (or METERPLEX_TEST_RACE=1)
-// builds the service with the race detector, METERPLEX_TEST_OVERLAY with what a
-// planted bug changes, METERPLEX_TEST_BINARY names one that is built already,
-// METERPLEX_TEST_OUTAGE=60s says how long the broker is away,
-// METERPLEX_TEST_BROKERS=1 that each of three brokers has its turn at every fault,
-// METERPLEX_TEST_FAILOVERS=30 how often a synchronous standby is promoted under load, and
-// that every variant of a recovery is tried,
-// METERPLEX_TEST_OVERLOAD=10m how long more is sent than can be taken,
-// METERPLEX_TEST_VERIFY=1 has meterplex verify look at every test's end, too;
-// METERPLEX_TEST_FRESH is for the process of TestAFreshMachine.
+// It must not call the service's packages. Tests of faults assert that the fault was reached.
+// Environment variables: METERPLEX_TEST_SEED repeats a seed; -race or METERPLEX_TEST_RACE=1 builds
+// the service with the race detector; METERPLEX_TEST_OVERLAY builds it with a planted bug;
+// METERPLEX_TEST_BINARY names a binary that is already built; METERPLEX_TEST_OUTAGE=60s sets the
+// length of the broker's outage; METERPLEX_TEST_BROKERS=1 applies every fault to each of three
+// brokers; METERPLEX_TEST_FAILOVERS=30 sets the number of failovers under load and tries every
+// variant of a recovery; METERPLEX_TEST_OVERLOAD=10m sets the length of the overload;
+// METERPLEX_TEST_VERIFY=1 runs meterplex verify at the end of every test, too;
+// METERPLEX_TEST_FRESH marks the process of TestAFreshMachine.
 package e2e
 
 import (
@@ -27,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	hideInFreshProcess()
-	// Tests wait for leases and sessions to end far more than they compute.
+	// Tests mostly wait for leases and sessions to end, so more of them run in parallel.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("4")
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What migrate answers is data in the form that was asked for.
+// migrate prints its answer in the requested form.
 func TestMigrateAnswersInTheFormAskedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

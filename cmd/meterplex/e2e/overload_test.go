@@ -18,33 +18,33 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// More is sent than can be recorded, by clients that come again far sooner than
-// they are told to. METERPLEX_TEST_OVERLOAD=10m makes it last, and has the memory of
-// the service compared between its beginning and its end.
+// Clients send more than can be recorded and retry far sooner than Retry-After allows.
+// METERPLEX_TEST_OVERLOAD=10m makes the overload last, and compares the memory of the service at
+// its beginning and its end.
 func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	long := overloadTime(t)
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
-	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]fateOfBatch{}, took: map[int][]time.Duration{}, answers: map[string]int{}}
+	o := &overload{w: w, at: i, tenants: w.join(i, 4), batches: map[string]batchOutcome{}, latencies: map[int][]time.Duration{}, answers: map[string]int{}}
 	stop := o.start(16, 1000) // of each tenant
 	stopSmall := o.start(2, 1)
 	stopReads := o.read(2)
 	if long == 0 {
-		within(t, 90*time.Second, "requests are taken and refused", func(context.Context) (bool, string) {
+		within(t, 90*time.Second, "requests are accepted and refused", func(context.Context) (bool, string) {
 			taken, refused := o.counts()
-			return taken > 30_000 && refused > 100, fmt.Sprint(taken, " events taken, ", refused, " requests refused")
+			return taken > 30_000 && refused > 100, fmt.Sprint(taken, " events accepted, ", refused, " requests refused")
 		})
 	}
-	o.watch(long)
+	o.sampleMemory(long)
 	stop()
 	stopSmall()
 	stopReads()
-	o.recovers()
-	o.tell()
+	o.checkRecovery()
+	o.report()
 	o.checkMemory(long)
 	o.checkLog()
-	o.drains(2*time.Minute + 2*long)
+	o.awaitFigures(2*time.Minute + 2*long)
 	i.stop()
 }
 
@@ -60,30 +60,29 @@ func overloadTime(t *testing.T) time.Duration {
 	return d
 }
 
-// overload is what many clients were told. A batch counts as a whole: it is too
-// much to keep each event.
+// overload holds the answers of many clients. A batch counts as a whole, to save memory.
 type overload struct {
 	w       *world
 	at      *instance
 	tenants []*tenant
 	clients int
 
-	mu      sync.Mutex
-	batches map[string]fateOfBatch
-	took    map[int][]time.Duration // by the size of the batch, of what was taken
-	answers map[string]int          // by status and code
-	events  int
-	refused int
-	rss     []int // KiB, each second
-	began   time.Time
+	mu        sync.Mutex
+	batches   map[string]batchOutcome
+	latencies map[int][]time.Duration // latencies of accepted batches, by size
+	answers   map[string]int          // by status and code
+	events    int
+	refused   int
+	rss       []int // KiB, each second
+	began     time.Time
 }
 
-type fateOfBatch struct {
-	size           int
-	taken, unknown bool // else refused
+type batchOutcome struct {
+	size              int
+	accepted, unknown bool // else refused
 }
 
-// start runs n clients for each tenant, each with batches of a size.
+// start runs n clients for each tenant with batches of one size.
 func (o *overload) start(n, size int) (stop func()) {
 	ctx, cancel := context.WithCancel(o.w.t.Context())
 	var all sync.WaitGroup
@@ -94,7 +93,7 @@ func (o *overload) start(n, size int) (stop func()) {
 			all.Go(func() {
 				for turn := 0; ctx.Err() == nil; turn++ {
 					if !o.send(x, fmt.Sprint(name, "-b", turn), size) {
-						time.Sleep(50 * time.Millisecond) // far less than it was told
+						time.Sleep(50 * time.Millisecond) // far less than Retry-After
 					}
 				}
 			})
@@ -104,7 +103,7 @@ func (o *overload) start(n, size int) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// send sends one batch once.
+// send sends one batch once and reports whether it was accepted.
 func (o *overload) send(x *tenant, name string, size int) bool {
 	var body bytes.Buffer
 	now := time.Now().UTC().Format(time.RFC3339Nano)
@@ -125,16 +124,16 @@ func (o *overload) send(x *tenant, name string, size int) bool {
 	took := time.Since(start)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fate := fateOfBatch{size: size, taken: status == http.StatusAccepted, unknown: status == 0}
+	fate := batchOutcome{size: size, accepted: status == http.StatusAccepted, unknown: status == 0}
 	o.batches[name] = fate
-	if fate.taken {
-		o.took[size] = append(o.took[size], took)
+	if fate.accepted {
+		o.latencies[size] = append(o.latencies[size], took)
 		o.events += size
 	}
-	return fate.taken
+	return fate.accepted
 }
 
-// ask makes a request and checks the form of its answer. 0: there was none.
+// ask makes a request and checks the form of the answer. It returns 0 without an answer.
 func (o *overload) ask(x *tenant, method, path string, body io.Reader, good func([]byte)) (status int) {
 	r, err := http.NewRequest(method, o.at.url()+path, body)
 	if err != nil {
@@ -172,19 +171,19 @@ func (o *overload) ask(x *tenant, method, path string, body io.Reader, good func
 		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 		if err != nil || seconds < 1 || json.Unmarshal(got, &p) != nil || p.Code == "" || p.Status != answer.StatusCode ||
 			p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || answer.Header.Get("Content-Type") != "application/problem+json" {
-			o.w.t.Errorf("refused by %v %s", answer.Header, got)
+			o.w.t.Errorf("malformed refusal: %v %s", answer.Header, got)
 		}
 		what += " " + p.Code
 		o.mu.Lock()
 		o.refused++
 		o.mu.Unlock()
 	default:
-		o.w.t.Errorf("answered %d %.300s", answer.StatusCode, got)
+		o.w.t.Errorf("unexpected answer: %d %.300s", answer.StatusCode, got)
 	}
 	return answer.StatusCode
 }
 
-// read runs n clients that ask for figures.
+// read runs n clients that read entitlements.
 func (o *overload) read(n int) (stop func()) {
 	ctx, cancel := context.WithCancel(o.w.t.Context())
 	var all sync.WaitGroup
@@ -205,21 +204,21 @@ func (o *overload) counts() (events, refused int) {
 	return o.events, o.refused
 }
 
-// watch notes the memory of the service each second, for at least so long.
-func (o *overload) watch(long time.Duration) {
+// sampleMemory records the memory of the service each second, for at least the given time.
+func (o *overload) sampleMemory(long time.Duration) {
 	o.began = time.Now()
 	for n := 0; n < 3 || time.Since(o.began) < long; n++ {
 		time.Sleep(time.Second)
 		o.rss = append(o.rss, o.at.resident(o.w.t))
 		if n%30 == 29 {
 			events, refused := o.counts()
-			o.w.t.Logf("after %s: %d MiB, %d events taken, %d requests refused, %v unpublished", time.Since(o.began).Round(time.Second),
+			o.w.t.Logf("after %s: %d MiB, %d events accepted, %d requests refused, %v unpublished", time.Since(o.began).Round(time.Second),
 				o.rss[n]>>10, events, refused, o.w.metric(o.at, "meterplex_outbox_unpublished_count"))
 		}
 	}
 }
 
-// resident is the memory of the process in KiB.
+// resident returns the resident memory of the process in KiB.
 func (i *instance) resident(t testing.TB) (kib int) {
 	t.Helper()
 	i.mu.Lock()
@@ -227,7 +226,7 @@ func (i *instance) resident(t testing.TB) (kib int) {
 	i.mu.Unlock()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if os.IsNotExist(err) {
-		t.Skip("this system does not tell the memory of a process")
+		t.Skip("no /proc: the memory of a process is unknown")
 	}
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
 	if _, err := fmt.Sscan(rest, &kib); err != nil {
@@ -236,12 +235,12 @@ func (i *instance) resident(t testing.TB) (kib int) {
 	return kib
 }
 
-// recovers: when the load is over, all is taken at once again, and nothing is held.
-func (o *overload) recovers() {
+// checkRecovery checks that after the load usage is accepted at once and all queues are empty.
+func (o *overload) checkRecovery() {
 	o.w.t.Helper()
-	// The backlog may stand at its bound until the relay has published some of it.
-	within(o.w.t, time.Minute, "what is sent after the overload is taken", func(context.Context) (bool, string) {
-		return o.send(o.tenants[0], "after", 1), "it is refused"
+	// The backlog may be at its bound until the relay has published a part of it.
+	within(o.w.t, time.Minute, "usage sent after the overload is accepted", func(context.Context) (bool, string) {
+		return o.send(o.tenants[0], "after", 1), "refused"
 	})
 	for _, gauge := range []string{"ingest_queue_rows", "ingest_queue_bytes", "http_request_bytes", `http_requests_in_flight{kind="ingest"}`} {
 		within(o.w.t, 30*time.Second, gauge+" is 0", func(context.Context) (bool, string) {
@@ -251,13 +250,13 @@ func (o *overload) recovers() {
 	}
 }
 
-func (o *overload) tell() {
+func (o *overload) report() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.w.t.Logf("answers: %v", o.answers)
-	for size, took := range o.took {
+	for size, took := range o.latencies {
 		slices.Sort(took)
-		o.w.t.Logf("%d batches of %d taken: p50 %s, p99 %s, max %s", len(took), size, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+		o.w.t.Logf("%d batches of %d accepted: p50 %s, p99 %s, max %s", len(took), size, took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 	}
 	sent, refused := 0, 0.0
 	for what, n := range o.answers {
@@ -268,22 +267,22 @@ func (o *overload) tell() {
 	for _, reason := range []string{"requests", "connections", "memory", "queue", "database", "rate", "backlog", "behind"} {
 		n := o.w.metric(o.at, `meterplex_http_refused_total{reason="`+reason+`"}`)
 		if refused += n; n > 0 {
-			o.w.t.Logf("%.0f requests were refused for %s", n, reason)
+			o.w.t.Logf("%.0f requests were refused with reason %s", n, reason)
 		}
 	}
 	if sent == 0 || refused < float64(sent) {
-		o.w.t.Errorf("%d requests were refused, %.0f are counted", sent, refused)
+		o.w.t.Errorf("%d requests were refused, the metric counts %.0f", sent, refused)
 	}
 }
 
-// mostMemory of the service is generous: what a full queue, full bodies and the
-// pipe's buffers take, twice for the garbage collector.
+// mostMemory is generous: the memory of a full queue, full bodies and the pipe's
+// buffers, twice for the garbage collector.
 const mostMemory = 768 << 10 // KiB
 
 func (o *overload) checkMemory(long time.Duration) {
 	most := slices.Max(o.rss)
 	if most > mostMemory {
-		o.w.t.Errorf("the service took %d MiB", most>>10)
+		o.w.t.Errorf("the service used %d MiB", most>>10)
 	}
 	if long == 0 {
 		return
@@ -302,7 +301,7 @@ func (o *overload) checkMemory(long time.Duration) {
 	}
 }
 
-// checkLog: what was taken is there whole, what was refused is not there at all.
+// checkLog checks that accepted batches are stored whole and refused batches not at all.
 func (o *overload) checkLog() {
 	o.w.t.Helper()
 	found, err := o.w.sql.Query(o.w.t.Context(), `SELECT substring(dedupe_key FROM '^u/(.*)-e[0-9]+$'), count(*) FROM event_log_rows WHERE subject = 1 GROUP BY 1`)
@@ -314,7 +313,7 @@ func (o *overload) checkLog() {
 	_, err = pgx.ForEachRow(found, []any{&name, &n}, func() error {
 		total += n
 		fate, sent := o.batches[name]
-		if !sent || !fate.taken && !fate.unknown || n != fate.size {
+		if !sent || !fate.accepted && !fate.unknown || n != fate.size {
 			o.w.t.Errorf("%d events of %s are in the log: %+v", n, name, fate)
 		}
 		if fate.unknown {
@@ -327,7 +326,7 @@ func (o *overload) checkLog() {
 		o.w.t.Fatal(err)
 	}
 	for name, fate := range o.batches {
-		if fate.taken {
+		if fate.accepted {
 			o.w.t.Errorf("%s was accepted and is not in the log", name)
 		}
 	}
@@ -337,8 +336,8 @@ func (o *overload) checkLog() {
 	o.w.t.Logf("%d events accepted, and in the log", total)
 }
 
-// drains: the consumers come after, and the figures are what was accepted.
-func (o *overload) drains(limit time.Duration) {
+// awaitFigures waits until the consumers have folded the backlog and the figures equal the accepted events.
+func (o *overload) awaitFigures(limit time.Duration) {
 	start := time.Now()
 	within(o.w.t, limit, "the figures are complete", func(ctx context.Context) (bool, string) {
 		var counted int

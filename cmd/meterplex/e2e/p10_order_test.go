@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What a tenant sends one after the other, through two instances of which one is
-// killed, has its places in the log, on the topics and in the verdicts in that
-// order.
+// A tenant's client sends one batch after the other through two instances, of which one is killed.
+// The log, the topics and the verdicts have the events in that order.
 func TestP10_OrderPerTenant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,20 +52,20 @@ func TestP10_OrderPerTenant(t *testing.T) {
 	}
 }
 
-// ascending: positions follow the last one, in the order of the events.
+// ascending checks that positions ascend in the order of the events and returns the last.
 func ascending(t *testing.T, x *tenant, last int64, verdicts []verdict) int64 {
 	for _, v := range verdicts {
 		_, number, _ := strings.Cut(v.Position, "-")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if err != nil || n <= last {
-			t.Errorf("tenant %s: %s is at %s, behind %d", x.id, v.EventID, v.Position, last)
+			t.Errorf("tenant %s: %s is at %s, not above %d", x.id, v.EventID, v.Position, last)
 		}
 		last = n
 	}
 	return last
 }
 
-// checkOrder: the verdicts are in the order in which the client sent.
+// checkOrder checks that the verdicts have the order in which the client sent.
 func (w *world) checkOrder(x *tenant) {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT l.payload ->> 'eventId' FROM event_log_rows l WHERE tenant_id = $1 AND subject = 2 ORDER BY position`, x.id)
@@ -78,6 +77,6 @@ func (w *world) checkOrder(x *tenant) {
 		w.t.Fatal(err)
 	}
 	if len(ids) != 400 || !slices.IsSorted(ids) {
-		w.t.Errorf("tenant %s: %d verdicts, in order: %v", x.id, len(ids), slices.IsSorted(ids))
+		w.t.Errorf("tenant %s: %d verdicts, want 400; in order: %v", x.id, len(ids), slices.IsSorted(ids))
 	}
 }

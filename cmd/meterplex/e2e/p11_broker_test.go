@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// The broker is killed three times under load. Ingestion goes on without it.
+// The broker is killed three times under load. Ingest continues without it.
 func TestP11_BrokerKilledAndBack(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
@@ -22,19 +22,19 @@ func TestP11_BrokerKilledAndBack(t *testing.T) {
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
 	for range 3 {
-		l.more(100)
+		l.awaitMore(100)
 		w.withoutBroker(func() {
-			l.more(150)
+			l.awaitMore(150)
 			w.readyWithoutKafka(i)
 		})
 	}
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
 }
 
-// readyWithoutKafka: what takes usage stays in use, and says what is away.
+// readyWithoutKafka checks that an instance stays ready without Kafka and reports the outage.
 func (w *world) readyWithoutKafka(i *instance) {
 	w.t.Helper()
 	var health struct{ Dependencies map[string]string }
@@ -44,7 +44,7 @@ func (w *world) readyWithoutKafka(i *instance) {
 	}
 }
 
-// withoutBroker does something while the broker is dead; events have to wait then.
+// withoutBroker calls do while the broker is dead, and checks that events are queued.
 func (w *world) withoutBroker(do func()) {
 	w.t.Helper()
 	k := localtest.Kafka(w.t)
@@ -53,7 +53,7 @@ func (w *world) withoutBroker(do func()) {
 	}
 	do()
 	if n := w.unpublished(); n == 0 {
-		w.t.Error("nothing waited for the broker")
+		w.t.Error("no event waited for the broker")
 	}
 	if err := k.Restart(w.t.Context()); err != nil {
 		w.t.Fatal(err)
@@ -69,17 +69,17 @@ func (w *world) unpublished() (n int64) {
 	return n
 }
 
-// noneWithheld: an outage is no reason for a dead letter.
+// noneWithheld checks that an outage made no dead letter.
 func (w *world) noneWithheld() {
 	w.t.Helper()
 	var n int
 	err := w.sql.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM withheld_records) + (SELECT count(*) FROM event_log_rows WHERE subject IN (10, 11))`).Scan(&n)
 	if err != nil || n != 0 {
-		w.t.Errorf("%d events were withheld or could not be folded, %v", n, err)
+		w.t.Errorf("%d events were withheld or failed to fold, %v", n, err)
 	}
 }
 
-// outage is how long the broker is away.
+// outage is the length of the broker's outage.
 func outage(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("METERPLEX_TEST_OUTAGE")
@@ -93,8 +93,8 @@ func outage(t *testing.T) time.Duration {
 	return d
 }
 
-// A broker that is away costs latency behind the log, not before it; the backlog
-// drains by itself when it is back.
+// An outage of the broker adds latency behind the log, not to ingest; the backlog
+// drains by itself when the broker is back.
 func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
@@ -110,10 +110,10 @@ func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
 	l.stop()
 	drained := w.drain()
 	if during == 0 {
-		t.Error("nothing was accepted without a broker")
+		t.Error("no event was accepted without a broker")
 	}
 	if l.lost() > 0 {
-		t.Errorf("clients had no answer to %d requests", l.lost())
+		t.Errorf("%d requests had no answer", l.lost())
 	}
 	t.Logf("%s without a broker: %d events accepted; drained %s after it was back", back.Sub(down).Round(time.Millisecond), during, drained.Round(time.Millisecond))
 	for _, part := range []struct {
@@ -133,54 +133,53 @@ func TestP11_SixtySecondsWithoutABroker(t *testing.T) {
 	w.finish()
 }
 
-// The broker loses everything: data, topics, offsets of groups. The log has it all.
+// The broker loses data, topics and group offsets. The log still has all events.
 func TestP11_TopicsWiped(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	comeBack := w.wipeBroker()
-	w.brokerLost()
-	l.more(150)
+	w.afterLoss()
+	l.awaitMore(150)
 	comeBack()
-	l.more(150)
+	l.awaitMore(150)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
 }
 
-// The topics are deleted and made anew while the service runs, without any outage
-// of the broker.
+// The topics are deleted and created again while the service runs and the broker answers.
 func TestP11_TopicsMadeAnew(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	old := w.allTopics()
 	c := w.kafka()
 	defer c.Close()
-	w.losing()
+	w.beforeLoss()
 	if _, err := kadm.NewClient(c).DeleteTopics(t.Context(), w.topicNames()...); err != nil {
 		t.Fatal(err)
 	}
-	l.more(150)
-	w.madeAnew(old)
-	w.brokerLost()
-	l.more(150)
+	l.awaitMore(150)
+	w.awaitRecreated(old)
+	w.afterLoss()
+	l.awaitMore(150)
 	l.stop()
 	w.noneWithheld()
 	w.finish()
 }
 
-// wipeBroker kills the broker with all that it holds, until it is told to come back.
+// wipeBroker kills the broker and deletes its data. comeBack starts it again.
 func (w *world) wipeBroker() (comeBack func()) {
 	w.t.Helper()
 	old, k := w.allTopics(), localtest.Kafka(w.t)
-	w.losing()
+	w.beforeLoss()
 	if err := k.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -192,15 +191,15 @@ func (w *world) wipeBroker() (comeBack func()) {
 		if err := k.Restart(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
-		w.madeAnew(old)
+		w.awaitRecreated(old)
 	}
 }
 
-// allTopics are the identities of all the registry's topics, as soon as they are made:
-// events are recorded before that.
+// allTopics waits until all of the registry's topics exist and returns their ids. Events may
+// be recorded before that.
 func (w *world) allTopics() (all map[string]kadm.TopicID) {
 	w.t.Helper()
-	within(w.t, 2*time.Minute, "the topics are made", func(ctx context.Context) (bool, string) {
+	within(w.t, 2*time.Minute, "the topics exist", func(ctx context.Context) (bool, string) {
 		var err error
 		all, err = w.topicIDs(ctx)
 		return err == nil && len(all) == len(topics()), fmt.Sprint(len(all), " topics, ", err)
@@ -208,7 +207,7 @@ func (w *world) allTopics() (all map[string]kadm.TopicID) {
 	return all
 }
 
-// topicIDs are the identities of the registry's topics that are there whole.
+// topicIDs returns the ids of the registry's topics that exist with all partitions.
 func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
 	c := w.kafka()
 	defer c.Close()
@@ -222,10 +221,10 @@ func (w *world) topicIDs(ctx context.Context) (map[string]kadm.TopicID, error) {
 	return ids, err
 }
 
-// madeAnew waits until all of the topics are there again and none is the old one.
-func (w *world) madeAnew(old map[string]kadm.TopicID) {
+// awaitRecreated waits until all topics exist again with new ids.
+func (w *world) awaitRecreated(old map[string]kadm.TopicID) {
 	w.t.Helper()
-	within(w.t, 2*time.Minute, "the topics are there again", func(ctx context.Context) (bool, string) {
+	within(w.t, 2*time.Minute, "the topics exist again", func(ctx context.Context) (bool, string) {
 		ids, err := w.topicIDs(ctx)
 		same := 0
 		for name, id := range ids {
@@ -233,6 +232,6 @@ func (w *world) madeAnew(old map[string]kadm.TopicID) {
 				same++
 			}
 		}
-		return err == nil && same == 0 && len(ids) == len(topics()), fmt.Sprintf("%d of them, %d old ones, %v", len(ids), same, err)
+		return err == nil && same == 0 && len(ids) == len(topics()), fmt.Sprintf("%d topics, %d with their old id, %v", len(ids), same, err)
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Of three copies of each record two have to be there.
+// Each record has three copies, of which two must be in sync.
 const copies, leastInSync = 3, 2
 
-// replicated: the topics have three copies, of which two have to be there.
+// replicated checks that the topics have three copies and need two in sync.
 func (w *world) replicated() {
 	w.t.Helper()
 	c := w.kafka()
@@ -28,20 +28,20 @@ func (w *world) replicated() {
 			}
 		}
 	}
-	if why := w.eachPart(w.cluster[0], "three brokers have it", func(p part) bool { return len(p.copies) == copies }); why != "" {
+	if why := w.waitForPartitions(w.cluster[0], "three brokers have a copy", func(p partitionState) bool { return len(p.copies) == copies }); why != "" {
 		w.t.Fatal(why)
 	}
 }
 
-// fullBrokers says whether every broker has its turn at every fault.
+// fullBrokers reports whether the test applies every fault to every broker.
 func fullBrokers() bool { return os.Getenv("METERPLEX_TEST_BROKERS") != "" }
 
-// Three brokers, each record on all of them, two instances under load: leaders are moved,
-// brokers rolled and killed, most of them away. That costs latency only.
+// Three brokers with a copy of each record, two instances under load: leaders are moved,
+// brokers rolled and killed, two of three stopped or frozen. That costs latency only.
 func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 	w := newWorld(t)
 	w.withThreeBrokers()
-	// Topics have three copies also where one broker is away when they are made.
+	// Topics get three copies even if one broker is down when they are created.
 	w.cluster[2].Halt(t.Context())
 	first, second := w.serve(""), w.serve("")
 	w.catalogue(first)
@@ -50,22 +50,22 @@ func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 	m := calm()
 	m.pause *= 2
 	l := w.drive(tenants, 1, m, func(client int) string { return []*instance{first, second}[client%2].url() })
-	w.drainedFor(first, "meterplex-usage-aggregator") // the groups have their topic
+	w.drainedFor(first, "meterplex-usage-aggregator") // the groups' offsets topic exists
 	w.replicated()
 	if err := w.cluster[2].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if why := w.wholeAgain(); why != "" {
-		t.Errorf("broker 3 came back under load: %s", why)
+	if why := w.waitInSync(); why != "" {
+		t.Errorf("broker 3 did not catch up under load: %s", why)
 	}
-	more := func() { l.more(50) }
+	more := func() { l.awaitMore(50) }
 	for _, fault := range []struct {
 		name  string
 		apply func(n int, while func()) (why string)
-		turns []int // brokers that it is for in the short form
+		turns []int // brokers in the short form of the test
 	}{
-		{"leaders moved", w.leadersMoved, []int{0}}, {"rolled", w.brokerRolled, []int{0}}, {"killed", w.brokerCrashed, []int{1}},
-		{"all but one stopped", w.mostStopped, []int{2}}, {"all but one frozen, and that one killed", w.mostFrozen, nil},
+		{"leaders moved", w.moveLeaders, []int{0}}, {"rolled", w.rollBroker, []int{0}}, {"killed", w.crashBroker, []int{1}},
+		{"all but one stopped", w.stopMost, []int{2}}, {"all but one frozen, and that one killed", w.freezeMost, nil},
 	} {
 		if fullBrokers() {
 			fault.turns = []int{0, 1, 2}
@@ -73,10 +73,10 @@ func TestP11_ThreeBrokersMovedRolledKilledAndMostOfThemAway(t *testing.T) {
 		for _, n := range fault.turns {
 			began := time.Now()
 			if why := fault.apply(n, more); why != "" {
-				t.Errorf("%s, broker %d: it was not reached, or did not end: %s", fault.name, n+1, why)
+				t.Errorf("%s, broker %d: not reached, or not recovered: %s", fault.name, n+1, why)
 			}
 			t.Logf("%s, broker %d: %s", fault.name, n+1, time.Since(began).Round(time.Millisecond))
-			l.more(50)
+			l.awaitMore(50)
 		}
 	}
 	l.stop()

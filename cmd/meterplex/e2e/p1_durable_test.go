@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Requests are under way when the process is killed; whatever had no answer is
+// Requests are under way when the process is killed. A request without an answer is
 // sent again and counts once.
 func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	t.Parallel()
@@ -19,11 +19,11 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	m.pause = 0
 	l := w.drive(tenants, 4, m, func(int) string { return i.url() })
 	for range 2 {
-		l.more(500)
+		l.awaitMore(500)
 		l.killUnderWay(i)
 		i.start()
 	}
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	t.Logf("%d requests had no answer", l.lost())
 	if verdicts := w.settle(i, tenants...); len(verdicts) > 0 {
@@ -32,8 +32,8 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	w.finish()
 }
 
-// The answers are held back on the wire, so that all of the requests are durable
-// when the process is killed: each has to be a duplicate afterwards.
+// The proxy drops the answers, so all requests are durable when the process is killed:
+// each retry must be a duplicate.
 func TestP1_AnswerLostOnTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -52,7 +52,7 @@ func TestP1_AnswerLostOnTheWire(t *testing.T) {
 			ended <- ok
 		}()
 	}
-	within(t, time.Minute, "every answer is on its way", func(context.Context) (bool, string) {
+	within(t, time.Minute, "every answer was sent", func(context.Context) (bool, string) {
 		n := p.lost()
 		return n == requests, fmt.Sprint(n)
 	})
@@ -61,7 +61,7 @@ func TestP1_AnswerLostOnTheWire(t *testing.T) {
 	p.close()
 	for range requests {
 		if <-ended {
-			t.Error("an answer came through")
+			t.Error("an answer arrived")
 		}
 	}
 	i.start()
@@ -71,7 +71,7 @@ func TestP1_AnswerLostOnTheWire(t *testing.T) {
 	}
 	for _, v := range verdicts {
 		if v.Status != "duplicate" {
-			t.Errorf("%s was durable and is %s", v.EventID, v.Status)
+			t.Errorf("%s was durable, its retry is %s", v.EventID, v.Status)
 		}
 	}
 	w.finish()

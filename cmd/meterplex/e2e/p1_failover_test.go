@@ -13,29 +13,29 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// newSynchronous is a rehearsal where each COMMIT waits for the standby, with some
-// usage counted.
+// newSynchronous is a rehearsal in which each COMMIT waits for the standby and some
+// usage is counted.
 func newSynchronous(t testing.TB) *rehearsal {
 	t.Helper()
 	r := newRehearsal(t)
 	r.servers.attach()
 	r.servers.synchronous(true)
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	return r
 }
 
-// sentOnce sends an event once and says how it was answered.
+// sentOnce sends an event once and returns its answer.
 func (r *rehearsal) sentOnce(e event) (answer string, acked bool) {
 	began := time.Now()
 	verdicts, ok := (&client{w: r.world, tenant: r.tenant, to: r.front.url}).sendOnce(r.t.Context(), []event{e})
-	answer = "not answered, or with 503"
+	answer = "no answer, or 503"
 	if ok {
 		answer = verdicts[0].Status
 	}
 	return fmt.Sprintf("%s after %s", answer, time.Since(began).Round(time.Millisecond)), ok
 }
 
-// has counts an event in the log of one server.
+// has counts how often an event is in the log of one server.
 func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
 	r.t.Helper()
 	err := r.servers.on(server, func(ctx context.Context, conn *pgx.Conn) error {
@@ -47,12 +47,12 @@ func (r *rehearsal) has(server *local.Postgres, e event) (n int) {
 	return n
 }
 
-// failsOver promotes the standby. Commits wait for no other one from then on.
-func (r *rehearsal) failsOver() {
+// failOver promotes the standby. Commits no longer wait for a standby.
+func (r *rehearsal) failOver() {
 	r.t.Helper()
 	r.servers.killPrimary()
 	r.servers.promote(false)
-	r.recovered(r.servers.abandoned())
+	r.noteRecovery(r.servers.abandoned())
 }
 
 // noCrash is the name of the case without a crash.
@@ -79,7 +79,7 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 			crash(r.servers)
 			r.sql.Reset()
 			if n := r.has(r.servers.primary, e); name != noCrash && n != 1 {
-				t.Fatalf("after the crash the primary has the event %d times: the test needs it there", n)
+				t.Fatalf("after the crash the primary has the event %d times, want once", n)
 			}
 			for began := time.Now(); time.Since(began) < 5*time.Second; {
 				if answer, acked := r.sentOnce(e); acked {
@@ -88,22 +88,22 @@ func TestP1_NoAnswerBeforeTheStandbyHasTheEvent(t *testing.T) {
 				}
 			}
 			if n := r.has(r.servers.standby, e); n != 0 {
-				t.Fatalf("the standby has the event %d times: nothing can be lost", n)
+				t.Fatalf("the standby has the event %d times, want 0", n)
 			}
-			r.failsOver()
+			r.failOver()
 			if n := r.has(r.servers.primary, e); n != 0 {
 				t.Fatalf("the promoted server has the event %d times", n)
 			}
 			r.settle(r.front, r.tenant)
-			r.figuresAre(total{1003, 4})
-			r.epochRaised("promoted")
-			r.proved()
+			r.awaitFigures(total{1003, 4})
+			r.checkEpochRaised("promoted")
+			r.prove()
 		})
 	}
 }
 
-// P1: an event that a crash left is answered duplicate once the standby is back. The
-// promoted standby has it.
+// P1: an event that a crash left on the primary is answered duplicate once the standby is
+// back. The promoted standby has it.
 func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)
@@ -115,24 +115,23 @@ func TestP1_DuplicateOnceTheStandbyHasTheEvent(t *testing.T) {
 	r.servers.crash()
 	r.sql.Reset()
 	if n := r.has(r.servers.primary, e); n != 1 {
-		t.Fatalf("after the crash the primary has the event %d times: the test needs it there", n)
+		t.Fatalf("after the crash the primary has the event %d times, want once", n)
 	}
 	r.servers.link.set(passes)
 	verdicts := r.settle(r.front, r.tenant)
 	if len(verdicts) != 1 || verdicts[0].Status != "duplicate" {
 		t.Errorf("with the standby the event is answered %+v, want duplicate", verdicts)
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }
 
-// cancelled cancels each wait for the standby until done is closed, and says how many
-// those were.
-func (r *rehearsal) cancelled(done <-chan struct{}) (n int) {
+// cancelWaits cancels each wait for the standby until done is closed, and returns their number.
+func (r *rehearsal) cancelWaits(done <-chan struct{}) (n int) {
 	for {
 		select {
 		case <-done:
@@ -153,21 +152,21 @@ func (r *rehearsal) cancelled(done <-chan struct{}) (n int) {
 // waitCancelled is the server's log line for a COMMIT whose wait was cancelled.
 const waitCancelled = "canceling wait for synchronous replication"
 
-// whileCancelled does something while every wait for the standby is cancelled.
+// whileCancelled calls do while every wait for the standby is cancelled.
 func (r *rehearsal) whileCancelled(do func()) {
 	r.t.Helper()
 	done := make(chan struct{})
 	cancelled := make(chan int, 1)
-	go func() { cancelled <- r.cancelled(done) }()
+	go func() { cancelled <- r.cancelWaits(done) }()
 	do()
 	close(done)
 	if n := <-cancelled; n == 0 || !logged(r.t, r.servers.primary, waitCancelled) {
-		r.t.Fatalf("%d waits for the standby were cancelled, and the server's log does not say so", n)
+		r.t.Fatalf("%d waits for the standby were cancelled; want at least one, and a line in the server's log", n)
 	}
 }
 
-// P1: the server answers a COMMIT whose wait for the standby was cancelled by COMMIT and a
-// warning. That is no acknowledgement: the standby does not have the event, and after its
+// P1: if the wait for the standby is cancelled, the server answers COMMIT with a warning.
+// That is no acknowledgement: the standby does not have the event, and after its
 // promotion the event does not exist.
 func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	t.Parallel()
@@ -187,12 +186,12 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 		}
 	})
 	if n := r.has(r.servers.primary, e); n != 1 {
-		t.Fatalf("the primary has the event %d times: no COMMIT was made whose wait was cancelled", n)
+		t.Fatalf("the primary has the event %d times, want once, by a COMMIT without its wait", n)
 	}
 	if n := r.has(r.servers.standby, e); n != 0 {
-		t.Fatalf("the standby has the event %d times: nothing can be lost", n)
+		t.Fatalf("the standby has the event %d times, want 0", n)
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 0 {
 		t.Fatalf("the promoted server has the event %d times", n)
 	}
@@ -200,12 +199,12 @@ func TestP1_ACancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	if status, body, _ := r.call(t.Context(), r.operator, http.MethodGet, r.front.url()+"/api/v1/features/"+name, nil); status != http.StatusNotFound {
 		t.Errorf("the promoted server has the feature: %d %s", status, body)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }
 
-// P1: a later COMMIT that waited for the standby makes a cancelled one durable. The event is
-// answered duplicate then, and the promoted standby has it.
+// P1: a later COMMIT that waited for the standby makes a cancelled one durable. Then the event
+// is answered duplicate, and the promoted standby has it.
 func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 	t.Parallel()
 	r := newSynchronous(t)
@@ -223,10 +222,10 @@ func TestP1_ALaterCommitSettlesACancelledOne(t *testing.T) {
 			t.Errorf("with the standby the event is answered %+v, want duplicate", v)
 		}
 	}
-	r.failsOver()
+	r.failOver()
 	if n := r.has(r.servers.primary, e); n != 1 {
 		t.Errorf("the event was answered, and the promoted server has it %d times", n)
 	}
-	r.figuresAre(total{1003, 4})
-	r.proved()
+	r.awaitFigures(total{1003, 4})
+	r.prove()
 }

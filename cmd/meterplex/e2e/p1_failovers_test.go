@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// failovers is how often TestP1_AnsweredEventsSurviveFailovers fails over.
+// failovers is the number of failovers of TestP1_AnsweredEventsSurviveFailovers.
 func failovers(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("METERPLEX_TEST_FAILOVERS")
@@ -22,15 +22,15 @@ func failovers(t *testing.T) int {
 	return n
 }
 
-// before is a fault of the primary or the standby that precedes the loss of the primary.
-type before struct {
+// precedingFault is a fault of the primary or the standby that precedes the loss of the primary.
+type precedingFault struct {
 	name string
 	do   func(r *rehearsal, pause time.Duration)
 }
 
-// befores are the ways to lose a primary. In all but the first one commits wait for a
-// standby that cannot be reached, and must not be answered.
-func befores() []before {
+// precedingFaults are the ways to lose a primary. In all but the first, commits wait for a standby
+// that cannot be reached, and must not be answered.
+func precedingFaults() []precedingFault {
 	away := func(then func(r *rehearsal, pause time.Duration)) func(*rehearsal, time.Duration) {
 		return func(r *rehearsal, pause time.Duration) {
 			r.servers.link.set(cuts)
@@ -39,7 +39,7 @@ func befores() []before {
 			time.Sleep(pause)
 		}
 	}
-	return []before{
+	return []precedingFault{
 		{"it is killed", func(*rehearsal, time.Duration) {}},
 		{"the standby is away, and it is killed", away(func(*rehearsal, time.Duration) {})},
 		{"the standby is away, it crashes and recovers, and is killed", away(func(r *rehearsal, _ time.Duration) { r.servers.crash() })},
@@ -68,34 +68,34 @@ func TestP1_AnsweredEventsSurviveFailovers(t *testing.T) {
 	var deck []int
 	for n := range failovers(t) {
 		if len(deck) == 0 {
-			deck = rng.Perm(len(befores()))
+			deck = rng.Perm(len(precedingFaults()))
 		}
-		way := befores()[deck[0]]
+		way := precedingFaults()[deck[0]]
 		deck = deck[1:]
 		events, pause, waiting := 1+rng.IntN(200), time.Duration(rng.IntN(500))*time.Millisecond, rng.IntN(2) == 0
-		l.more(events)
+		l.awaitMore(events)
 		time.Sleep(pause)
 		way.do(r, pause)
 		r.servers.killPrimary()
 		began := time.Now()
 		r.servers.promote(waiting)
 		lost := r.servers.abandoned()
-		r.recovered(lost)
+		r.noteRecovery(lost)
 		r.servers.link.set(passes)
 		r.servers.attach()
 		r.servers.synchronous(true)
-		l.more(1)
+		l.awaitMore(1)
 		t.Logf("failover %d after %d events: %s; commits wait for the next standby: %t; %d events of the log were lost; events are accepted and on a standby again after %s",
 			n+1, events, way.name, waiting, len(lost), time.Since(began).Round(time.Millisecond))
 		if !r.front.alive() || !r.other.alive() {
 			t.Fatal("an instance ended with its database")
 		}
 	}
-	l.more(100)
+	l.awaitMore(100)
 	l.stop()
 	t.Logf("%d events were answered, %d requests were not", l.acked(), l.lost())
 	r.settle(r.front, tenants...)
 	r.tenant = tenants[0]
-	r.epochRaised("promoted")
-	r.proved()
+	r.checkEpochRaised("promoted")
+	r.prove()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// recovery is a way in which a database comes back without its last events. keep makes the
-// standby, copy or backup; back kills the primary and recovers the database from that.
+// recovery is a way to recover a database without its last events. keep makes the standby,
+// copy or backup; back kills the primary and recovers the database from it.
 type recovery struct {
 	name   string
 	reason string // of the epoch that the recovery begins
@@ -37,11 +37,11 @@ func backupRestored() recovery {
 }
 
 // setBack counts 3 events of amount 1, and publishes n events of amount 1,000 while the
-// consumers are frozen. Then the database comes back without the n events, whose records
+// consumers are frozen. Then the database is recovered without the n events, whose records
 // are still on the topics.
 func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	r.t.Helper()
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	back := how.keep(r.servers)
 	r.sql.Reset()
 	r.freeze()
@@ -54,8 +54,8 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	}
 	back()
 	lost := r.servers.beyond(before)
-	r.recovered(lost)
-	r.forgiven(lost)
+	r.noteRecovery(lost)
+	r.forgive(lost)
 	usage := 0
 	for _, e := range lost {
 		if e.producer != "" {
@@ -63,7 +63,7 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 		}
 	}
 	if usage != n || r.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, r.tenant.id) != 3 {
-		r.t.Fatalf("%s lost %d of %d events; the test needs all of them to be lost, and 3 to be there", how.name, usage, n)
+		r.t.Fatalf("%s lost %d of %d events; want all lost, and 3 others present", how.name, usage, n)
 	}
 	if restart {
 		r.front.start()
@@ -71,9 +71,9 @@ func (r *rehearsal) setBack(how recovery, n int, restart bool) {
 	}
 }
 
-// after sends n events of amount 1, resumes the consumers, and waits until the figures are
-// those of 3 + n events of amount 1. Half of the events are sent with a key that is used for
-// the first time, the others with the key whose first use was lost.
+// after sends n events of amount 1, resumes the consumers, and waits until the figures show
+// 3 + n events of amount 1. Half of the events are sent with a key at its first use, the
+// others with the key whose first use was lost.
 func (r *rehearsal) after(how recovery, n int, frozen bool) {
 	r.t.Helper()
 	for _, key := range []spareKey{r.spare[1], r.spare[0]} {
@@ -82,23 +82,22 @@ func (r *rehearsal) after(how recovery, n int, frozen bool) {
 	if frozen {
 		r.back.signal(syscall.SIGCONT)
 	}
-	r.figuresAre(total{int64(3 + n), int64(3 + n)})
-	r.epochRaised(how.reason)
+	r.awaitFigures(total{int64(3 + n), int64(3 + n)})
+	r.checkEpochRaised(how.reason)
 	for _, key := range r.spare {
 		if sent := r.count(`SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin
 WHERE l.tenant_id = $1 AND l.subject = 1 AND l.payload ->> 'eventId' LIKE 'after-' || $2 || '-%' AND o.actor_id = $2`, r.tenant.id, key.id); sent != n/2 {
-			r.t.Errorf("the log says that %d events were sent with the key %s, want %d", sent, key.id, n/2)
+			r.t.Errorf("the log has %d events of the key %s, want %d", sent, key.id, n/2)
 		}
 	}
 }
 
 // rehearseAll reports whether all variants of a recovery run. The short form runs one of
-// those that differ little.
+// several similar variants.
 func rehearseAll() bool { return os.Getenv("METERPLEX_TEST_FAILOVERS") != "" }
 
-// P2: the database comes back without its last events. Their unread records count nowhere,
-// neither under the positions that are issued again nor later. TestRunbookRestore does the
-// same with a dump.
+// P2: the database is recovered without its last events. Their unread records are never counted,
+// even when their positions are issued again. TestRunbookRestore does the same with a dump.
 func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
 	type variant struct {
@@ -126,15 +125,14 @@ func TestP2_RecordsOfALostFutureCountNowhere(t *testing.T) {
 				t.Errorf("%d records of lost events are unread on usage.raw, want %d", n, c.events)
 			}
 			r.after(c.how, c.events, !c.restart)
-			r.dropped("meterplex-usage-validator", c.events)
-			r.proved()
+			r.checkDropped("meterplex-usage-validator", c.events)
+			r.prove()
 		})
 	}
 }
 
-// P2: records of lost verdicts, which only the aggregator has not read, count nowhere.
-// The validator has read the lost events, and decides again on those that have their
-// positions now.
+// P2: records of lost verdicts, which only the aggregator has not read, are never counted. The validator
+// has read the lost events, and decides again on the events that now have their positions.
 func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t, "aggregator")
@@ -144,12 +142,12 @@ func TestP2_VerdictsOfALostFutureCountNowhere(t *testing.T) {
 		t.Errorf("%d records of lost verdicts are unread, want 20", n)
 	}
 	r.after(how, 20, true)
-	r.dropped("meterplex-usage-aggregator", 20)
-	r.proved()
+	r.checkDropped("meterplex-usage-aggregator", 20)
+	r.prove()
 }
 
-// P2: a crash loses no event. Unread records of before count once: if their epoch has
-// ended, it still owns their positions.
+// P2: a crash loses no event. Unread records from before the crash count once: their epoch
+// still owns their positions, even if it has ended.
 func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 	t.Parallel()
 	drawn := seedOf(t) % 2
@@ -165,62 +163,62 @@ func TestP2_RecordsUnreadAtACrashCountOnce(t *testing.T) {
 			t.Parallel()
 			const n = 1000
 			r := newRehearsal(t, consumers()...)
-			r.counted(usage("kept", 3, 1))
+			r.sendCounted(usage("kept", 3, 1))
 			r.freeze()
 			r.ingest(r.front, r.tenant, "accepted", usage("unread", n, 1000)...)
 			r.allPublished()
 			crash.do(r.servers)
-			r.recovered(nil)
+			r.noteRecovery(nil)
 			r.ingest(r.front, r.tenant, "accepted", usage("after", n, 1)...)
 			if at := r.count(`SELECT position FROM consumer_checkpoints WHERE consumer = 'meterplex-usage-validator' AND partition = $1`, r.partition()); int64(at) >= r.servers.fork[r.partition()] {
-				t.Errorf("the validator stood at %d when the server crashed, beyond what it was to find unread", at)
+				t.Errorf("the validator had read up to %d before the crash: no record was unread", at)
 			}
 			r.back.signal(syscall.SIGCONT)
-			r.figuresAre(total{3 + n*1000 + n, 3 + n + n})
+			r.awaitFigures(total{3 + n*1000 + n, 3 + n + n})
 			if crash.raises {
-				r.epochRaised("restarted")
+				r.checkEpochRaised("restarted")
 			}
-			r.proved()
+			r.prove()
 		})
 	}
 }
 
-// P11: the relay remembers its cursors of a life of the database that is over. Events that
+// P11: the relay caches its cursors from an ended life of the database. Events that
 // the next life records below these cursors are published and counted, even if no further
 // event follows. TestRunbookFailover does the same with a promoted standby.
 func TestP11_FewerEventsThanWereLostArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
-	r.counted(usage("kept", 3, 1))
+	r.sendCounted(usage("kept", 3, 1))
 	back := volumeSetBack().keep(r.servers)
 	r.sql.Reset()
-	r.counted(usage("lost", 20, 1000))
+	r.sendCounted(usage("lost", 20, 1000))
 	before := r.servers.logRows(r.servers.primary, nil)
 	back()
 	lost := r.servers.beyond(before)
-	r.recovered(lost)
-	r.forgiven(lost)
+	r.noteRecovery(lost)
+	r.forgive(lost)
 	if len(lost) != 40 { // 20 events with their verdicts
 		t.Fatalf("%d events of the log were lost, want 40", len(lost))
 	}
 	r.ingest(r.front, r.tenant, "accepted", usage("after", 5, 1)...)
-	r.figuresAre(total{8, 8})
-	r.epochRaised("restarted")
+	r.awaitFigures(total{8, 8})
+	r.checkEpochRaised("restarted")
 	// Producers send the lost events again, and each counts once.
-	r.counted(usage("lost", 20, 1000))
-	r.figuresAre(total{20_008, 28})
-	r.proved()
+	r.sendCounted(usage("lost", 20, 1000))
+	r.awaitFigures(total{20_008, 28})
+	r.prove()
 }
 
-// P2: a fresh database uses the topics of another one. Records of the other log have the
-// same positions and the same epoch, and count nowhere.
+// P2: a new database uses the topics of another one. Records of the other log have the
+// same positions and the same epoch, and are never counted.
 func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	other := newWorld(t)
 	front := other.serve("api,relay")
 	other.catalogue(front)
-	theirs := other.housed(front, 8)
+	theirs := other.joinAlone(front, 8)
 	for _, x := range theirs {
 		other.ingest(front, x, "accepted", usage("theirs", n, 1000)...)
 	}
@@ -234,30 +232,30 @@ func TestP2_RecordsOfAnotherLogCountNowhere(t *testing.T) {
 	w.prefix = other.prefix
 	i := w.serve("api,projector")
 	w.catalogue(i)
-	x := w.neighbour(i, theirs)
+	x := w.joinBeside(i, theirs)
 	w.lost = other.occurrences()
 	verdicts := w.ingest(i, x, "accepted", usage("ours", n, 1)...)
 	from, to := other.recorded(theirs[partitionOf(x.id)]), w.recorded(x)
 	if from["theirs-0"].position != to["ours-0"].position || len(from) != n || len(to) != n {
-		t.Fatalf("their first event is at %s, ours at %s: the logs do not meet", from["theirs-0"].position, to["ours-0"].position)
+		t.Fatalf("their first event is at %s, ours at %s: want the same positions", from["theirs-0"].position, to["ours-0"].position)
 	}
 	at := verdicts[n-1].Position
-	back := w.serve("relay,validator,aggregator,deadletter,commands") // reads their records first, and the log has ours
+	back := w.serve("relay,validator,aggregator,deadletter,commands") // reads their records first, although the log has ours
 	w.drain()
-	var told aggregates
-	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, http.StatusOK)
-	if sums := told.sums(); sums["api_calls"] != n || len(sums) != 1 {
-		t.Errorf("%d events of amount 1 were sent, the figures are %v", n, sums)
+	var response aggregates
+	w.ask(x.key, http.MethodGet, i, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &response, http.StatusOK)
+	if sums := response.sums(); sums["api_calls"] != n || len(sums) != 1 {
+		t.Errorf("%d events of amount 1 were sent, the sums are %v", n, sums)
 	}
 	if counted := w.metricOf(back.health(), `meterplex_events_other_log_total{consumer="meterplex-usage-validator"}`); counted < n {
-		t.Errorf("the validator counts %v dropped records of another log; %d were in the way", counted, n)
+		t.Errorf("the validator counts %v dropped records of another log, want at least %d", counted, n)
 	}
 	w.proven("meterplex verify --all", w.verify(i, "--all"))
 	w.finish()
 }
 
-// housed makes n tenants and gives those that have a partition to themselves.
-func (w *world) housed(at *instance, n int) map[int]*tenant {
+// joinAlone creates n tenants and returns those that are alone in their partition.
+func (w *world) joinAlone(at *instance, n int) map[int]*tenant {
 	w.t.Helper()
 	alone, taken := map[int]*tenant{}, map[int]bool{0: true} // the catalogue is in 0
 	for _, x := range w.join(at, n) {
@@ -270,9 +268,9 @@ func (w *world) housed(at *instance, n int) map[int]*tenant {
 	return alone
 }
 
-// neighbour makes tenants until one is in the partition of one of another database's
-// tenants. Its first usage has the same position.
-func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
+// joinBeside creates tenants until one is in the partition of another database's tenant.
+// Their first usage has the same position.
+func (w *world) joinBeside(at *instance, others map[int]*tenant) *tenant {
 	w.t.Helper()
 	for range 500 {
 		x := w.join(at, 1)[0]
@@ -280,11 +278,11 @@ func (w *world) neighbour(at *instance, others map[int]*tenant) *tenant {
 			return x
 		}
 	}
-	w.t.Fatalf("no tenant is in a partition of %d others", len(others))
+	w.t.Fatalf("none of 500 tenants shares a partition with one of %d others", len(others))
 	return nil
 }
 
-// occurrences are all events of the log.
+// occurrences returns all events of the log.
 func (w *world) occurrences() map[occurrence]bool {
 	w.t.Helper()
 	found, err := w.sql.Query(w.t.Context(), `SELECT partition || '-' || position, epoch::text, event_id::text FROM event_log_rows`)

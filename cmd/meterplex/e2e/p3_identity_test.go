@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// terms are those of the identity, as the service tells them.
-type terms struct {
+// identityTerms are the terms of the identity as the API returns them.
+type identityTerms struct {
 	Partition                                                                     int
 	Accepted, Applied, Rejected, Undecided, Unapplied, Parked, Validated, Missing int64
 }
 
-func (x terms) hold() bool {
+func (x identityTerms) hold() bool {
 	return x.Missing == 0 && x.Accepted == x.Applied+x.Rejected+x.Undecided+x.Unapplied+x.Parked
 }
 
-// At every moment each accepted event is in exactly one place, while clients
-// send and subscriptions end between acceptance and verdict.
+// In every sample each accepted event is in exactly one place, while clients send and
+// subscriptions end between acceptance and verdict.
 func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,13 +45,13 @@ func TestP3_IdentityHoldsAtEverySample(t *testing.T) {
 	l.stop()
 	t.Logf("%d samples, %d with events in flight; %d events rejected after they were accepted", samples, moving, refused)
 	if moving == 0 || refused == 0 {
-		t.Error("events in flight or rejections were never seen")
+		t.Error("no sample had events in flight, or none was rejected")
 	}
 	w.finish()
 }
 
-// cancelAndRenew ends the tenant's subscription and begins another, again and
-// again: an instance that knew the old one goes on accepting for a moment.
+// cancelAndRenew repeatedly cancels the tenant's subscription and begins another: an
+// instance with the old one in its cache still accepts for a moment.
 func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, ended chan<- int) {
 	n := 0
 	defer func() { ended <- n }()
@@ -68,28 +68,28 @@ func (w *world) cancelAndRenew(at *instance, x *tenant, stop <-chan struct{}, en
 	}
 }
 
-// sampleIdentity asks the service, and says whether anything was in flight.
+// sampleIdentity checks the identity by the API and reports whether events were in flight.
 func (w *world) sampleIdentity(at *instance) bool {
 	w.t.Helper()
-	var told struct {
+	var response struct {
 		Holds      bool
 		InFlight   int64
-		Total      terms
-		Partitions []terms
+		Total      identityTerms
+		Partitions []identityTerms
 	}
-	w.ask(w.operator, http.MethodGet, at, "/api/v1/system/identity", nil, &told, http.StatusOK)
-	if !told.Holds || !told.Total.hold() || len(told.Partitions) != 32 {
-		w.t.Errorf("the identity does not hold: %+v", told)
+	w.ask(w.operator, http.MethodGet, at, "/api/v1/system/identity", nil, &response, http.StatusOK)
+	if !response.Holds || !response.Total.hold() || len(response.Partitions) != 32 {
+		w.t.Errorf("the identity does not hold: %+v", response)
 	}
-	for _, p := range told.Partitions {
+	for _, p := range response.Partitions {
 		if !p.hold() {
 			w.t.Errorf("the identity does not hold: %+v", p)
 		}
 	}
-	return told.InFlight > 0
+	return response.InFlight > 0
 }
 
-// The same from rows alone, in one snapshot: recorded = with a verdict + beyond
+// countSQL counts the same from rows, in one snapshot: recorded = with a verdict + beyond
 // the validator; yes = applied + beyond the aggregator.
 const countSQL = `
 SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6)),
@@ -102,7 +102,7 @@ SELECT (SELECT count(*) FROM event_log_rows WHERE subject IN (1, 6)),
          WHERE l.topic = 2 AND c.consumer = 'meterplex-usage-aggregator' AND c.generation = 1 AND l.position > c.position),
        (SELECT sum(accepted)::bigint FROM log_heads), (SELECT sum(validated + rejected)::bigint FROM log_heads)`
 
-// countIdentity gives the number of rejections.
+// countIdentity checks these sums and returns the number of rejections.
 func (w *world) countIdentity() int {
 	w.t.Helper()
 	var recorded, decided, undecided, yes, applied, unapplied, accepted, counted int64
@@ -117,7 +117,7 @@ func (w *world) countIdentity() int {
 	return int(decided - yes)
 }
 
-// A rejection is a dead letter; once its cause is mended, a retry counts it once.
+// A rejection is a dead letter; after its cause is fixed, a retry counts it once.
 func TestP3_RejectedThenRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,7 +129,7 @@ func TestP3_RejectedThenRetried(t *testing.T) {
 	w.sampleIdentity(a)
 	letter := w.letter(a, x, "FAILED")
 	if letter.EventID != rejected.EventID || letter.Stage != "VALIDATION" || letter.Code != "no_active_subscription" {
-		t.Errorf("the dead letter is %+v; rejected was %s", letter, rejected.EventID)
+		t.Errorf("the dead letter is %+v, want one of %s", letter, rejected.EventID)
 	}
 	retry := "/api/v1/dead-letters/" + letter.ID + "/retry"
 	w.ask(w.operator, http.MethodPost, a, retry, object{"reason": "renewed"}, nil, http.StatusAccepted)
@@ -147,24 +147,24 @@ func TestP3_RejectedThenRetried(t *testing.T) {
 	w.ingest(a, x, "duplicate", rejected)
 	w.finish()
 	if got := w.sums(`SELECT feature, sum(amount)::bigint, sum(event_count)::bigint FROM usage_aggregates WHERE tenant_id = $1 GROUP BY 1`, x.id); got["api_calls"] != x.ledger.sums()["api_calls"] {
-		t.Errorf("the aggregates are %v, promised was %v", got, x.ledger.sums())
+		t.Errorf("the aggregates are %v, acknowledged %v", got, x.ledger.sums())
 	}
 }
 
-// acceptThenReject finds an event that one instance accepts after another has
-// cancelled the subscription, and renews it: caches may be old by a moment. Where
-// requests take longer than that, both are sent at once, until they come in that order.
+// acceptThenReject returns an event that one instance accepts after another has cancelled the
+// subscription, and renews the subscription. Caches may be stale for a moment only: after 20
+// tries it sends both requests at once, until they are recorded in that order.
 func (w *world) acceptThenReject(at, other *instance, x *tenant) event {
 	w.t.Helper()
 	const tries = 20
 	for n := range 5 * tries {
-		try := x.ledger.acked() // so that no id comes again
+		try := x.ledger.acked() // makes ids unique
 		w.known(other, []*tenant{x})
 		w.ingest(at, x, "accepted", events(fmt.Sprint("before", try), 1, "api_calls")...)
 		var e event
 		var sent sync.WaitGroup
-		send := func(ahead time.Duration) { // its time has to be after the cancellation, too
-			e = moved(events(fmt.Sprint("after", try, "-", n), 1, "api_calls"), ahead)[0]
+		send := func(ahead time.Duration) { // its time must be after the cancellation, too
+			e = shifted(events(fmt.Sprint("after", try, "-", n), 1, "api_calls"), ahead)[0]
 			(&client{w: w, tenant: x, to: at.url}).send(w.t.Context(), []event{e})
 		}
 		if n >= tries {
@@ -191,11 +191,11 @@ type deadLetter struct {
 	RetryCount                       int
 }
 
-// letter waits for the tenant's only dead letter to be of a status.
+// letter waits until the tenant's only dead letter has a status.
 func (w *world) letter(at *instance, x *tenant, status string) deadLetter {
 	w.t.Helper()
 	var page struct{ Data []deadLetter }
-	within(w.t, time.Minute, "there is one dead letter that is "+status, func(context.Context) (bool, string) {
+	within(w.t, time.Minute, "the only dead letter is "+status, func(context.Context) (bool, string) {
 		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
 		return len(page.Data) == 1 && page.Data[0].Status == status, fmt.Sprintf("%+v", page.Data)
 	})

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// The same id with another payload is answered, recorded with both hashes, listed
-// and counted; the first payload stays.
+// The same id with another payload is answered as a conflict, recorded with both hashes,
+// listed and counted; the first payload stays.
 func TestP4_ConflictsAreTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.pipe = "postgres" // nothing here is about the pipe
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 2)
@@ -31,7 +31,7 @@ func TestP4_ConflictsAreTold(t *testing.T) {
 		}
 	}
 	w.ingest(i, x, "duplicate", first)
-	// The same id of another tenant is another event.
+	// Another tenant may use the same id for another event.
 	w.ingest(i, other, "accepted", changed)
 	var list struct {
 		Data []struct{ EventID, FirstPosition, FirstHash, ConflictHash, Position string }
@@ -54,7 +54,7 @@ func TestP4_ConflictsAreTold(t *testing.T) {
 	w.finish()
 }
 
-// canonical is the hash of RFC 8785's form, written here by hand.
+// canonical returns the hash of the event's RFC 8785 form, written by hand.
 func canonical(e event) string {
 	text := fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"%s","timestamp":"%s","type":"usage"}`,
 		e.Amount, e.EventID, e.Feature, e.Timestamp.UTC().Format("2006-01-02T15:04:05Z"))

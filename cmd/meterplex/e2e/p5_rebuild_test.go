@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// rebuild is one as the API tells of it.
+// rebuild is a rebuild as the API returns it.
 type rebuild struct {
 	ID, State, Failure string
 	Generation         int
@@ -37,8 +37,8 @@ func (w *world) ready(at *instance, id string) {
 	})
 }
 
-// sameUsage compares the figures of two generations, byte for byte, where they stand
-// at equal positions in one snapshot.
+// sameUsage checks in one snapshot that two generations have equal positions and the same
+// figures, byte for byte.
 func (w *world) sameUsage(a, b int) {
 	w.t.Helper()
 	const dump = `coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id) FROM (
@@ -53,14 +53,14 @@ func (w *world) sameUsage(a, b int) {
 	case err != nil:
 		w.t.Fatal(err)
 	case apart > 0:
-		w.t.Errorf("generations %d and %d stand apart in %d partitions", a, b, apart)
+		w.t.Errorf("generations %d and %d have different positions in %d partitions", a, b, apart)
 	case one != other || one == "":
 		w.t.Errorf("generation %d has\n%s\nand generation %d\n%s", a, one, b, other)
 	}
 }
 
-// P5: the process is killed at each tenth of a rebuild, under load, and at the flip;
-// what is rebuilt is the live one byte for byte, and the flip is whole or not at all.
+// P5: the process is killed at each tenth of a rebuild, under load, and at the promotion.
+// The new generation equals the live one byte for byte, and the promotion is atomic.
 func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -68,7 +68,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 3)
 	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
-	l.more(900)
+	l.awaitMore(900)
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()
@@ -77,7 +77,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	killed := 0
 	for tenth := 1; tenth < 10; tenth++ {
 		reached := false
-		within(t, time.Minute, "the rebuild goes on", func(ctx context.Context) (bool, string) {
+		within(t, time.Minute, "the rebuild advances", func(ctx context.Context) (bool, string) {
 			var done, total int64
 			var open bool
 			err := w.sql.QueryRow(ctx, `SELECT sum(c.position), sum(u.target), r.state = 'FOLDING' FROM projection_rebuilds r JOIN rebuild_units u ON u.rebuild_id = r.id
@@ -93,9 +93,9 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 		i.start()
 	}
 	if killed < 5 {
-		t.Errorf("killed %d times before it was ready: too fast to tell anything", killed)
+		t.Errorf("killed only %d times before the rebuild was ready, want at least 5", killed)
 	}
-	// Two by two a slow machine never catches up with the load.
+	// With chunks of two a slow machine never catches up with the load.
 	i.kill()
 	i.env = append(i.env, "METERPLEX_REBUILD_CHUNK=1000")
 	i.start()
@@ -116,7 +116,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if promoted := state == "PROMOTED"; promoted != (flips == 1) || promoted != (serving == 32) {
-			t.Errorf("killed at the flip, it is %s, with %d flips and %d partitions that serve", state, flips, serving)
+			t.Errorf("killed at the promotion: state %s, %d live pointers, %d serving partitions", state, flips, serving)
 		}
 		i.start()
 		if w.rebuild(i, r.ID).State == "PROMOTED" {
@@ -124,7 +124,7 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 		}
 	}
 	w.ask(w.operator, http.MethodPost, i, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]string{"reason": "e2e"}, nil, http.StatusAccepted)
-	busy.more(100)
+	busy.awaitMore(100)
 	busy.stop()
 	w.settle(i, tenants...)
 	w.drain()
@@ -132,8 +132,8 @@ func TestP5_KilledAtEachTenthOfARebuildAndAtTheFlip(t *testing.T) {
 	w.finish()
 }
 
-// P5: a rebuild needs the log alone: with the broker gone it is as far as the live
-// one, and its difference is none.
+// P5: a rebuild needs the log alone: without a broker it reaches the position of the live
+// generation, and its diff is empty.
 func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -141,7 +141,7 @@ func TestP5_RebuiltWithoutABroker(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 1, usual(), func(int) string { return i.url() })
-	l.more(500)
+	l.awaitMore(500)
 	l.stop()
 	w.settle(i, tenants...)
 	w.drain()

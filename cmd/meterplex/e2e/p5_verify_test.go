@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// command runs the binary as an operator would.
+// command runs the binary as an operator does.
 func (w *world) command(at *instance, args ...string) (out string, code int) {
 	w.t.Helper()
 	path, err := binary()
@@ -28,8 +28,8 @@ func (w *world) command(at *instance, args ...string) (out string, code int) {
 	return string(raw), 0
 }
 
-// P5: drift that is planted is found and told by its key, under load; a repair mends
-// it, and then all holds.
+// P5: under load, verify finds planted drift and reports its key; a repair fixes it, and
+// then all checks hold.
 func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -37,23 +37,23 @@ func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
-	l.more(150)
+	l.awaitMore(150)
 	if out, code := w.command(i, "verify"); code != 0 || !strings.Contains(out, "P5 usage_aggregates") {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
-	within(t, time.Minute, "there are figures, and one is made wrong", func(ctx context.Context) (bool, string) {
+	within(t, time.Minute, "an aggregate exists and is changed", func(ctx context.Context) (bool, string) {
 		tag, err := w.sql.Exec(ctx, `UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
-		return tag.RowsAffected() > 0, fmt.Sprint(err) // two where the load is of two months
+		return tag.RowsAffected() > 0, fmt.Sprint(err) // two rows if the load spans two months
 	})
 	if out, code := w.command(i, "verify"); code != 1 || !strings.Contains(out, "false") {
 		t.Errorf("with drift, exit code %d\n%s", code, out)
 	}
 	out, code := w.command(i, "projections", "verify", "usage_aggregates", "--repair", "--reason", "planted")
 	if code != 1 || !strings.Contains(out, tenants[0].id) || strings.Contains(out, tenants[1].id) {
-		t.Errorf("the repair exits with %d\n%s", code, out)
+		t.Errorf("repair: exit code %d\n%s", code, out)
 	}
 	if out, code := w.command(i, "verify"); code != 0 {
-		t.Errorf("mended, exit code %d\n%s", code, out)
+		t.Errorf("after the repair, exit code %d\n%s", code, out)
 	}
 	if _, code := w.command(w.prepare(""), "verify", "--retry-for", "1ms"); code != 2 {
 		t.Errorf("without a service, exit code %d", code)

@@ -2,7 +2,7 @@ package e2e
 
 import "testing"
 
-// Where PostgreSQL is the pipe, the same promises hold through the same kills.
+// With PostgreSQL as the pipe, the same promises hold through the same kills.
 func TestPostgresPipe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -17,13 +17,13 @@ func TestPostgresPipe(t *testing.T) {
 		}
 		return a.url()
 	})
-	l.more(300)
+	l.awaitMore(300)
 	l.killUnderWay(b)
-	l.more(300)
+	l.awaitMore(300)
 	b.start()
 	l.killUnderWay(a)
 	a.start()
-	l.more(300)
+	l.awaitMore(300)
 	l.stop()
 	w.finish()
 }

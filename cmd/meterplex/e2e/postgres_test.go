@@ -10,9 +10,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// A backend is killed, for which PostgreSQL ends all others and recovers; then the
-// postmaster is killed twice under load and comes back with what it had
-// promised; the service waits for it.
+// A backend is killed, so PostgreSQL ends all others and recovers. Then the postmaster is killed
+// twice under load and restarts with all acknowledged events; the service waits for it.
 func TestPostgresKilled(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
@@ -22,7 +21,7 @@ func TestPostgresKilled(t *testing.T) {
 	m.pause = 0
 	l := w.drive(tenants, 3, m, func(int) string { return i.url() })
 	server := localtest.Postgres(t)
-	l.more(200)
+	l.awaitMore(200)
 	backend := w.count(`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex' ORDER BY state, xact_start LIMIT 1`)
 	if err := syscall.Kill(backend, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -32,7 +31,7 @@ func TestPostgresKilled(t *testing.T) {
 		return err == nil, fmt.Sprint(err)
 	})
 	for range 2 {
-		l.more(400)
+		l.awaitMore(400)
 		before := l.lost()
 		if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -49,7 +48,7 @@ func TestPostgresKilled(t *testing.T) {
 			t.Fatalf("the service ended with its database:\n%s", i.lastLines(30))
 		}
 	}
-	l.more(400)
+	l.awaitMore(400)
 	l.stop()
 	w.finish()
 }

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// manner is what a proxy does with what passes.
+// manner is how a proxy treats the bytes that pass.
 type manner int
 
 const (
 	passes             manner = iota
 	cuts                      // connections end, new ones too
-	stalls                    // nothing moves, nothing is lost
-	halfOpen                  // bytes vanish both ways, and nobody is told
+	stalls                    // bytes are held back, not lost
+	halfOpen                  // bytes vanish in both directions, connections stay open
 	answersVanish             // requests arrive, answers vanish
 	dribbles                  // one byte at a time
 	losesCommits              // COMMIT never arrives, and the connection ends
 	losesCommitAnswers        // COMMIT arrives, its answer does not, and the connection ends
 )
 
-// proxy stands between two processes and spoils what passes, as it is told.
-// Its codec and what it takes for commits may be set before it starts.
+// proxy forwards connections between two processes and injects faults by its manner.
+// codec and commits may be set before it starts.
 type proxy struct {
 	listener net.Listener
-	target   func() string // host:port, "" for nowhere
+	target   func() string // host:port, "" if there is no target
 	codec    func() (forth, back reader)
 	commits  func() loser
 
@@ -37,14 +37,14 @@ type proxy struct {
 	changed chan struct{} // closed when the manner changes
 	links   map[*link]struct{}
 	wait    sync.WaitGroup
-	hits    atomic.Int64 // what was spoilt since it was told to
+	hits    atomic.Int64 // faults injected since the manner was set
 }
 
-// reader gives the next piece of a stream.
+// reader returns the next piece of a stream.
 type reader func(from io.Reader) ([]byte, error)
 
-// loser says where in what goes forth on a connection a COMMIT begins that is to be
-// lost, and how; -1 for none.
+// loser decides whether a piece of the forward stream loses a COMMIT, and how. at is the
+// offset of the COMMIT in the piece, -1 for none.
 type loser func(piece []byte, m manner) (at int, how manner)
 
 // link is one connection through the proxy.
@@ -53,8 +53,8 @@ type link struct {
 	commits loser
 	done    chan struct{}
 	once    sync.Once
-	lost    atomic.Bool // bytes of it are gone: it can never be whole again
-	doomed  atomic.Bool // its COMMIT was let through: nothing comes back
+	lost    atomic.Bool // bytes of it are lost: it cannot recover
+	doomed  atomic.Bool // its COMMIT passed: its answers are dropped
 }
 
 func (l *link) end() {
@@ -82,8 +82,8 @@ func (p *proxy) addr() string { return p.listener.Addr().String() }
 
 func (p *proxy) url() string { return "http://" + p.addr() }
 
-// set changes the manner. A connection that has lost bytes ends when all passes
-// again, as its peer would end it.
+// set changes the manner. When the manner becomes passes, a connection that has lost bytes
+// ends, as its peer would end it.
 func (p *proxy) set(m manner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *proxy) set(m manner) {
 	}
 }
 
-// lost counts the connections that stand and have lost bytes.
+// lost counts the open connections that have lost bytes.
 func (p *proxy) lost() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *proxy) pump(l *link, from, to net.Conn, next reader, forth bool) {
 	}
 }
 
-// carry writes a piece in the manner of the moment; false where the link is over.
+// carry writes a piece by the current manner. It returns false when the link is over.
 func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 	for len(piece) > 0 {
 		m, changed := p.state()
@@ -223,7 +223,7 @@ func (p *proxy) carry(l *link, to net.Conn, piece []byte, forth bool) bool {
 	return true
 }
 
-// answerTime is enough for a COMMIT to be durable before its connection ends.
+// answerTime is enough to make a COMMIT durable before its connection ends.
 const answerTime = 200 * time.Millisecond
 
 func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner) {
@@ -238,7 +238,7 @@ func (p *proxy) loseCommit(l *link, to net.Conn, piece []byte, at int, m manner)
 	}
 }
 
-// allCommits loses each that there is, where that is the proxy's manner.
+// allCommits loses every COMMIT while the proxy's manner says so.
 func allCommits() loser {
 	return func(piece []byte, m manner) (at int, how manner) {
 		if m != losesCommits && m != losesCommitAnswers {
@@ -248,8 +248,8 @@ func allCommits() loser {
 	}
 }
 
-// commitAt finds where a message to PostgreSQL begins that commits: the simple
-// query, or the execution of the prepared statement that the log's writers use.
+// commitAt returns the offset of a PostgreSQL message that commits, or -1: the simple
+// query, or the Bind of the prepared statement that the log's writers use.
 func commitAt(piece []byte) int {
 	if at := bytes.Index(piece, []byte("Q\x00\x00\x00\x0bcommit\x00")); at >= 0 {
 		return at

@@ -2,6 +2,6 @@
 
 package e2e
 
-// underRace says that the tests run under the race detector: the service is then
-// built with it, too.
+// underRace reports that the tests run with the race detector. The service is then built
+// with it, too.
 const underRace = true

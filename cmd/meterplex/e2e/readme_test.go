@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// step is a command of the README's transcript with what it should print.
+// step is a command of a transcript with its expected output.
 type step struct {
 	command string
 	want    []string
 }
 
-// transcript reads the first console block of a document behind a heading; "" is its
-// beginning.
+// transcript reads the first console block after a heading of a document; "" means its beginning.
 func transcript(t testing.TB, path, heading string) (steps []step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", path))
@@ -30,7 +29,7 @@ func transcript(t testing.TB, path, heading string) (steps []step) {
 	_, block, opened := strings.Cut(rest, "```console\n")
 	block, _, ended := strings.Cut(block, "```")
 	if !ok || !opened || !ended {
-		t.Fatalf("%s has no transcript behind %q", path, heading)
+		t.Fatalf("%s has no transcript after %q", path, heading)
 	}
 	for line := range strings.Lines(block) {
 		line = strings.TrimRight(line, "\n")
@@ -44,8 +43,8 @@ func transcript(t testing.TB, path, heading string) (steps []step) {
 	return steps
 }
 
-// matches compares a line with what stands in the README; "…" stands for
-// anything, and runs of spaces are one.
+// matches compares a line with the document's line; "…" matches any text, and a run of
+// spaces counts as one.
 func matches(want, got string) bool {
 	fold := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(fold(want)), "…", ".*")
@@ -58,13 +57,13 @@ func TestReadmeTranscript(t *testing.T) {
 	at := w.serve("")
 	steps := transcript(t, "README.md", "")
 	if len(steps) < 8 {
-		t.Fatalf("only %d commands stand in the README", len(steps))
+		t.Fatalf("only %d commands are in the README", len(steps))
 	}
 	w.play(at, t.TempDir(), steps)
 }
 
-// playTime bounds a transcript: a document may tell its reader to wait for something that
-// a faulty service never does.
+// playTime bounds a transcript: a document may wait for an event that never happens if the
+// service is faulty.
 const playTime = 3 * time.Minute
 
 // play runs a transcript in a folder, in one shell, and compares its output.
@@ -124,7 +123,7 @@ func TestReadmeNamesTestsThatExist(t *testing.T) {
 	}
 	for _, n := range named {
 		if !strings.Contains(string(code), "func "+n[1]+"\n") {
-			t.Errorf("the README names %s, which is not there", n[1])
+			t.Errorf("the README names %s, which does not exist", n[1])
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// An answer that waits for the position of a write has the write in it: in the
-// billing figures and in the entitlements.
+// A read that waits for the position of a write includes the write, in the aggregates
+// and in the entitlements.
 func TestReadYourWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -17,7 +17,7 @@ func TestReadYourWrite(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.join(i, 2)
 	x := tenants[0]
-	// A neighbour keeps the pipe busy.
+	// Load of another tenant keeps the pipe busy.
 	l := w.drive(tenants[1:], 1, usual(), func(int) string { return i.url() })
 	used := int64(0)
 	for n := range 25 {
@@ -56,8 +56,7 @@ func TestReadYourWrite(t *testing.T) {
 	w.finish()
 }
 
-// refusesPositions: one beyond the log or of another partition is no position to
-// wait for.
+// refusesPositions checks that a position beyond the head, or of another partition, is refused.
 func (w *world) refusesPositions(at *instance, x *tenant) {
 	w.t.Helper()
 	partition, head := 0, int64(0)

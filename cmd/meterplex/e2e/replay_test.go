@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// replayed is a replay as it is printed.
+// replayed is a replay as the command prints it.
 type replayed struct {
 	ID, Kind, State    string
 	Records, Remaining int64
@@ -26,49 +26,48 @@ func (c *cli) replay(args ...string) (r replayed) {
 		err = json.Unmarshal(out, &r)
 	}
 	if err != nil || r.State != "DONE" || r.Remaining != 0 {
-		c.w.t.Fatalf("%v: %v\n%s\n%s", args, err, out, c.said.String())
+		c.w.t.Fatalf("%v: %v\n%s\n%s", args, err, out, c.stderr.String())
 	}
 	return r
 }
 
-// Kafka is killed under load and loses all that it held; one command fills the
-// topics again. Each topic's set of positions is the log's set then, and no figure
-// is another for it.
+// Kafka is killed under load and loses its data; one command fills the topics again. Then each
+// topic has the same set of positions as the log, and the figures are unchanged.
 func TestP11_OneCommandAfterKafkaLostItsData(t *testing.T) {
 	w := newWorld(t)
 	i := w.serve("")
 	w.catalogue(i)
 	tenants := w.join(i, 3)
 	first := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	first.more(300)
+	first.awaitMore(300)
 	first.stop()
-	w.drain() // Kafka holds all of it, and nobody of ours needs it any more
+	w.drain() // Kafka holds all records, and the consumers no longer need them
 	l := w.drive(tenants, 2, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	comeBack := w.wipeBroker()
-	l.more(100)
+	l.awaitMore(100)
 	comeBack()
-	w.brokerLost()
+	w.afterLoss()
 	done := w.cli(i, w.operator).replay("rewind", "--since", "168h")
 	if len(done.Partitions) == 0 {
-		t.Error("the relay went back nowhere")
+		t.Error("the relay was rewound in no partition")
 	}
-	w.brokerRefilled()
-	l.more(100)
+	w.afterRefill()
+	l.awaitMore(100)
 	l.stop()
 	w.noneWithheld()
-	w.finish() // w.gone is empty: nothing may be missing on the topics
+	w.finish() // w.goneUpTo is empty: no record may be missing on the topics
 }
 
-// Consumers go back while they work, all of them, on two instances under load: what
-// comes again is known. A range is published again for others meanwhile.
+// All consumers are rewound while they work, on two instances under load: each record
+// consumed again is a duplicate. Meanwhile a range is published again for external readers.
 func TestP2_ConsumersRewoundUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	rewindUnderLoad(w, w.serve(""), w.serve(""))
 }
 
-// The same where PostgreSQL is the pipe.
+// The same with PostgreSQL as the pipe.
 func TestP2_ConsumersRewoundUnderLoadWithoutKafka(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -88,7 +87,7 @@ func rewindUnderLoad(w *world, a, b *instance) {
 		}
 		return a.url()
 	})
-	l.more(300)
+	l.awaitMore(300)
 	for _, consumer := range []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"} {
 		w.drainedFor(a, consumer)
 	}
@@ -97,15 +96,15 @@ func rewindUnderLoad(w *world, a, b *instance) {
 		to := []string{"--to-start", "--to-time=" + start.UTC().Format(time.RFC3339Nano)}[n%2]
 		done := c.replay("rewind", "--consumer", consumer, to)
 		if len(done.Partitions) == 0 && consumer != "meterplex-usage-commands" && consumer != "meterplex-command-handler" {
-			w.t.Errorf("%s went back nowhere", consumer)
+			w.t.Errorf("%s was rewound in no partition", consumer)
 		}
 	}
 	if done := c.replay("range", "--topic", "usage.raw", "--from-time", start.Add(-time.Hour).UTC().Format(time.RFC3339)); done.Records == 0 {
-		w.t.Error("nothing was published again")
+		w.t.Error("no record was published again")
 	}
-	l.more(150)
+	l.awaitMore(150)
 	l.stop()
-	within(w.t, time.Minute, "what came again was known", func(context.Context) (bool, string) {
+	within(w.t, time.Minute, "duplicates were skipped", func(context.Context) (bool, string) {
 		skips := w.skips(a) + w.skips(b)
 		return skips > 0, fmt.Sprint(skips)
 	})
@@ -119,11 +118,10 @@ func (w *world) skips(at *instance) (n float64) {
 	return n
 }
 
-// drainedFor waits until a consumer has folded something: before that there is
-// nothing for it to go back over.
+// drainedFor waits until a consumer has folded an event: before that a rewind has no effect.
 func (w *world) drainedFor(at *instance, consumer string) {
 	w.t.Helper()
-	within(w.t, time.Minute, consumer+" has folded something", func(context.Context) (bool, string) {
+	within(w.t, time.Minute, consumer+" has folded an event", func(context.Context) (bool, string) {
 		n := w.count(`SELECT count(*) FROM consumer_checkpoints WHERE consumer = $1 AND position > 0`, consumer)
 		return n > 0, fmt.Sprint(n)
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// health is where an instance without the role api answers since its last start.
+// health is the address of an instance without the role api, from its last start.
 func (i *instance) health() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -23,12 +23,12 @@ func (i *instance) health() string {
 	return ""
 }
 
-// The roles in instances of their own: each answers for its health, and all metrics
-// that rules and dashboards name are found in one or the other.
+// The roles run in two instances: each serves its health, and each metric that rules and
+// dashboards use exists on at least one of them.
 func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.pipe = "postgres" // nothing here is about the pipe
+	w.pipe = "postgres" // the pipe does not matter here
 	api := w.serve("api,projector")
 	back := w.serve("relay,validator,aggregator,deadletter,commands")
 	w.catalogue(api)
@@ -42,14 +42,14 @@ func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 			}
 		}
 	}
-	within(t, time.Minute, "every metric is told by one or the other", func(ctx context.Context) (bool, string) {
+	within(t, time.Minute, "one of the two instances has every metric", func(ctx context.Context) (bool, string) {
 		missing := missingMetrics(ctx, w, api.url(), back.health())
 		return len(missing) == 0, fmt.Sprint(missing)
 	})
-	// What waits is told where nothing is relayed, too.
+	// An instance that does not relay reports the backlog, too.
 	back.stop()
 	w.ingest(api, x, "accepted", events("later", 5, "api_calls")...)
-	within(t, time.Minute, "the API's instance tells what waits", func(context.Context) (bool, string) {
+	within(t, time.Minute, "the instance with the role api reports the backlog", func(context.Context) (bool, string) {
 		n := w.metric(api, "meterplex_outbox_unpublished_count")
 		return n >= 5, fmt.Sprint(n)
 	})
@@ -57,8 +57,7 @@ func TestInstancesOfOneRoleAreWatchedLikeOthers(t *testing.T) {
 	w.finish()
 }
 
-// missingMetrics are those of the names that rules and dashboards rest on that none of
-// some addresses tells.
+// missingMetrics returns the series used by rules and dashboards that none of the addresses has.
 func missingMetrics(ctx context.Context, w *world, addresses ...string) (missing []string) {
 	var found strings.Builder
 	for _, at := range addresses {

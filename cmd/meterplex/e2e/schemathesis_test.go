@@ -19,23 +19,23 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// What schemathesis checks of each answer; that requests the description forbids are
-// refused; and that methods and headers are as it says.
+// schemathesisChecks are the checks of each answer: conformance to the description, and
+// refusal of the requests that the description forbids.
 const schemathesisChecks = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance," +
 	"response_schema_conformance,negative_data_rejection,unsupported_method,missing_required_header"
 
-// TestTheServiceIsAsItsDescriptionSays lets schemathesis make requests from the
-// description, valid ones and others, with a tenant's key and an operator's.
-// METERPLEX_TEST_SCHEMATHESIS=100 makes so many for each operation, and for all
-// that the description bounds the values at the bounds; and does not skip. With 50 it
-// takes some three minutes: hooks.py says what took it more than a quarter of an hour.
+// TestTheServiceIsAsItsDescriptionSays runs schemathesis, which derives valid and invalid
+// requests from the description, with a tenant's key and an operator's.
+// METERPLEX_TEST_SCHEMATHESIS=100 makes 100 requests for each operation, adds the values at
+// every bound of the description, and fails instead of skipping. With 50 it takes
+// about three minutes; without hooks.py it took more than a quarter of an hour.
 func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
 	t.Parallel()
 	examples, phases, limit := 4, "fuzzing", 5*time.Minute
 	if long := os.Getenv("METERPLEX_TEST_SCHEMATHESIS"); long != "" {
 		var err error
 		if examples, err = strconv.Atoi(long); err != nil || examples < 1 {
-			t.Fatal("METERPLEX_TEST_SCHEMATHESIS is a number of requests for each operation")
+			t.Fatal("METERPLEX_TEST_SCHEMATHESIS: expected a number of requests for each operation, e.g. 50")
 		}
 		phases, limit = "examples,coverage,fuzzing", time.Hour
 	}
@@ -56,7 +56,7 @@ func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
 			"--request-timeout", "30", "--warnings", "off", "--no-color"}
 		out, err := runSchemathesis(ctx, t, tool, args)
 		for tries := 1; err != nil && tries < 3 && bytes.Contains(out, []byte("No issues found")); tries++ {
-			t.Logf("%s: it found nothing, and failed by itself:\n%s", caller.name, out)
+			t.Logf("%s: schemathesis failed without an issue:\n%s", caller.name, out)
 			out, err = runSchemathesis(ctx, t, tool, args)
 		}
 		tested, made := figure(out, `Tested: (\d+)`), figure(out, `(\d+) generated`)
@@ -66,18 +66,18 @@ func TestTheServiceIsAsItsDescriptionSays(t *testing.T) {
 		}
 	}
 	for _, fault := range []string{"panicked", "code=internal"} {
-		if at.said(fault) {
-			t.Errorf("the log says %q:\n%s", fault, at.lastLines(30))
+		if at.logContains(fault) {
+			t.Errorf("the log contains %q:\n%s", fault, at.lastLines(30))
 		}
 	}
 }
 
-// runSchemathesis runs the tool once. On a slow machine it may stumble over what it made
-// itself (Hypothesis's Flaky), of which it tells nothing but by its exit code.
+// runSchemathesis runs the tool once. On a slow machine it may fail on its own generated data
+// (Hypothesis's Flaky), which only its exit code shows.
 func runSchemathesis(ctx context.Context, t *testing.T, tool string, args []string) ([]byte, error) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, tool, args...)
-	cmd.Dir = t.TempDir() // it keeps what it found there
+	cmd.Dir = t.TempDir() // the tool stores its findings there
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "PYTHONPATH="+testdata(t), "SCHEMATHESIS_HOOKS=hooks", "PYTHONDONTWRITEBYTECODE=1")
 	return cmd.CombinedOutput()
 }
@@ -100,8 +100,8 @@ func testdata(t *testing.T) string {
 	return dir
 }
 
-// schemathesis gives a Python that has it: an environment that is made once for each
-// list of what is in it. Without Python, or what it is installed from, the test is skipped.
+// schemathesis returns the Python of an environment with schemathesis, made once for each
+// requirements.txt. Without Python or the packages the test is skipped.
 func schemathesis(t *testing.T) (python string) {
 	t.Helper()
 	absent := t.Skipf
@@ -140,8 +140,8 @@ func schemathesis(t *testing.T) (python string) {
 
 func lastOf(text string, n int) string { return text[max(0, len(text)-n):] }
 
-// schemathesisRules: a stream that is followed has no end; and what is wrong within an
-// event is its verdict, in an answer of 202.
+// schemathesisRules: a followed stream has no end; and an invalid event is answered by its
+// verdict, with 202.
 const schemathesisRules = `
 [checks]
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 409, 413, 415, 422, 429, "5xx"]
@@ -153,11 +153,11 @@ include-operation-id = "ingestUsage"
 checks.negative_data_rejection.enabled = false
 `
 
-// describedTenant is one of whom there is something of every kind.
+// describedTenant is a tenant with at least one resource of every kind.
 type describedTenant struct{ key, config string }
 
-// described makes something of every kind, and says its ids where the description
-// asks for them: a random id is of nothing.
+// described creates a resource of every kind and configures their ids as path parameters: a
+// random id would only be answered by 404.
 func (w *world) described(at *instance) describedTenant {
 	w.t.Helper()
 	w.catalogue(at)
@@ -176,7 +176,7 @@ func (w *world) described(at *instance) describedTenant {
 	ids["keyId"] = post("/tenants/"+x.id+"/api-keys", object{"name": "spare", "scopes": []string{"usage:read"}}, http.StatusCreated)
 	ids["rebuildId"] = post("/projections/usage_aggregates/rebuilds", object{"reason": "to be described"}, http.StatusAccepted)
 	ids["replayId"] = post("/replays/rewind", object{"reason": "to be described"}, http.StatusAccepted)
-	within(w.t, time.Minute, "there is a dead letter, and an event", func(ctx context.Context) (bool, string) {
+	within(w.t, time.Minute, "a dead letter and an event exist", func(ctx context.Context) (bool, string) {
 		var letter, event string
 		err := w.sql.QueryRow(ctx, `SELECT (SELECT id::text FROM dead_letter_events LIMIT 1), (SELECT event_id::text FROM event_log_rows WHERE tenant_id = $1 LIMIT 1)`, x.id).Scan(&letter, &event)
 		ids["deadLetterId"], ids["event"] = letter, event

@@ -21,26 +21,26 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// secrets are what must stand nowhere, by what they are, and where they were looked for.
+// secrets are the secrets to search for, by name.
 type secrets struct {
 	testing.TB
 	known map[string]string
-	bytes map[string]int64 // looked through, by place
+	bytes map[string]int64 // searched, by place
 }
 
-// search fails for every secret in a text.
+// search fails the test for every secret in a text.
 func (s *secrets) search(place string, text []byte) {
 	s.Helper()
 	s.bytes[place] += int64(len(text))
 	for name, secret := range s.known {
 		if at := bytes.Index(text, []byte(secret)); at >= 0 {
-			s.Errorf("%s holds the %s: %q", place, name, text[max(0, at-120):at])
+			s.Errorf("%s contains the %s: %q", place, name, text[max(0, at-120):at])
 		}
 	}
 }
 
-// TestP9_SecretsAreNowhere uses keys of every kind in every way, right and wrong, and
-// looks for them in all that is kept, said or shown.
+// TestP9_SecretsAreNowhere uses valid and invalid keys of every kind in every way, and
+// searches for them in the answers, logs, tables, topics and files.
 func TestP9_SecretsAreNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestP9_SecretsAreNowhere(t *testing.T) {
 	})
 	if pid := at.pid(); pid > 0 {
 		arguments, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-		if err == nil { // there is none elsewhere than on Linux
+		if err == nil { // exists on Linux only
 			s.search("the process's arguments", arguments)
 		}
 	}
@@ -72,13 +72,13 @@ func TestP9_SecretsAreNowhere(t *testing.T) {
 	s.searchFiles(at)
 	for _, place := range []string{"answers", "metrics", "the log", "config print", "the database", "the topics", "PostgreSQL's log"} {
 		if s.bytes[place] < 100 {
-			t.Errorf("%d bytes of %s were looked through: that shows nothing", s.bytes[place], place)
+			t.Errorf("only %d bytes of %s were searched", s.bytes[place], place)
 		}
 	}
 	t.Logf("looked for %d secrets in %v bytes", len(s.known), s.bytes)
 }
 
-// useKeys makes, uses, rotates and revokes keys, and puts them where they do not belong.
+// useKeys creates, uses, rotates and revokes keys, and sends them in wrong places.
 func (w *world) useKeys(at *instance, s *secrets) {
 	w.catalogue(at)
 	x := w.join(at, 1)[0]
@@ -95,7 +95,7 @@ func (w *world) useKeys(at *instance, s *secrets) {
 	revoked := made("revoked key", keys, object{"name": "gone", "scopes": []string{"usage:read"}})
 	made("operator's key", "/api/v1/operator-keys", object{"name": "auditor", "scopes": []string{"audit"}})
 	w.ask(w.operator, http.MethodDelete, at, keys+"/"+revoked, nil, nil, http.StatusNoContent)
-	s.known["key that nobody made"] = "mp_live_canary-canary-canary-canary-canary-canary"
+	s.known["key that does not exist"] = "mp_live_canary-canary-canary-canary-canary-canary"
 	w.ingest(at, x, "accepted", events("secret", 20, features()[0])...)
 	asked := func(key, method, path string, in any, header ...string) {
 		status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)
@@ -107,7 +107,7 @@ func (w *world) useKeys(at *instance, s *secrets) {
 			s.search("metrics", body)
 		}
 	}
-	asked(w.operator, http.MethodPost, keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key", "canary") // the first answer again
+	asked(w.operator, http.MethodPost, keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key", "canary") // the stored first answer
 	for _, secret := range s.known {
 		for _, path := range []string{"/api/v1/usage/events", "/api/v1/usage/events?key=" + secret, keys, keys + "/" + rotated, "/api/v1/operator-keys", "/api/v1/events?limit=1000", "/api/v1/events/export", "/readyz", "/metrics", "/openapi.json", "/nothing"} {
 			asked(secret, http.MethodGet, path, nil)
@@ -118,7 +118,7 @@ func (w *world) useKeys(at *instance, s *secrets) {
 	}
 }
 
-// configPrinted is what config print says in the instance's environment.
+// configPrinted returns the output of config print in the instance's environment.
 func (w *world) configPrinted(at *instance) []byte {
 	w.t.Helper()
 	path, err := binary()
@@ -134,7 +134,7 @@ func (w *world) configPrinted(at *instance) []byte {
 	return out
 }
 
-// searchDatabase looks through every row of every table, as text.
+// searchDatabase searches every row of every table, as text.
 func (s *secrets) searchDatabase(w *world) {
 	s.Helper()
 	rows, err := w.sql.Query(s.Context(), `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`)
@@ -158,7 +158,7 @@ func (s *secrets) searchDatabase(w *world) {
 	}
 }
 
-// searchTopics looks through every record, with its key and headers.
+// searchTopics searches every record, with its key and headers.
 func (s *secrets) searchTopics(w *world) {
 	s.Helper()
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -179,12 +179,12 @@ func (s *secrets) searchTopics(w *world) {
 			return
 		}
 		if s.Context().Err() != nil {
-			s.Fatal("the topics hold nothing")
+			s.Fatal("the topics are empty")
 		}
 	}
 }
 
-// searchFiles looks through the instance's own directory, and what PostgreSQL logged.
+// searchFiles searches the instance's data directory and the logs of PostgreSQL.
 func (s *secrets) searchFiles(at *instance) {
 	s.Helper()
 	for _, setting := range at.env {

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// SIGTERM under load ends the process with 0; what was answered is there.
+// SIGTERM under load ends the process with 0; answered events are stored.
 func TestGracefulShutdownUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -20,20 +20,20 @@ func TestGracefulShutdownUnderLoad(t *testing.T) {
 	l := w.drive(tenants, 3, usual(), func(int) string { return i.url() })
 	for range 2 {
 		w.membersAre(1)
-		l.more(300)
+		l.awaitMore(300)
 		i.stop()
 		if n := w.membersNow(); n != 0 {
-			t.Errorf("%d members are left in the groups; what they had waits for their sessions to end", n)
+			t.Errorf("%d members are left in the groups, want 0: their partitions wait for the session timeout", n)
 		}
 		i.start()
 	}
-	l.more(300)
+	l.awaitMore(300)
 	l.stop()
 	w.finish()
 }
 
-// members counts the groups' members; -1 where a rebalance is under
-// way or the coordinator does not answer.
+// members counts the groups' members. It returns -1 during a rebalance or if the
+// coordinator does not answer.
 func (w *world) members(ctx context.Context) (n int) {
 	w.t.Helper()
 	c := w.kafka()
@@ -55,7 +55,7 @@ func (w *world) members(ctx context.Context) (n int) {
 	return n
 }
 
-// membersNow counts them as soon as the coordinator answers.
+// membersNow counts the members as soon as the coordinator answers.
 func (w *world) membersNow() (n int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups' coordinator answers", func(ctx context.Context) (bool, string) {
@@ -65,7 +65,7 @@ func (w *world) membersNow() (n int) {
 	return n
 }
 
-// membersAre waits until each group has so many, and no rebalance is under way.
+// membersAre waits until each group has that many members and no rebalance is under way.
 func (w *world) membersAre(each int) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the groups are joined", func(ctx context.Context) (bool, string) {
@@ -78,7 +78,7 @@ func (w *world) membersAre(each int) {
 func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.pipe = "postgres" // nothing here is about the pipe
+	w.pipe = "postgres" // the pipe does not matter here
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.join(i, 1)[0]
@@ -106,10 +106,10 @@ func TestGracefulShutdownAnswersWhatIsUnderWay(t *testing.T) {
 			answered <- status
 		}()
 	}
-	within(t, time.Minute, "every request is under way, or answered, and one waits for the lock", func(context.Context) (bool, string) {
+	within(t, time.Minute, "every request is under way or answered, and one waits for the lock", func(context.Context) (bool, string) {
 		came := len(answered) + int(w.metric(i, `meterplex_http_requests_in_flight{kind="ingest"}`))
 		waiting := w.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-		return came == requests && len(answered) < requests && waiting > 0, fmt.Sprint(came, " came, ", waiting, " wait")
+		return came == requests && len(answered) < requests && waiting > 0, fmt.Sprint(came, " requests, ", waiting, " waiting")
 	})
 	ended := make(chan struct{})
 	go func() {

@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// tenant is one with a subscription and a key, and what it was told.
+// tenant is a tenant with a subscription, a key and a ledger of its answers.
 type tenant struct {
 	id, subscription, key string
 	ledger                *ledger
 }
 
-// features that every plan of a test grants.
+// features are granted by every plan of a test.
 func features() []string { return []string{"api_calls", "input_tokens", "storage.gb-hours"} }
 
 type object = map[string]any
@@ -33,7 +33,7 @@ func (w *world) catalogue(at *instance) {
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": grants}, nil, http.StatusCreated)
 }
 
-// join makes tenants that are subscribed to the plan.
+// join creates tenants with a subscription to the plan.
 func (w *world) join(at *instance, n int) []*tenant {
 	w.t.Helper()
 	var made []*tenant
@@ -65,7 +65,7 @@ func (w *world) keyOf(at *instance, x *tenant, scopes ...string) string {
 	return secret
 }
 
-// newKey gives a key's id, too.
+// newKey creates a key and returns its id, too.
 func (w *world) newKey(at *instance, x *tenant, scopes ...string) (id, secret string) {
 	w.t.Helper()
 	var answer struct{ ID, Secret string }
@@ -73,11 +73,11 @@ func (w *world) newKey(at *instance, x *tenant, scopes ...string) (id, secret st
 	return answer.ID, answer.Secret
 }
 
-// known waits until an instance takes the tenants' keys: another made them.
+// known waits until an instance accepts the tenants' keys, which another instance created.
 func (w *world) known(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	for _, x := range tenants {
-		within(w.t, time.Minute, "the key is taken everywhere", func(ctx context.Context) (bool, string) {
+		within(w.t, time.Minute, "the key is accepted", func(ctx context.Context) (bool, string) {
 			status, body, err := w.call(ctx, x.key, http.MethodGet, at.url()+"/api/v1/entitlements", nil)
 			return status == http.StatusOK, fmt.Sprint(status, err, string(body))
 		})

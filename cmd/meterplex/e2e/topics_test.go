@@ -37,7 +37,7 @@ func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// topicNames are the test's own.
+// topicNames are the names of the test's topics.
 func (w *world) topicNames() []string {
 	var names []string
 	for _, t := range topics() {
@@ -46,12 +46,12 @@ func (w *world) topicNames() []string {
 	return names
 }
 
-// place is where an event belongs: topic number and position.
+// place identifies an event by topic number and position.
 type place struct{ topic, position string }
 
-// checkTopics: each event of the log is on its topic, by id and tenant; what is there
-// again is byte for byte the same; what comes for the first time comes behind the
-// event before it. Whether bytes are the log's is for meterplex verify to say.
+// checkTopics checks that each event of the log is on its topic, by id and tenant, that
+// repetitions are byte for byte equal, and that first occurrences follow the event before
+// them. meterplex verify checks that the bytes are the log's.
 func (w *world) checkTopics() {
 	w.t.Helper()
 	seen := w.published()
@@ -70,7 +70,7 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 		r := seen[at]
 		delete(seen, at)
 		switch {
-		case faults > 10 || r == nil && (!relayed || n <= w.gone[partition]):
+		case faults > 10 || r == nil && (!relayed || n <= w.goneUpTo[partition]):
 			return nil
 		case r == nil:
 			w.t.Errorf("%s of the log is not on topic %s", at.position, at.topic)
@@ -90,33 +90,33 @@ FROM event_log_rows l JOIN relay_cursors c USING (partition)`)
 	}
 }
 
-// loss is what topics lost at once, by partition: all that was relayed before it, and
-// maybe more, up to what was recorded when it was over.
+// loss bounds what the topics lost, by partition: all records relayed before the loss, and
+// possibly more, up to the positions recorded at its end.
 type loss struct{ relayed, recorded map[int16]int64 }
 
-// excuses says whether an event may be on a topic without the one before it: the
-// relay goes on behind what it had sent, and that is gone.
+// excuses reports whether an event may be on a topic without the event before it: the
+// relay continues behind the records that are lost.
 func (l loss) excuses(partition int16, n, previous int64) bool {
 	return n > l.relayed[partition] && previous <= l.recorded[partition]
 }
 
-// losing has to be called before the broker loses what it has.
-func (w *world) losing() {
+// beforeLoss must be called before the broker loses its records.
+func (w *world) beforeLoss() {
 	w.t.Helper()
 	w.loss.relayed = w.positions(`SELECT partition, position FROM relay_cursors`)
 }
 
-// brokerLost notes that what is recorded by now may be gone from the topics: the
-// broker had it, or acknowledged it in its last moment.
-func (w *world) brokerLost() {
+// afterLoss notes that every event recorded so far may be missing on the topics: the
+// broker held it, or acknowledged it in its last moment.
+func (w *world) afterLoss() {
 	w.t.Helper()
 	w.loss.recorded = w.positions(`SELECT partition, position FROM log_heads`)
-	w.gone, w.refilled = w.loss.recorded, false
+	w.goneUpTo, w.refilled = w.loss.recorded, false
 }
 
-// brokerRefilled notes that the relay was told to send everything again: nothing may
-// be missing on the topics, and what is first there is not what was first.
-func (w *world) brokerRefilled() { w.gone, w.refilled = nil, true }
+// afterRefill notes that the relay was rewound to send everything again: no record may
+// be missing on the topics, and first occurrences may be out of order.
+func (w *world) afterRefill() { w.goneUpTo, w.refilled = nil, true }
 
 func (w *world) positions(sql string) map[int16]int64 {
 	w.t.Helper()
@@ -136,18 +136,18 @@ func (w *world) positions(sql string) map[int16]int64 {
 	return all
 }
 
-// copyOf is a record as it came first.
-type copyOf struct {
+// firstCopy is the first occurrence of a record.
+type firstCopy struct {
 	sum        [sha256.Size]byte // of key and value
 	id, tenant string
 }
 
 // published reads all topics from beginning to end.
-func (w *world) published() map[place]*copyOf {
+func (w *world) published() map[place]*firstCopy {
 	w.t.Helper()
-	b := &broker{w: w, seen: map[place]*copyOf{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
-	w.eachRecord(b.take)
-	w.t.Logf("%d records on the topics, %d of them repetitions; %d besides are of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
+	b := &topicReader{w: w, seen: map[place]*firstCopy{}, last: map[string]int64{}, outside: map[place][sha256.Size]byte{}}
+	w.eachRecord(b.read)
+	w.t.Logf("%d records on the topics, %d of them repetitions; and %d of lost events", len(b.seen)+b.repeated, b.repeated, b.ghosts)
 	return b.seen
 }
 
@@ -159,7 +159,7 @@ func (w *world) eachRecord(take func(*kgo.Record)) {
 	client := w.kafka(kgo.ConsumeTopics(w.topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer client.Close()
 	var ends kadm.ListedOffsets
-	within(w.t, time.Minute, "the topics tell their ends", func(ctx context.Context) (bool, string) {
+	within(w.t, time.Minute, "the topics' end offsets are known", func(ctx context.Context) (bool, string) {
 		var err error
 		ends, err = kadm.NewClient(client).ListEndOffsets(ctx, w.topicNames()...)
 		err = errors.Join(err, ends.Error())
@@ -185,17 +185,17 @@ func (w *world) eachRecord(take func(*kgo.Record)) {
 	}
 }
 
-// broker is what has been read of the topics.
-type broker struct {
+// topicReader is the state of reading the topics.
+type topicReader struct {
 	w        *world
-	seen     map[place]*copyOf
+	seen     map[place]*firstCopy
 	last     map[string]int64 // greatest position, by topic and partition
 	repeated int
-	ghosts   int                         // of events of other histories
-	outside  map[place][sha256.Size]byte // what was published again for readers outside, before it came otherwise
+	ghosts   int                         // records of other histories
+	outside  map[place][sha256.Size]byte // records published again for external readers before the first occurrence
 }
 
-func (b *broker) take(r *kgo.Record) {
+func (b *topicReader) read(r *kgo.Record) {
 	header := map[string]string{}
 	for _, h := range r.Headers {
 		header[h.Key] = string(h.Value)
@@ -209,18 +209,18 @@ func (b *broker) take(r *kgo.Record) {
 	partition, position, _ := strings.Cut(at.position, "-")
 	n, err := strconv.ParseInt(position, 10, 64)
 	if err != nil || partition != strconv.Itoa(int(r.Partition)) {
-		b.w.t.Errorf("offset %d of %s/%d says its position is %q", r.Offset, name, r.Partition, at.position)
+		b.w.t.Errorf("offset %d of %s/%d has the position %q", r.Offset, name, r.Partition, at.position)
 		return
 	}
 	if first := b.seen[at]; first != nil {
 		b.repeated++
 		if first.sum != sumOf(r) {
-			b.w.t.Errorf("%s is on %s twice, and not byte for byte; the second is\n%s", at.position, name, r.Value)
+			b.w.t.Errorf("%s is on %s twice with different bytes; the second is\n%s", at.position, name, r.Value)
 		}
 		return
 	}
 	if sum, early := b.outside[at]; early && sum != sumOf(r) {
-		b.w.t.Errorf("%s is on %s twice, and not byte for byte; the second is\n%s", at.position, name, r.Value)
+		b.w.t.Errorf("%s is on %s twice with different bytes; the second is\n%s", at.position, name, r.Value)
 	}
 	if header["mp-replay"] != "" { // it has no place in the order
 		b.outside[at] = sumOf(r)
@@ -230,24 +230,24 @@ func (b *broker) take(r *kgo.Record) {
 	if err := json.Unmarshal(r.Value, &e); err != nil || e.Position != at.position || e.EventID != header["mp-event-id"] || string(r.Key) != e.TenantID {
 		b.w.t.Errorf("%s on %s: key %s, headers %v and value disagree: %s %v", at.position, name, r.Key, header, r.Value, err)
 	}
-	b.seen[at] = &copyOf{sum: sumOf(r), id: e.EventID, tenant: e.TenantID}
+	b.seen[at] = &firstCopy{sum: sumOf(r), id: e.EventID, tenant: e.TenantID}
 	b.inOrder(at, name, int16(r.Partition), n, header["mp-previous"])
 }
 
-// inOrder: what comes for the first time comes behind the event before it on its topic.
-func (b *broker) inOrder(at place, name string, partition int16, n int64, before string) {
+// inOrder checks that a first occurrence follows the event before it on its topic.
+func (b *topicReader) inOrder(at place, name string, partition int16, n int64, before string) {
 	previous, err := strconv.ParseInt(before, 10, 64)
 	if err != nil || previous >= n {
-		b.w.t.Errorf("%s on %s says that it comes after %q", at.position, name, before)
+		b.w.t.Errorf("%s on %s has the previous position %q", at.position, name, before)
 		return
 	}
 	came := b.seen[place{at.topic, fmt.Sprint(partition, "-", previous)}] != nil
 	if previous > 0 && !came && !b.w.loss.excuses(partition, n, previous) {
-		b.w.t.Errorf("%s comes on %s for the first time, and %d before it did not come yet", at.position, name, previous)
+		b.w.t.Errorf("%s is first on %s before its predecessor %d", at.position, name, previous)
 	}
 	where := fmt.Sprint(name, "/", partition)
 	if n <= b.last[where] && !b.w.refilled {
-		b.w.t.Errorf("%s comes on %s for the first time behind %d", at.position, name, b.last[where])
+		b.w.t.Errorf("%s is first on %s behind %d", at.position, name, b.last[where])
 	}
 	b.last[where] = n
 }

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// slowConnections are what each fault of slow clients opens; two thirds of them are
-// slow in what they send, and only these are counted.
+// slowConnections is the number of connections that each fault of slow clients opens. Two
+// thirds of them send slowly; only these are counted.
 const slowConnections = 60
 
-// Clients whose headers, bodies or reading take for ever; the others must not wait.
-// Whom the service has had enough of comes again.
-func slowClients(x *torture, d drawn) string {
+// slowClients opens clients with very slow headers, bodies or reads; other clients must not
+// wait. A client that the service disconnects connects again.
+func slowClients(x *torture, d drawnFault) string {
 	ctx, cancel := context.WithCancel(x.t.Context())
 	defer cancel()
-	hit := x.hit(d)
+	hit := x.targets(d)
 	open := make([]atomic.Int64, len(hit))
 	var wait sync.WaitGroup
 	for n := range slowConnections {
@@ -49,7 +49,7 @@ func slowClients(x *torture, d drawn) string {
 }
 
 // slowClient is one connection, from its beginning to its end: slow in its headers,
-// its body, or its reading. What is open now it adds to the count.
+// its body, or its reads. open counts the connections that send slowly.
 func (x *torture) slowClient(ctx context.Context, m *member, how int, open *atomic.Int64) {
 	conn, err := net.DialTimeout("tcp", m.clients.addr(), time.Second)
 	if err != nil {
@@ -59,7 +59,7 @@ func (x *torture) slowClient(ctx context.Context, m *member, how int, open *atom
 	defer ended()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
-	if how == 2 { // asks for much, and reads nothing
+	if how == 2 { // sends many requests and reads no answer
 		_, _ = io.WriteString(conn, strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n", 60))
 		<-ctx.Done()
 		return
@@ -74,7 +74,7 @@ func (x *torture) slowClient(ctx context.Context, m *member, how int, open *atom
 	}
 	open.Add(1)
 	var wait sync.WaitGroup
-	wait.Go(func() { // the service ends it
+	wait.Go(func() { // until the service ends it
 		defer ended()
 		defer open.Add(-1)
 		_, _ = io.Copy(io.Discard, conn)

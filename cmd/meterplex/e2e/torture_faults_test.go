@@ -21,36 +21,36 @@ type member struct {
 	pipe              []*proxy // one for each broker
 }
 
-// hit are the members that a fault is for.
-func (x *torture) hit(d drawn) []*member {
+// targets returns the members that a fault applies to.
+func (x *torture) targets(d drawnFault) []*member {
 	if d.all {
 		return x.members
 	}
 	return []*member{x.members[d.target]}
 }
 
-func onDatabase(m manner) func(*torture, drawn) string {
-	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) []*proxy { return []*proxy{m.database} })
+func onDatabase(m manner) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) string {
+		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.database} })
 	}
 }
 
-func onPipe(m manner) func(*torture, drawn) string {
-	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) []*proxy { return m.pipe })
+func onPipe(m manner) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) string {
+		return x.inject(d, m, func(m *member) []*proxy { return m.pipe })
 	}
 }
 
-func onClients(m manner) func(*torture, drawn) string {
-	return func(x *torture, d drawn) string {
-		return x.spoil(d, m, func(m *member) []*proxy { return []*proxy{m.clients} })
+func onClients(m manner) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) string {
+		return x.inject(d, m, func(m *member) []*proxy { return []*proxy{m.clients} })
 	}
 }
 
-// spoil sets proxies to a manner for a while, and until something has passed.
-func (x *torture) spoil(d drawn, m manner, which func(*member) []*proxy) string {
+// inject sets proxies to a manner for the fault's time, and until traffic has met it.
+func (x *torture) inject(d drawnFault, m manner, which func(*member) []*proxy) string {
 	tell := func(m manner) {
-		for _, at := range x.hit(d) {
+		for _, at := range x.targets(d) {
 			for _, p := range which(at) {
 				p.set(m)
 			}
@@ -61,9 +61,9 @@ func (x *torture) spoil(d drawn, m manner, which func(*member) []*proxy) string 
 	why := ""
 	x.soon(30*time.Second, func(context.Context) bool {
 		why = ""
-		for _, at := range x.hit(d) {
+		for _, at := range x.targets(d) {
 			if !slices.ContainsFunc(which(at), func(p *proxy) bool { return p.hits.Load() > 0 }) {
-				why = "nothing passed to or from " + at.name
+				why = "no traffic to or from " + at.name
 			}
 		}
 		return why == ""
@@ -79,26 +79,26 @@ func (x *torture) sleep(d time.Duration) {
 	}
 }
 
-// killed is kill -9 under load.
-func killed(x *torture, d drawn) string {
+// killInstance kills an instance with SIGKILL under load.
+func killInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
 	x.more(1)
-	x.notDead(m)
+	x.checkNotEnded(m)
 	code := m.end(syscall.SIGKILL)
 	x.sleep(d.hold)
-	x.revive(m, x.beside(database|pipe))
+	x.restart(m, x.concurrent(database|pipe))
 	if code != -1 {
-		return fmt.Sprintf("it had ended by itself with %d", code)
+		return fmt.Sprintf("it ended by itself with %d", code)
 	}
 	return ""
 }
 
-func allKilled(x *torture, d drawn) string {
+func killAll(x *torture, d drawnFault) string {
 	x.more(1)
 	x.endAll(syscall.SIGKILL)
 	x.sleep(d.hold)
 	for _, m := range x.members {
-		x.revive(m, false)
+		x.restart(m, false)
 	}
 	return ""
 }
@@ -107,7 +107,7 @@ func (x *torture) endAll(sig syscall.Signal) {
 	var wait sync.WaitGroup
 	for _, m := range x.members {
 		wait.Go(func() {
-			x.notDead(m)
+			x.checkNotEnded(m)
 			if code := m.end(sig); code > 0 || code == 0 && sig == syscall.SIGKILL {
 				x.t.Errorf("%s exited with %d after %s:\n%s", m.name, code, sig, m.lastLines(30))
 			}
@@ -116,41 +116,40 @@ func (x *torture) endAll(sig syscall.Signal) {
 	wait.Wait()
 }
 
-// notDead tells of an instance that ended by itself: no fault brings that about.
-func (x *torture) notDead(m *member) {
-	if state, died := m.died(); died {
+// checkNotEnded reports an instance that ended by itself: no fault may cause that.
+func (x *torture) checkNotEnded(m *member) {
+	if state, died := m.endedByItself(); died {
 		x.t.Errorf("%s ended by itself: %s\n%s", m.name, state, m.lastLines(30))
 	}
 }
 
-// beside says whether another fault of the round spoils one of these.
-func (x *torture) beside(lanes lane) bool {
-	return slices.ContainsFunc(x.now.faults, func(f drawn) bool { return f.kind.lanes&processes == 0 && f.kind.lanes&lanes != 0 })
+// concurrent reports whether another fault of the round affects one of these scopes.
+func (x *torture) concurrent(scopes scope) bool {
+	return slices.ContainsFunc(x.now.faults, func(f drawnFault) bool { return f.kind.scope&processes == 0 && f.kind.scope&scopes != 0 })
 }
 
-// tooLate ends what a process says that was told to stop, and could not finish the
-// requests that it had.
-const tooLate = "context deadline exceeded"
+// shutdownTimeout is the last log line of a process that could not finish its requests after SIGTERM.
+const shutdownTimeout = "context deadline exceeded"
 
-// told is SIGTERM: the process has to end with 0. Where another fault holds requests
-// up it may also give them up, and say so.
-func told(x *torture, d drawn) string {
+// stopInstance sends SIGTERM: the process must exit with 0. If another fault delays requests, it
+// may also give them up and log that.
+func stopInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
 	x.more(1)
-	x.notDead(m)
+	x.checkNotEnded(m)
 	code := m.end(syscall.SIGTERM)
-	if late := x.beside(database|pipe|clients) && strings.Contains(m.lastLines(3), tooLate); code != 0 && !late {
+	if late := x.concurrent(database|pipe|clients) && strings.Contains(m.lastLines(3), shutdownTimeout); code != 0 && !late {
 		x.t.Errorf("%s exited with %d after SIGTERM:\n%s", m.name, code, m.lastLines(30))
 	}
 	x.sleep(d.hold)
-	x.revive(m, x.beside(database|pipe))
+	x.restart(m, x.concurrent(database|pipe))
 	return ""
 }
 
-// revive starts an instance again. Where a server cannot be reached at the moment that
-// may end it, and then it is tried again.
-func (x *torture) revive(m *member, mayFail bool) {
-	x.notDead(m)
+// restart starts an instance again. If mayFail is true, a server may be unreachable and end
+// the start; then it is repeated.
+func (x *torture) restart(m *member, mayFail bool) {
+	x.checkNotEnded(m)
 	until := time.Now().Add(startTime)
 	for !m.alive() {
 		err := m.tryStart()
@@ -166,13 +165,13 @@ func (x *torture) revive(m *member, mayFail bool) {
 	}
 }
 
-// frozen stops an instance until the others have what it had, and lets it go on:
-// an old relay, an old member of groups, transactions of before.
-func frozen(x *torture, d drawn) string {
+// freezeInstance stops an instance until the others have taken over its partitions, and resumes it
+// with an old relay, old group members and open transactions.
+func freezeInstance(x *torture, d drawnFault) string {
 	m := x.members[d.target]
-	// All of them relay, and have all groups.
+	// Wait until every instance has relay leases.
 	if !x.soon(time.Minute, func(ctx context.Context) bool { return x.relaying(ctx) == len(x.members) }) {
-		return "not all instances relayed"
+		return "not every instance had relay leases"
 	}
 	m.signal(syscall.SIGSTOP)
 	defer m.signal(syscall.SIGCONT)
@@ -181,12 +180,12 @@ func frozen(x *torture, d drawn) string {
 		n := x.world.members(ctx)
 		return x.relaying(ctx) == len(x.members)-1 && n == (len(x.members)-1)*len(groups())
 	}) {
-		return "the others did not take over what it had"
+		return "the others did not take over its partitions"
 	}
 	return ""
 }
 
-// relaying counts who has leases.
+// relaying counts the owners of relay leases.
 func (x *torture) relaying(ctx context.Context) (n int) {
 	if err := x.sql.QueryRow(ctx, `SELECT count(DISTINCT owner) FROM relay_cursors WHERE lease_until > now()`).Scan(&n); err != nil {
 		return -1
@@ -194,8 +193,8 @@ func (x *torture) relaying(ctx context.Context) (n int) {
 	return n
 }
 
-// Clients that give up whenever, and come again.
-func clientsGoAway(x *torture, d drawn) string {
+// disconnectClients runs clients that give up at random moments and return.
+func disconnectClients(x *torture, d drawnFault) string {
 	rng := rand.New(rand.NewPCG(d.seed, 1))
 	from := &source{rng: rng, mix: mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
 	tenant := x.tenants[rng.IntN(len(x.tenants))]
@@ -211,22 +210,22 @@ func clientsGoAway(x *torture, d drawn) string {
 		x.sleep(20 * time.Millisecond)
 	}
 	if gone == 0 {
-		return "every client stayed"
+		return "no client gave up"
 	}
 	return ""
 }
 
-// Offsets are the groups' only memory in Kafka; the log does not need them.
-func offsetsToStart(x *torture, _ drawn) string {
+// offsetsToStart: the offsets are the groups' only state in Kafka; the log does not need them.
+func offsetsToStart(x *torture, _ drawnFault) string {
 	x.more(50)
 	if !x.soon(time.Minute, x.committed) {
-		return "the validator's group committed nothing"
+		return "the validator's group committed no offset"
 	}
 	x.endAll(syscall.SIGTERM)
-	return x.moved(false)
+	return x.resetOffsets(false)
 }
 
-// committed says whether a group has an offset that can go back.
+// committed reports whether the validator's group has an offset above 0.
 func (x *torture) committed(ctx context.Context) bool {
 	c := x.kafka()
 	defer c.Close()
@@ -236,24 +235,24 @@ func (x *torture) committed(ctx context.Context) bool {
 	return err == nil && found
 }
 
-func offsetsToEnd(x *torture, _ drawn) string {
+func offsetsToEnd(x *torture, _ drawnFault) string {
 	x.more(50)
-	x.endAll(syscall.SIGKILL) // with much that they have not committed
-	return x.moved(true)
+	x.endAll(syscall.SIGKILL) // with many uncommitted records
+	return x.resetOffsets(true)
 }
 
-func (x *torture) moved(toEnd bool) (why string) {
+func (x *torture) resetOffsets(toEnd bool) (why string) {
 	if n := x.moveOffsets(toEnd); n == 0 {
 		why = "no offset was moved"
 	}
 	for _, m := range x.members {
-		x.revive(m, false)
+		x.restart(m, false)
 	}
 	return why
 }
 
-// rewound asks for it as an operator does.
-func rewound(x *torture, d drawn) string {
+// rewindConsumers rewinds a consumer and replays a range, as an operator does.
+func rewindConsumers(x *torture, d drawnFault) string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(d.seed, 1))

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// final settles all that is open and shows every invariant.
+// final settles all open events and checks every invariant.
 func (x *torture) final() {
 	at := x.members[0].instance
-	x.report.unknown, x.report.messages = x.doubts()
-	x.prove("messages are taken", func() string {
-		x.taken()
+	x.report.unknown, x.report.messages = x.unansweredEvents()
+	x.prove("all messages are consumed", func() string {
+		x.consumed()
 		return fmt.Sprintf("%d messages", x.work.messages.Load()+x.work.poison.Load())
 	})
-	x.prove("what had no answer is settled by sending it again", func() string {
+	x.prove("events without an answer are settled by a retry", func() string {
 		x.settleAll(at)
 		return fmt.Sprintf("%d events of requests, %d of messages", x.report.unknown, x.report.messages)
 	})
-	x.prove("nothing is behind", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
+	x.prove("the backlog drains", func() string { return "drained in " + x.drain().Round(time.Millisecond).String() })
 	x.refill(at)
 	x.prove("the identity holds", x.identity)
 	for _, projection := range []string{"usage_aggregates", "dead_letter_events", "entitlement_reads"} {
 		x.prove("two rebuilds of "+projection+" are equal, and equal to what readers see, byte for byte", func() string { return x.rebuiltTwice(at, projection) })
 	}
-	x.prove("meterplex verify --all looks at everything, also at each record's bytes, and says that all of it holds", func() string { return x.verified(at) })
+	x.prove("meterplex verify --all runs every check, and all of them hold", func() string { return x.verified(at) })
 	x.stopAll()
-	x.prove("what was acknowledged is in the log, once; what was refused is not", x.nothingLost)
-	x.prove("sums of the clients' ledgers, the log, the verdicts and the figures are the same", func() string {
+	x.prove("acknowledged events are in the log once; refused events are not", x.nothingLost)
+	x.prove("the clients' ledgers, the log, the verdicts and the figures have the same sums", func() string {
 		sum := int64(0)
 		for _, tenant := range x.tenants {
 			x.checkSums(tenant)
@@ -43,27 +43,26 @@ func (x *torture) final() {
 	for _, r := range rules() {
 		x.prove(r.name, func() string { x.checkRule(r); return "" })
 	}
-	x.prove("each event of the log is on its topic, by id and tenant; repetitions are byte for byte the first; what comes first comes behind the event before it", func() string {
+	x.prove("each event of the log is on its topic, by id and tenant; repetitions are byte for byte the first; each first occurrence is behind the event before it", func() string {
 		x.checkTopics()
 		return fmt.Sprintf("%d events of the log", x.count(`SELECT count(*) FROM event_log_rows`))
 	})
 	x.report.whole = true
 }
 
-// refill fills topics that were deleted by the command of the runbook: nothing may be
-// missing on them then.
+// refill fills deleted topics by the command of the runbook. Afterwards no record may be missing.
 func (x *torture) refill(at *instance) {
-	if x.gone == nil {
+	if x.goneUpTo == nil {
 		return
 	}
-	x.prove("one command fills the topics that were deleted", func() string {
+	x.prove("one command fills the deleted topics", func() string {
 		done := x.cli(at, x.operator).replay("rewind", "--since", "168h")
-		x.brokerRefilled()
+		x.afterRefill()
 		return fmt.Sprintf("%d partitions, drained in %s", len(done.Partitions), x.drain().Round(time.Millisecond))
 	})
 }
 
-// prove notes whether something holds.
+// prove records whether an invariant holds.
 func (x *torture) prove(name string, f func() (figures string)) {
 	x.t.Helper()
 	before, start := x.rec.count(), time.Now()
@@ -76,8 +75,8 @@ func (x *torture) prove(name string, f func() (figures string)) {
 	done = true
 }
 
-// doubts are events of which the last request had no answer; messages never have one.
-func (x *torture) doubts() (requests, messages int) {
+// unansweredEvents counts the events whose last request had no answer; messages never have one.
+func (x *torture) unansweredEvents() (requests, messages int) {
 	for _, tenant := range x.tenants {
 		for _, e := range tenant.ledger.unknown() {
 			if strings.HasPrefix(e.EventID, messagePrefix) {
@@ -90,13 +89,13 @@ func (x *torture) doubts() (requests, messages int) {
 	return requests, messages
 }
 
-// settleAll sends again what has no verdict, and what one instance refused while
-// another may have had it in its hands.
+// settleAll sends events without a verdict again, and refused events that another instance
+// may still store from an unanswered request.
 func (x *torture) settleAll(at *instance) {
 	x.settle(at, x.tenants...)
 	for _, tenant := range x.tenants {
 		c := &client{w: x.world, tenant: tenant, to: at.url}
-		for open := tenant.ledger.shaky(); len(open) > 0; open = open[min(len(open), 1000):] {
+		for open := tenant.ledger.uncertain(); len(open) > 0; open = open[min(len(open), 1000):] {
 			if c.send(x.t.Context(), open[:min(len(open), 1000)]) == nil {
 				x.t.Fatalf("%d events have no verdict", len(open))
 			}
@@ -104,7 +103,7 @@ func (x *torture) settleAll(at *instance) {
 	}
 }
 
-// dumps are what readers see ($1 is 0), or a generation, as one text.
+// dumps are queries for the live figures ($1 is 0) or one generation, as one checksum.
 func dumps() map[string]string {
 	return map[string]string{
 		"usage_aggregates": `SELECT md5(coalesce(string_agg(d::text, E'\n' ORDER BY d::text COLLATE "C"), '')), count(*) FROM (
@@ -121,7 +120,7 @@ func dumps() map[string]string {
 func (x *torture) rebuiltTwice(at *instance, projection string) string {
 	ctx := x.t.Context()
 	x.work.rebuild = rebuild{}
-	// What waits for its decision keeps others away, also one that a lost answer began.
+	// An undecided rebuild blocks others, also one that began without an answer.
 	open := `SELECT coalesce(array_agg(id::text), '{}') FROM projection_rebuilds WHERE state IN ('FOLDING', 'CATCHING_UP', 'READY')`
 	var ids []string
 	if err := x.sql.QueryRow(ctx, open).Scan(&ids); err != nil {
@@ -141,15 +140,14 @@ func (x *torture) rebuiltTwice(at *instance, projection string) string {
 		r := x.startRebuild(at, projection)
 		x.ready(at, r.ID)
 		if sum, n := dump(r.Generation); sum != live || n != rows {
-			x.t.Errorf("generation %d of %s has %d rows, %s; readers see %d, %s", r.Generation, projection, n, sum, rows, live)
+			x.t.Errorf("generation %d of %s has %d rows, %s; the live one has %d, %s", r.Generation, projection, n, sum, rows, live)
 		}
 		x.ask(x.operator, http.MethodPost, at, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "the end"}, nil, http.StatusAccepted)
 	}
 	return fmt.Sprintf("%d rows, md5 %s", rows, live)
 }
 
-// verified runs the service's own checker beside the tests' one: it has to look at
-// everything.
+// verified runs meterplex verify besides the tests' own checker; every check must run.
 func (x *torture) verified(at *instance) string {
 	p := x.verify(at, "--all")
 	x.report.verify = p.String()
@@ -158,14 +156,14 @@ func (x *torture) verified(at *instance) string {
 	return fmt.Sprintf("exit code %d, %d lines", p.code, len(p.lines))
 }
 
-// stopAll ends the instances in order; nothing of them may be left.
+// stopAll stops the instances and checks that they leave no session or transaction behind.
 func (x *torture) stopAll() {
 	x.http.CloseIdleConnections()
-	x.prove("instances end in order, with exit code 0", func() string {
+	x.prove("instances stop with exit code 0", func() string {
 		x.endAll(syscall.SIGTERM)
 		return fmt.Sprintf("%d instances", len(x.members))
 	})
-	x.prove("no session, transaction or member of a group is left behind", func() string {
+	x.prove("no session, transaction or group member is left behind", func() string {
 		sessions, prepared, members := 0, 0, 0
 		if !x.soon(20*time.Second, func(ctx context.Context) bool {
 			err := x.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex'),
@@ -177,11 +175,11 @@ func (x *torture) stopAll() {
 		}
 		return fmt.Sprintf("at rest an instance had at most %d goroutines", x.report.goroutines)
 	})
-	x.prove("no log tells of a data race, a panic or a hole", func() string {
+	x.prove("no log contains a data race, a panic or a hole", func() string {
 		lines := 0
 		for _, m := range x.members {
 			m.searchLog()
-			lines += m.lines()
+			lines += m.lineCount()
 		}
 		return fmt.Sprintf("%d lines", lines)
 	})
@@ -211,7 +209,7 @@ func (x *torture) nothingLost() string {
 		events += tenant.ledger.acked()
 	}
 	if events == 0 {
-		x.t.Error("nothing was ever accepted: the run proves nothing")
+		x.t.Error("no event was accepted: the run proves nothing")
 	}
 	return fmt.Sprintf("%d events acknowledged, %d lost, %d doubled", events, x.report.lost, x.report.doubled)
 }

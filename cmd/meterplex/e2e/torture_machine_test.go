@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// machine is what the processors have done at a moment, in ticks: all of it, idle,
-// and for this process and all that it has started.
-type machine struct{ all, idle, ours float64 }
+// cpuTimes is the processors' time at a moment, in ticks: in total, idle, and of this
+// process and its descendants.
+type cpuTimes struct{ all, idle, own float64 }
 
-func machineClock() (m machine) {
+func readCPUTimes() (m cpuTimes) {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return machine{} // no Linux: others are taken to do nothing
+		return cpuTimes{} // not Linux: assume no other programs
 	}
 	line, _, _ := strings.Cut(string(raw), "\n")
 	for n, text := range strings.Fields(line) {
@@ -30,21 +30,21 @@ func machineClock() (m machine) {
 			m.idle += ticks
 		}
 	}
-	m.ours = familyTicks(os.Getpid())
+	m.own = familyTicks(os.Getpid())
 	return m
 }
 
-// others is the part of the machine that other programs have taken since.
-func (m machine) others() float64 {
-	now := machineClock()
+// others is the share of the machine that other programs have used since.
+func (m cpuTimes) others() float64 {
+	now := readCPUTimes()
 	if all := now.all - m.all; all > 0 {
-		return max(0, (all-(now.idle-m.idle)-(now.ours-m.ours))/all)
+		return max(0, (all-(now.idle-m.idle)-(now.own-m.own))/all)
 	}
 	return 0
 }
 
-// familyTicks adds up a process and its descendants, those that ended included:
-// their parents have inherited their time.
+// familyTicks sums the time of a process and its descendants, including ended ones: a
+// parent inherits their time.
 func familyTicks(root int) (ticks float64) {
 	type process struct {
 		parent int
@@ -57,7 +57,7 @@ func familyTicks(root int) (ticks float64) {
 		if err != nil {
 			continue
 		}
-		// The name in parentheses may hold anything.
+		// The name in parentheses may contain any character.
 		_, rest, _ := strings.Cut(string(raw), ") ")
 		fields := strings.Fields(rest)
 		if len(fields) < 15 {
@@ -83,7 +83,7 @@ func familyTicks(root int) (ticks float64) {
 	return ticks
 }
 
-// machineName says what it ran on.
+// machineName describes the machine of the run.
 func machineName() string {
 	name := runtime.GOOS + "/" + runtime.GOARCH
 	if raw, err := os.ReadFile("/proc/cpuinfo"); err == nil {

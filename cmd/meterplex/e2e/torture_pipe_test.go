@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// newPipeProxies stand between an instance and each of the brokers. A broker tells its
-// clients where all of them are; the proxies put themselves in those places.
+// newPipeProxies makes a proxy for each broker in front of an instance. Brokers advertise
+// their addresses to clients; the proxies replace these by their own.
 func newPipeProxies(t testing.TB, brokers []string) (all []*proxy) {
 	t.Helper()
 	ports := map[int32]int32{}
@@ -41,9 +41,9 @@ func portOf(t testing.TB, at string) int32 {
 	return int32(port)
 }
 
-// brokerNames rewrites where brokers say they are: on this host, as the proxies are.
+// brokerNames rewrites the brokers' advertised ports to the ports of the proxies.
 type brokerNames struct {
-	ports map[int32]int32 // proxies by broker
+	ports map[int32]int32 // proxy ports by broker port
 
 	mu    sync.Mutex
 	asked map[int32][2]int16 // key and version by correlation
@@ -83,7 +83,7 @@ func (c *brokerNames) back(from io.Reader) ([]byte, error) {
 	return c.renamed(frame, asked[0], asked[1]), nil
 }
 
-// renamed gives the answer with the proxies in the brokers' places.
+// renamed returns the answer with the proxies' ports.
 func (c *brokerNames) renamed(frame []byte, key, version int16) []byte {
 	answer := kmsg.ResponseForKey(key)
 	answer.SetVersion(version)

@@ -9,82 +9,81 @@ import (
 	"time"
 )
 
-// lane is what a fault spoils. Faults of one round are in lanes of their own.
-type lane uint
+// scope is the set of components that a fault affects. The faults of one round have disjoint scopes.
+type scope uint
 
 const (
-	processes lane = 1 << iota
+	processes scope = 1 << iota
 	database
 	pipe
 	clients
 	everything = processes | database | pipe | clients
 )
 
-// kind is one kind of fault. apply spoils something, holds it, and mends it again
-// but for processes, which the round revives; it returns "" where the fault was
-// reached, else why not.
-type kind struct {
+// faultKind is one kind of fault. apply begins the fault, holds it and ends it; the round restarts
+// processes. It returns "" if the fault was reached, else the reason.
+type faultKind struct {
 	name     string
-	lanes    lane
-	atMost   int // in a run; 0: as often as it is drawn
+	scope    scope
+	atMost   int // in a run; 0: no limit
 	longOnly bool
-	from, to time.Duration // how long it is held
-	apply    func(x *torture, d drawn) (why string)
+	from, to time.Duration // how long the fault is held
+	apply    func(x *torture, d drawnFault) (why string)
 }
 
-// drawn is a fault of a round.
-type drawn struct {
-	kind   *kind
+// drawnFault is a fault of a round.
+type drawnFault struct {
+	kind   *faultKind
 	after  time.Duration
 	hold   time.Duration
-	target int // instance; faults of processes hit another than those between them
+	target int // instance; faults of processes and faults between processes hit different ones
 	all    bool
 	seed   uint64
 }
 
-func (d drawn) String() string {
-	whom := ""
+func (d drawnFault) String() string {
+	target := ""
 	switch {
 	case strings.Contains(d.kind.name, ":") && d.all:
-		whom = "for all instances, "
-	case strings.Contains(d.kind.name, ":") || d.kind.lanes == processes:
-		whom = fmt.Sprintf("instance %d, ", d.target+1)
+		target = "for all instances, "
+	case strings.Contains(d.kind.name, ":") || d.kind.scope == processes:
+		target = fmt.Sprintf("instance %d, ", d.target+1)
 	}
-	return fmt.Sprintf("%s (%safter %s, for %s)", d.kind.name, whom, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
+	return fmt.Sprintf("%s (%safter %s, for %s)", d.kind.name, target, d.after.Round(time.Millisecond), d.hold.Round(time.Millisecond))
 }
 
-// round is what is done at once: the same for the same seed.
+// round is a set of faults and a load that run at once. The same seed draws the same rounds.
 type round struct {
 	number int
-	faults []drawn
+	faults []drawnFault
 	mix    mix
 	each   int // clients of each tenant
 	seed   uint64
 }
 
 func (r round) String() string {
-	var said []string
+	var seen []string
 	for _, f := range r.faults {
-		said = append(said, f.String())
+		seen = append(seen, f.String())
 	}
 	return fmt.Sprintf("round %d: %s; load: %d clients a tenant, batches to %d, pauses of %s, %d %% duplicates, %d %% conflicts, %d %% rejections",
-		r.number, strings.Join(said, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
+		r.number, strings.Join(seen, ", "), r.each, r.mix.batch, r.mix.pause, r.mix.duplicates, r.mix.conflicts, r.mix.rejections)
 }
 
-// plan draws the rounds: each kind comes up before any comes again.
+// plan draws the rounds. Each kind is drawn once before any is drawn again.
 type plan struct {
 	rng       *rand.Rand
-	kinds     []*kind
-	deck      []*kind
-	drawn     map[*kind]int
+	kinds     []*faultKind
+	deck      []*faultKind
+	drawn     map[*faultKind]int
 	instances int
 	scale     float64
 	rounds    int
 }
 
 func newPlan(seed uint64, instances, brokers int, long bool, scale float64) *plan {
-	p := &plan{rng: rand.New(rand.NewPCG(seed, 8)), drawn: map[*kind]int{}, instances: instances, scale: scale}
-	for _, k := range kinds(brokers) {
+	p := &plan{rng: rand.New(rand.NewPCG(seed, 8)), drawn: map[*faultKind]int{}, instances: instances, scale: scale}
+	for _, k := range faultKinds(brokers) {
 		if long || !k.longOnly {
 			p.kinds = append(p.kinds, k)
 		}
@@ -103,22 +102,22 @@ func (p *plan) shuffle() {
 	}
 }
 
-// next draws a round: as many faults as fit beside each other, two to four.
+// next draws a round of two to four faults with disjoint scopes.
 func (p *plan) next() round {
 	p.rounds++
 	r := round{number: p.rounds, seed: p.rng.Uint64(), each: 1 + p.rng.IntN(3)}
-	most, taken := 2+p.rng.IntN(3), lane(0)
+	most, taken := 2+p.rng.IntN(3), scope(0)
 	target := p.rng.IntN(p.instances)
 	if len(p.deck) < 6 {
 		p.shuffle()
 	}
 	for n := 0; n < len(p.deck) && len(r.faults) < most; {
 		k := p.deck[n]
-		if k.lanes&taken != 0 {
+		if k.scope&taken != 0 {
 			n++
 			continue
 		}
-		taken |= k.lanes
+		taken |= k.scope
 		p.deck = slices.Delete(p.deck, n, n+1)
 		r.faults = append(r.faults, p.draw(k, target))
 	}
@@ -126,15 +125,15 @@ func (p *plan) next() round {
 		duplicates: 5 + p.rng.IntN(35), conflicts: p.rng.IntN(6), rejections: p.rng.IntN(6),
 		batch: []int{1, 3, 12, 40, 150}[p.rng.IntN(5)],
 	}
-	// About as many events whatever the batches are: what counts is their variety.
+	// The rate of events is about the same for every batch size: their variety matters.
 	r.mix.pause = time.Duration(r.mix.batch*r.each) * 20 * time.Millisecond
 	r.mix.pause = min(max(r.mix.pause, 40*time.Millisecond), 1500*time.Millisecond)
 	return r
 }
 
-func (p *plan) draw(k *kind, target int) drawn {
-	d := drawn{kind: k, seed: p.rng.Uint64(), all: p.rng.IntN(3) == 0, target: target}
-	if k.lanes&processes == 0 {
+func (p *plan) draw(k *faultKind, target int) drawnFault {
+	d := drawnFault{kind: k, seed: p.rng.Uint64(), all: p.rng.IntN(3) == 0, target: target}
+	if k.scope&processes == 0 {
 		d.target = (target + 1) % p.instances
 	}
 	scaled := func(at time.Duration) time.Duration { return time.Duration(float64(at) * p.scale) }
@@ -146,25 +145,25 @@ func (p *plan) draw(k *kind, target int) drawn {
 	return d
 }
 
-// kinds are all faults.
-func kinds(brokers int) []*kind {
+// faultKinds returns all kinds of faults.
+func faultKinds(brokers int) []*faultKind {
 	const s = time.Second
-	all := []*kind{
-		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killed},
-		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, allKilled},
-		{"an instance is told to stop", processes, 0, false, s / 2, 3 * s, told},
-		{"an instance is frozen past its leases and sessions, and goes on", everything &^ clients, 0, true, 15 * s, 25 * s, frozen},
-		{"groups' offsets go to the beginning", everything, 2, true, s, s, offsetsToStart},
-		{"groups' offsets go to the end", everything, 2, true, s, s, offsetsToEnd},
-		{"a consumer is told to read again, and a range is published again", processes | pipe, 0, true, s, s, rewound},
+	all := []*faultKind{
+		{"an instance is killed", processes, 0, false, s / 2, 3 * s, killInstance},
+		{"all instances are killed at once", everything &^ clients, 0, false, s / 2, 2 * s, killAll},
+		{"an instance is stopped by SIGTERM", processes, 0, false, s / 2, 3 * s, stopInstance},
+		{"an instance is frozen past its leases and sessions, and resumes", everything &^ clients, 0, true, 15 * s, 25 * s, freezeInstance},
+		{"groups' offsets are set to the beginning", everything, 2, true, s, s, offsetsToStart},
+		{"groups' offsets are set to the end", everything, 2, true, s, s, offsetsToEnd},
+		{"a consumer is rewound, and a range is published again", processes | pipe, 0, true, s, s, rewindConsumers},
 
-		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, postmasterKilled},
-		{"the standby is promoted while records are unread", database, 0, false, s / 2, 3 * s, standbyPromotedUnread},
-		{"the standby cannot be reached", database, 0, false, s, 8 * s, standbyAway},
-		{"all of the database's sessions are ended", database, 0, false, s, 3 * s, allBackendsEnded},
-		{"random sessions of the database are ended", database, 0, false, 3 * s, 8 * s, backendsEnded},
-		{"head rows are held by another session", database, 0, false, 3 * s, 6 * s, headsHeld},
-		{"another session is idle in its transaction, a third reads for long", database, 0, false, 5 * s, 20 * s, idleTransaction},
+		{"the postmaster is killed", database, 0, false, s / 2, 5 * s, killPostmaster},
+		{"the standby is promoted while records are unread", database, 0, false, s / 2, 3 * s, promoteStandbyUnread},
+		{"the standby cannot be reached", database, 0, false, s, 8 * s, detachStandby},
+		{"all of the database's sessions are ended", database, 0, false, s, 3 * s, endAllBackends},
+		{"random sessions of the database are ended", database, 0, false, 3 * s, 8 * s, endSomeBackends},
+		{"head rows are held by another session", database, 0, false, 3 * s, 6 * s, holdHeads},
+		{"another session is idle in a transaction, a third has a long read", database, 0, false, 5 * s, 20 * s, idleInTransaction},
 		{"database: connections are cut", database, 0, false, s, 8 * s, onDatabase(cuts)},
 		{"database: nothing moves", database, 0, false, s, 15 * s, onDatabase(stalls)},
 		{"database: half open", database, 0, false, s, 20 * s, onDatabase(halfOpen)},
@@ -173,10 +172,10 @@ func kinds(brokers int) []*kind {
 		{"database: COMMIT never arrives", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommits)},
 		{"database: COMMIT's answer is lost", database, 0, false, 3 * s, 8 * s, onDatabase(losesCommitAnswers)},
 
-		{"the broker is killed", pipe, 0, false, s / 4, s / 2, brokerKilled},
-		{"the broker is away", pipe, 0, true, 10 * s, 60 * s, brokerAway},
-		{"topics are deleted", everything &^ clients, 1, true, s, 3 * s, topicsDeleted},
-		{"the broker loses all it has, one command fills it again", everything &^ clients, 2, true, s, 3 * s, brokerWiped},
+		{"the broker is killed", pipe, 0, false, s / 4, s / 2, killBroker},
+		{"the broker is down", pipe, 0, true, 10 * s, 60 * s, stopBroker},
+		{"topics are deleted", everything &^ clients, 1, true, s, 3 * s, deleteTopics},
+		{"the broker loses its data, one command fills it again", everything &^ clients, 2, true, s, 3 * s, wipeAndRefillBroker},
 		{"broker: connections are cut", pipe, 0, false, s, 10 * s, onPipe(cuts)},
 		{"broker: nothing moves", pipe, 0, false, s, 15 * s, onPipe(stalls)},
 		{"broker: half open", pipe, 0, false, s, 20 * s, onPipe(halfOpen)},
@@ -185,24 +184,24 @@ func kinds(brokers int) []*kind {
 
 		{"clients: connections are cut", clients, 0, false, s, 3 * s, onClients(cuts)},
 		{"clients: answers vanish", clients, 0, false, s, 5 * s, onClients(answersVanish)},
-		{"clients go away at any microsecond", clients, 0, false, 3 * s, 8 * s, clientsGoAway},
+		{"clients disconnect at any microsecond", clients, 0, false, 3 * s, 8 * s, disconnectClients},
 		{"clients are slow", clients, 0, false, 3 * s, 12 * s, slowClients},
 	}
 	if brokers < copies {
 		return all
 	}
-	return append(all, []*kind{
-		{"every partition gets another leader", pipe, 0, false, s, 3 * s, onBrokers((*world).leadersMoved)},
-		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerRolled)},
-		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*world).brokerCrashed)},
-		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*world).mostStopped)},
-		{"two of three brokers are frozen, the third is killed", pipe, 0, true, s, 10 * s, onBrokers((*world).mostFrozen)},
+	return append(all, []*faultKind{
+		{"the leader of every partition moves", pipe, 0, false, s, 3 * s, onBrokers((*world).moveLeaders)},
+		{"one of three brokers is rolled", pipe, 0, false, s, 5 * s, onBrokers((*world).rollBroker)},
+		{"one of three brokers is killed", pipe, 0, false, s, 5 * s, onBrokers((*world).crashBroker)},
+		{"two of three brokers are stopped", pipe, 0, true, s, 10 * s, onBrokers((*world).stopMost)},
+		{"two of three brokers are frozen, the third is killed", pipe, 0, true, s, 10 * s, onBrokers((*world).freezeMost)},
 	}...)
 }
 
-// onBrokers lets a fault of three brokers happen to one that the seed draws.
-func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, drawn) string {
-	return func(x *torture, d drawn) string {
+// onBrokers applies a fault of three brokers to the one that the seed draws.
+func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, drawnFault) string {
+	return func(x *torture, d drawnFault) string {
 		return fault(x.world, int(d.seed%copies), func() {
 			x.sleep(d.hold)
 			x.more(1)
@@ -210,8 +209,8 @@ func onBrokers(fault func(w *world, n int, while func()) string) func(*torture, 
 	}
 }
 
-// The same seed draws the same rounds; every kind comes up before most come again,
-// and none beside another that spoils the same.
+// The same seed draws the same rounds; every kind is drawn in 60 rounds, and the faults of
+// a round have disjoint scopes.
 func TestTorturePlanFollowsItsSeed(t *testing.T) {
 	t.Parallel()
 	for _, brokers := range []int{1, copies} {
@@ -231,12 +230,12 @@ func followsItsSeed(t *testing.T, brokers int) {
 		if r.String() == other.next().String() {
 			same++
 		}
-		taken := lane(0)
+		taken := scope(0)
 		for _, f := range r.faults {
-			if taken&f.kind.lanes != 0 || f.hold <= 0 {
+			if taken&f.kind.scope != 0 || f.hold <= 0 {
 				t.Errorf("%s does not fit into %s", f, r)
 			}
-			taken |= f.kind.lanes
+			taken |= f.kind.scope
 			seen[f.kind.name]++
 		}
 		if len(r.faults) == 0 {
@@ -246,9 +245,9 @@ func followsItsSeed(t *testing.T, brokers int) {
 	if same > 0 {
 		t.Errorf("%d rounds of another seed are the same", same)
 	}
-	for _, k := range kinds(brokers) {
+	for _, k := range faultKinds(brokers) {
 		if n := seen[k.name]; n == 0 || k.atMost > 0 && n > k.atMost {
-			t.Errorf("%s came up %d times in 60 rounds", k.name, n)
+			t.Errorf("%s was drawn %d times in 60 rounds", k.name, n)
 		}
 	}
 }

@@ -14,28 +14,28 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// report is what a run shows.
+// report is the result of a run.
 type report struct {
 	length, tortured time.Duration
 	start            time.Time
 	rounds           []string
 	kinds            map[string]*reached
 	recoveries       []time.Duration
-	limit            time.Duration // the longest that a recovery was given
-	others           float64       // the most of the machine that other programs took
+	limit            time.Duration // the longest limit of a recovery
+	others           float64       // greatest share of the machine that other programs used
 	invariants       []invariant
 	figures          string
 	unknown          int // at the end, of requests
-	messages         int // whose events nobody was answered about
-	unanswered       int // requests, in all
+	messages         int // whose events had no answer
+	unanswered       int // requests, in total
 	lost, doubled    int
 	goroutines       int
 	verify           string
 	versions         string
-	whole            bool // it came to its end
+	whole            bool // the run reached its end
 }
 
-// reached tells of a kind of fault.
+// reached counts how often a kind of fault was reached.
 type reached struct {
 	Reached, Missed int
 	took            []time.Duration
@@ -50,13 +50,13 @@ type invariant struct {
 
 func newReport(x *torture, length time.Duration) *report {
 	r := &report{length: length, start: time.Now(), kinds: map[string]*reached{}, versions: x.versions()}
-	for _, k := range kinds(len(x.brokers())) {
-		r.kinds[k.name] = &reached{} // what is never drawn is told, too
+	for _, k := range faultKinds(len(x.brokers())) {
+		r.kinds[k.name] = &reached{} // kinds that are never drawn are reported, too
 	}
 	return r
 }
 
-func (r *report) fault(f drawn, why string, recovery time.Duration) {
+func (r *report) fault(f drawnFault, why string, recovery time.Duration) {
 	k := r.kinds[f.kind.name]
 	if why != "" {
 		k.Missed++
@@ -71,7 +71,7 @@ func (r *report) recovered(took, limit time.Duration, others float64) {
 }
 
 func (r *report) round(now round, recovery, limit time.Duration, wrong int) {
-	text := fmt.Sprintf("%s: whole again after %s, given %s", now, recovery.Round(time.Millisecond), limit)
+	text := fmt.Sprintf("%s: recovered after %s, limit %s", now, recovery.Round(time.Millisecond), limit)
 	if wrong > 0 {
 		text += fmt.Sprintf(", %d FAULTS", wrong)
 	}
@@ -82,8 +82,8 @@ func (r *report) proved(name, figures string, holds bool, took time.Duration) {
 	r.invariants = append(r.invariants, invariant{name, figures, holds, took.Round(time.Millisecond).String()})
 }
 
-// median and greatest of times.
-func middle(all []time.Duration) (p50, most time.Duration) {
+// medianAndMax returns the median and the greatest of some times.
+func medianAndMax(all []time.Duration) (p50, most time.Duration) {
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -91,9 +91,9 @@ func middle(all []time.Duration) (p50, most time.Duration) {
 	return sorted[len(sorted)/2].Round(time.Millisecond), sorted[len(sorted)-1].Round(time.Millisecond)
 }
 
-// write tells what happened, also of a run that failed; that one leaves its logs.
+// write writes the report, also of a failed run, which keeps its logs.
 func (r *report) write(x *torture) {
-	outcome := "everything held"
+	outcome := "all invariants held"
 	if x.rec.Failed() || !r.whole {
 		outcome = "FAILED"
 		x.t.Logf("SEED=%d repeats it; its logs are in %s", x.seed, x.keepLogs())
@@ -115,7 +115,7 @@ func (r *report) write(x *torture) {
 		err = os.WriteFile(strings.TrimSuffix(path, ".md")+".json", append(raw, '\n'), 0o644)
 	}
 	if err != nil {
-		x.t.Errorf("the report: %v", err)
+		x.t.Errorf("write the report: %v", err)
 	}
 }
 
@@ -130,14 +130,14 @@ func (r *report) command(x *torture) string {
 func (r *report) figuresOf(x *torture, outcome string) object {
 	kinds := object{}
 	for name, k := range r.kinds {
-		p50, most := middle(k.took)
+		p50, most := medianAndMax(k.took)
 		kinds[name] = object{"reached": k.Reached, "missed": k.Missed, "recoveryP50Ms": p50.Milliseconds(), "recoveryMaxMs": most.Milliseconds()}
 	}
 	beside := object{}
 	for _, c := range x.work.counts() {
 		beside[c.name] = c.n
 	}
-	p50, most := middle(r.recoveries)
+	p50, most := medianAndMax(r.recoveries)
 	return object{
 		"outcome": outcome, "command": r.command(x), "seed": x.seed, "commit": commit(), "machine": machineName(), "versions": r.versions,
 		"started": r.start.UTC().Format(time.RFC3339), "torturedSeconds": int(r.tortured.Seconds()), "instances": len(x.members), "rounds": r.rounds,
@@ -150,26 +150,26 @@ func (r *report) figuresOf(x *torture, outcome string) object {
 
 func (r *report) page(x *torture, outcome string) string {
 	var b strings.Builder
-	p50, most := middle(r.recoveries)
-	fmt.Fprintf(&b, "# Torture: %s\nMade by a run; docs/reliability/README.md says what it does.\n\n", outcome)
+	p50, most := medianAndMax(r.recoveries)
+	fmt.Fprintf(&b, "# Torture: %s\nWritten by a run, which docs/reliability/README.md describes.\n\n", outcome)
 	fmt.Fprintf(&b, "    %s\n\n", r.command(x))
 	fmt.Fprintf(&b, "Commit %s, started %s, %s of faults in %d rounds, %d instances. %s. %s.\n\n", commit(), r.start.UTC().Format(time.RFC3339),
 		r.tortured.Round(time.Second), len(r.rounds), len(x.members), machineName(), r.versions)
 	if len(x.rec.failures) > 0 {
-		fmt.Fprintf(&b, "## What failed\n```\n%s\n```\n\n", strings.Join(x.rec.failures[:min(len(x.rec.failures), 50)], "\n"))
+		fmt.Fprintf(&b, "## Failures\n```\n%s\n```\n\n", strings.Join(x.rec.failures[:min(len(x.rec.failures), 50)], "\n"))
 	}
 	fmt.Fprintf(&b, "## Counts\n| acked | duplicate | conflict | rejected | requests without an answer | events unknown at the end, settled by sending again | lost | doubled |\n|---|---|---|---|---|---|---|---|\n| %d | %d | %d | %d | %d | %d, and %d of messages | **%d** | **%d** |\n\n",
 		x.total("accepted"), x.total("duplicate"), x.total("conflict"), x.total("rejected"), r.unanswered, r.unknown, r.messages, r.lost, r.doubled)
-	fmt.Fprintf(&b, "Beside it: %s.\n\n", x.work)
-	fmt.Fprintf(&b, "## Faults\nRecovery is the time from when a round's last fault is mended, and all that was stopped serves again, until nothing is behind the log; a round has several faults. What was never drawn has 0. In all: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs took at most %.0f %% of it meanwhile, which made the limit %s at most.\n\n", p50, most, r.others*100, r.limit)
+	fmt.Fprintf(&b, "Besides: %s.\n\n", x.work)
+	fmt.Fprintf(&b, "## Faults\nRecovery is the time from the end of a round's last fault, when all stopped processes serve again, until relay and consumers have reached the end of the log; a round has several faults. A kind that was never drawn has 0. In total: p50 %s, max %s; the limit is 30 s of the whole machine. Other programs used at most %.0f %% of the machine meanwhile, which raised the limit to at most %s.\n\n", p50, most, r.others*100, r.limit)
 	b.WriteString("| fault | reached | missed | recovery p50 | max |\n|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
 		k := r.kinds[name]
-		p50, most := middle(k.took)
+		p50, most := medianAndMax(k.took)
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s |\n", name, k.Reached, k.Missed, p50, most)
 	}
 	b.WriteString("\n## Invariants\n| invariant | figures | holds |\n|---|---|---|\n")
-	fmt.Fprintf(&b, "| lag 0 within 30 s (see above) of the end of faults, in each round | max %s | %t |\n", most, !slices.ContainsFunc(x.rec.failures, func(f string) bool { return strings.Contains(f, "whole again") }))
+	fmt.Fprintf(&b, "| lag 0 within 30 s (see above) of the end of the faults, in each round | max %s | %t |\n", most, !slices.ContainsFunc(x.rec.failures, func(f string) bool { return strings.Contains(f, "recovered") }))
 	for _, i := range r.invariants {
 		fmt.Fprintf(&b, "| %s | %s | %t |\n", i.Name, i.Figures, i.Holds)
 	}
@@ -201,7 +201,7 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// keepLogs puts what instances and servers said into a folder that stays.
+// keepLogs copies the logs of instances and servers to a folder that is not removed.
 func (x *torture) keepLogs() string {
 	dir := os.Getenv("METERPLEX_TORTURE_LOGS")
 	if dir == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-func postmasterKilled(x *torture, d drawn) string {
+func killPostmaster(x *torture, d drawnFault) string {
 	x.more(1)
 	x.servers.killPrimary()
 	x.sleep(d.hold)
@@ -23,9 +23,9 @@ func postmasterKilled(x *torture, d drawn) string {
 const unreadSQL = `SELECT count(*) FROM event_log_rows l JOIN relay_cursors r USING (partition) JOIN consumer_checkpoints c USING (partition)
 WHERE c.consumer = 'meterplex-usage-validator' AND c.joined AND l.topic = 1 AND l.position > c.position AND l.position <= r.position`
 
-// standbyPromotedUnread kills the primary while consumers have records unread and promotes
+// promoteStandbyUnread kills the primary while consumers have unread records and promotes
 // the synchronous standby. The next standby is a copy of the new primary under load.
-func standbyPromotedUnread(x *torture, d drawn) string {
+func promoteStandbyUnread(x *torture, d drawnFault) string {
 	unread := 0
 	err := x.held(pgx.ReadCommitted, `SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator') ORDER BY consumer, partition FOR UPDATE`, func() {
 		x.soon(time.Minute, func(ctx context.Context) bool {
@@ -35,7 +35,7 @@ func standbyPromotedUnread(x *torture, d drawn) string {
 	})
 	x.sleep(d.hold)
 	x.servers.promote(d.seed%2 == 0)
-	x.recovered(x.servers.abandoned())
+	x.noteRecovery(x.servers.abandoned())
 	x.servers.attach()
 	x.servers.synchronous(true)
 	if err != nil || unread == 0 {
@@ -44,8 +44,8 @@ func standbyPromotedUnread(x *torture, d drawn) string {
 	return ""
 }
 
-// standbyAway cuts the standby off. No COMMIT is answered until the standby is back.
-func standbyAway(x *torture, d drawn) string {
+// detachStandby cuts the standby off. No COMMIT is answered until the standby is back.
+func detachStandby(x *torture, d drawnFault) string {
 	x.servers.link.set(cuts)
 	waiting := 0
 	x.sleep(d.hold)
@@ -60,13 +60,13 @@ func standbyAway(x *torture, d drawn) string {
 	return ""
 }
 
-// The service's sessions, and not those of the test.
+// endSessions ends sessions of the service, not those of the test.
 const endSessions = `SELECT count(pg_terminate_backend(pid)) FROM (
   SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = 'meterplex' ORDER BY random() LIMIT $1) s`
 
-func allBackendsEnded(x *torture, d drawn) string { return x.endBackends(d.hold, time.Second, 1000) }
+func endAllBackends(x *torture, d drawnFault) string { return x.endBackends(d.hold, time.Second, 1000) }
 
-func backendsEnded(x *torture, d drawn) string {
+func endSomeBackends(x *torture, d drawnFault) string {
 	return x.endBackends(d.hold, 100*time.Millisecond, 1+int(d.seed%3))
 }
 
@@ -80,13 +80,12 @@ func (x *torture) endBackends(hold, every time.Duration, most int) string {
 		ended += n
 	}
 	if ended == 0 {
-		return "there was no session"
+		return "the service had no session"
 	}
 	return ""
 }
 
-// held does something in a transaction of another session, and keeps that open for a
-// while.
+// held calls while during an open transaction of another session that has executed sql.
 func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
 	tx, err := x.sql.BeginTx(x.t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {
@@ -100,7 +99,7 @@ func (x *torture) held(level pgx.TxIsoLevel, sql string, while func()) error {
 	return nil
 }
 
-func headsHeld(x *torture, d drawn) string {
+func holdHeads(x *torture, d drawnFault) string {
 	blocked := false
 	err := x.held(pgx.ReadCommitted, `SELECT pg_current_xact_id() FROM log_heads ORDER BY partition FOR UPDATE`, func() {
 		until := time.Now().Add(d.hold)
@@ -112,13 +111,13 @@ func headsHeld(x *torture, d drawn) string {
 		x.sleep(time.Until(until))
 	})
 	if !blocked || err != nil {
-		return fmt.Sprint("nobody waited for them ", err)
+		return fmt.Sprint("no session waited for the head rows ", err)
 	}
 	return ""
 }
 
-// idleTransaction holds an id and a snapshot back; events are accepted meanwhile.
-func idleTransaction(x *torture, d drawn) string {
+// idleInTransaction holds back a transaction id and a snapshot; events are accepted meanwhile.
+func idleInTransaction(x *torture, d drawnFault) string {
 	failed := make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
@@ -141,7 +140,7 @@ func (x *torture) restartBroker() {
 	}
 }
 
-func brokerKilled(x *torture, d drawn) string {
+func killBroker(x *torture, d drawnFault) string {
 	x.more(1)
 	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
@@ -151,40 +150,40 @@ func brokerKilled(x *torture, d drawn) string {
 	return ""
 }
 
-func brokerAway(x *torture, d drawn) string {
+func stopBroker(x *torture, d drawnFault) string {
 	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.more(1) // is accepted without it
+	x.more(1) // events are accepted without the broker
 	x.restartBroker()
 	return ""
 }
 
-func topicsDeleted(x *torture, d drawn) string {
+func deleteTopics(x *torture, d drawnFault) string {
 	old, err := x.topicIDs(x.t.Context())
 	if err != nil || len(old) != len(topics()) {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
 	c := x.kafka()
 	defer c.Close()
-	x.losing()
+	x.beforeLoss()
 	if _, err := kadm.NewClient(c).DeleteTopics(x.t.Context(), x.topicNames()...); err != nil {
 		return err.Error()
 	}
 	x.sleep(d.hold)
-	x.madeAnew(old)
-	x.brokerLost()
+	x.awaitRecreated(old)
+	x.afterLoss()
 	return ""
 }
 
-// The broker comes back empty, and the command of the runbook fills it again.
-func brokerWiped(x *torture, d drawn) string {
+// wipeAndRefillBroker restarts the broker empty; the command of the runbook fills it again.
+func wipeAndRefillBroker(x *torture, d drawnFault) string {
 	old, err := x.topicIDs(x.t.Context())
 	if err != nil || len(old) != len(topics()) {
 		return fmt.Sprintf("%d topics, %v", len(old), err)
 	}
-	x.losing()
+	x.beforeLoss()
 	if err := x.brokers().Kill(); err != nil {
 		return err.Error()
 	}
@@ -196,12 +195,12 @@ func brokerWiped(x *torture, d drawn) string {
 	x.more(1)
 	x.sleep(d.hold)
 	x.restartBroker()
-	x.madeAnew(old)
-	x.brokerLost()
+	x.awaitRecreated(old)
+	x.afterLoss()
 	m := x.members[rand.New(rand.NewPCG(d.seed, 1)).IntN(len(x.members))]
 	if done := x.cli(m.instance, x.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
-		return "the relay went back nowhere"
+		return "the relay was rewound in no partition"
 	}
-	x.brokerRefilled()
+	x.afterRefill()
 	return ""
 }

@@ -14,24 +14,23 @@ import (
 	"time"
 )
 
-// torture is a run of real instances, servers and clients under faults that its
-// seed draws.
+// torture is a run of real instances, servers and clients with faults drawn by its seed.
 type torture struct {
 	*world
-	servers  *pair
-	long     bool
-	members  []*member
-	restless *tenant // its subscription ends and begins again
-	load     *load
-	now      round // what is done now
-	report   *report
-	rec      *recorder
-	work     *work
-	asked    atomic.Int64
-	begun    time.Time
+	servers      *pair
+	long         bool
+	members      []*member
+	restless     *tenant // its subscription is repeatedly cancelled and renewed
+	load         *load
+	now          round // the current round
+	report       *report
+	rec          *recorder
+	work         *work
+	requestCount atomic.Int64
+	begun        time.Time
 }
 
-// recorder keeps what a test says is wrong.
+// recorder records the failures that a test reports.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex
@@ -74,12 +73,12 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	r.TB.Fatalf(format, args...)
 }
 
-// shortTorture is how long faults go on in the usual run of tests.
+// shortTorture is the duration of the faults in the usual run of tests.
 const shortTorture = 10 * time.Second
 
-// Every promise at once: whatever fails, and whatever fails together, everything
-// that was acknowledged is there, counted once, and the service is whole again
-// within 30 s. METERPLEX_TORTURE=20m says how long; docs/reliability/README.md.
+// All promises at once: after any combination of faults every acknowledged event is
+// stored and counted once, and the service has recovered within 30 s.
+// METERPLEX_TORTURE=20m sets the duration; see docs/reliability/README.md.
 func TestTorture(t *testing.T) {
 	length, long := shortTorture, false
 	if text := os.Getenv("METERPLEX_TORTURE"); text != "" {
@@ -91,7 +90,7 @@ func TestTorture(t *testing.T) {
 	}
 	rec := &recorder{TB: t}
 	var x *torture
-	t.Cleanup(func() { // comes last, so that it tells what the other ones found
+	t.Cleanup(func() { // runs last, to report the failures of the other cleanups
 		if x != nil {
 			x.report.write(x)
 		}
@@ -99,7 +98,7 @@ func TestTorture(t *testing.T) {
 	x = newTorture(rec, long, length)
 	instances, scale := 2, 0.25
 	if long {
-		// A run of 20 minutes and more holds faults for their whole time.
+		// A run of 15 minutes or more holds faults for their full time.
 		instances, scale = 3, min(1, max(0.3, length.Minutes()/15))
 	}
 	for range instances {
@@ -113,17 +112,16 @@ func TestTorture(t *testing.T) {
 	}
 	x.report.tortured = time.Since(x.begun)
 	if length >= allWork {
-		x.prove("every kind of work went on beside the load", x.worked)
+		x.prove("every kind of background work was done", x.checkWork)
 	}
 	x.final()
 }
 
-// allWork is how long it takes, with a lot to spare, until every kind of work beside
-// the load has been done.
+// allWork is more than enough time for every kind of background work to be done at least once.
 const allWork = 10 * time.Minute
 
-// worked: what was never done has shown nothing.
-func (x *torture) worked() string {
+// checkWork checks that every kind of background work was done at least once.
+func (x *torture) checkWork() string {
 	for _, c := range x.work.counts() {
 		if c.n == 0 {
 			x.t.Errorf("%s: 0", c.name)
@@ -142,7 +140,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	case "3":
 		x.withThreeBrokers()
 	default:
-		rec.Fatalf("METERPLEX_TORTURE_BROKERS is %s; 1 or 3 are possible", text)
+		rec.Fatalf("METERPLEX_TORTURE_BROKERS is %q; expected 1 or 3", text)
 	}
 	x.http.Timeout = 10 * time.Second
 	x.work = newWork(x)
@@ -150,8 +148,7 @@ func newTorture(rec *recorder, long bool, length time.Duration) *torture {
 	return x
 }
 
-// addMember starts an instance that reaches its servers, and is reached, through
-// proxies only.
+// addMember starts an instance whose connections, to servers and from clients, all pass proxies.
 func (x *torture) addMember() {
 	m := &member{pipe: newPipeProxies(x.t, x.brokers().Brokers())}
 	m.database = newProxy(x.t, func() string { return x.servers.host.Load().(string) })
@@ -187,13 +184,13 @@ func (x *torture) seedTenants() {
 	}
 }
 
-func (x *torture) more(n int) { x.load.more(n) }
+func (x *torture) more(n int) { x.load.awaitMore(n) }
 
-// attempt asks whichever instance until one of them answers for good; status 0 at
-// the end of ctx. An answer of 5xx other than 503 is a fault of the service.
+// attempt sends a request to one instance after the other until an answer is neither 503 nor
+// 429. It returns status 0 when ctx ends. Any other 5xx is a fault of the service.
 func (x *torture) attempt(ctx context.Context, key, method, path string, in, out any, header ...string) (status int, body []byte) {
 	for ctx.Err() == nil {
-		at := x.members[int(x.asked.Add(1))%len(x.members)]
+		at := x.members[int(x.requestCount.Add(1))%len(x.members)]
 		status, body, err := x.call(ctx, key, method, at.clients.url()+path, in, header...)
 		if err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
 			if status >= 500 {
@@ -211,8 +208,8 @@ func (x *torture) attempt(ctx context.Context, key, method, path string, in, out
 	return 0, nil
 }
 
-// round draws load and faults together, mends all, and waits until the service is
-// whole again.
+// round runs load and faults together, restarts the instances, and waits until the
+// service has recovered.
 func (x *torture) round(r round) {
 	x.now = r
 	x.t.Log(r)
@@ -226,7 +223,7 @@ func (x *torture) round(r round) {
 	lacking := make([]string, len(r.faults))
 	var wait sync.WaitGroup
 	for n, f := range r.faults {
-		lacking[n] = "it was given up"
+		lacking[n] = "it was cancelled"
 		wait.Go(func() {
 			x.sleep(f.after)
 			lacking[n] = f.kind.apply(x, f)
@@ -234,13 +231,13 @@ func (x *torture) round(r round) {
 	}
 	wait.Wait()
 	for _, m := range x.members {
-		x.revive(m, false)
+		x.restart(m, false)
 	}
-	healed, clock := time.Now(), machineClock()
+	healed, clock := time.Now(), readCPUTimes()
 	x.load.cancel()
-	took, whole := x.whole()
+	took, whole := x.awaitRecovery()
 	recovery := took.Sub(healed)
-	limit := x.judge(recovery, whole, clock)
+	limit := x.checkRecovery(recovery, whole, clock)
 	x.load.stop()
 	stopWork()
 	x.report.unanswered += x.load.lost()
@@ -250,21 +247,21 @@ func (x *torture) round(r round) {
 			x.t.Errorf("round %d: %s was not reached: %s", r.number, f, lacking[n])
 		}
 	}
-	x.rest()
+	x.checkIdle()
 	for _, m := range x.members {
-		x.notDead(m)
+		x.checkNotEnded(m)
 	}
 	x.report.round(r, recovery, limit, x.rec.count()-before)
-	x.t.Logf("round %d: whole again after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
+	x.t.Logf("round %d: recovered after %s; %d acked so far", r.number, recovery.Round(time.Millisecond), x.total("accepted"))
 }
 
-// wholeTime bounds the wait for what has to take 30 s.
-const wholeTime = 4 * time.Minute
+// recoveryTime bounds the wait for a recovery, which must take at most 30 s.
+const recoveryTime = 4 * time.Minute
 
-// whole waits until nothing is behind: relay and consumers are where the log is.
-func (x *torture) whole() (at time.Time, whole bool) {
+// awaitRecovery waits until relay and consumers have reached the end of the log.
+func (x *torture) awaitRecovery() (at time.Time, whole bool) {
 	state := ""
-	whole = x.soon(wholeTime, func(ctx context.Context) bool {
+	whole = x.soon(recoveryTime, func(ctx context.Context) bool {
 		var unpublished int64
 		var behind string
 		if err := x.sql.QueryRow(ctx, behindSQL).Scan(&unpublished, &behind); err != nil {
@@ -275,7 +272,7 @@ func (x *torture) whole() (at time.Time, whole bool) {
 		return unpublished == 0 && behind == ""
 	})
 	if !whole {
-		x.t.Errorf("not whole again after %s: %s", wholeTime, state)
+		x.t.Errorf("not recovered after %s: %s", recoveryTime, state)
 	}
 	return time.Now(), whole
 }
@@ -283,46 +280,45 @@ func (x *torture) whole() (at time.Time, whole bool) {
 // recoveryLimit is the promise: lag 0 within 30 s of the end of the faults.
 const recoveryLimit = 30 * time.Second
 
-// judge compares a recovery with its limit. Where other programs took processors
-// meanwhile the limit grows by as much as they took: 30 s of the whole machine.
-func (x *torture) judge(recovery time.Duration, whole bool, clock machine) (limit time.Duration) {
+// checkRecovery compares a recovery with its limit. If other programs used the processors
+// meanwhile, the limit grows in proportion: 30 s of the whole machine.
+func (x *torture) checkRecovery(recovery time.Duration, whole bool, clock cpuTimes) (limit time.Duration) {
 	others := clock.others()
 	limit = time.Duration(float64(recoveryLimit) / max(0.1, 1-others)).Round(time.Second)
 	x.report.recovered(recovery, limit, others)
 	if whole && recovery > limit {
-		x.t.Errorf("round %d: whole again only after %s; %s is the limit, with %.0f %% of the machine taken by other programs",
+		x.t.Errorf("round %d: recovered only after %s; the limit is %s, with %.0f %% of the machine used by other programs",
 			x.now.number, recovery.Round(time.Millisecond), limit, others*100)
 	}
 	return limit
 }
 
-// rest looks at what has to be so whenever nothing goes on.
-func (x *torture) rest() {
+// checkIdle checks the invariants that hold while the service is idle.
+func (x *torture) checkIdle() {
 	x.identity()
 	for _, r := range rules()[:1] {
 		x.checkRule(r)
 	}
-	x.leftBehind()
+	x.checkLeaks()
 }
 
-// identity: every accepted event is in exactly one place, as any instance says.
+// identity checks on any instance that every accepted event is in exactly one place.
 func (x *torture) identity() string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
-	var told struct {
+	var response struct {
 		Holds bool
-		Total terms
+		Total identityTerms
 	}
-	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &told); status != http.StatusOK || !told.Holds || !told.Total.hold() {
+	if status, body := x.attempt(ctx, x.operator, http.MethodGet, "/api/v1/system/identity", nil, &response); status != http.StatusOK || !response.Holds || !response.Total.hold() {
 		x.t.Errorf("the identity does not hold: %d %s", status, body)
 	}
-	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", told.Total.Accepted, told.Total.Applied, told.Total.Rejected,
-		told.Total.Undecided+told.Total.Unapplied, told.Total.Parked)
+	return fmt.Sprintf("accepted %d = applied %d + rejected %d + in flight %d + parked %d", response.Total.Accepted, response.Total.Applied, response.Total.Rejected,
+		response.Total.Undecided+response.Total.Unapplied, response.Total.Parked)
 }
 
-// leftBehind: at rest no transaction is open for long, and no instance has gathered
-// goroutines.
-func (x *torture) leftBehind() {
+// checkLeaks checks that an idle service has no long transaction and no leaked goroutines.
+func (x *torture) checkLeaks() {
 	n, text := 0, ""
 	quiet := x.soon(20*time.Second, func(ctx context.Context) bool {
 		err := x.sql.QueryRow(ctx, `SELECT count(*), coalesce(string_agg(format('%s %s: %s', state, now() - xact_start, left(query, 100)), E'\n'), '') FROM pg_stat_activity
@@ -338,20 +334,20 @@ WHERE datname = current_database() AND usename = 'meterplex' AND xact_start < no
 			running = int(x.metric(m.instance, "go_goroutines"))
 			return running <= mostGoroutines
 		}) {
-			x.t.Errorf("%s has %d goroutines at rest; %d are the bound", m.name, running, mostGoroutines)
+			x.t.Errorf("%s has %d goroutines at rest; the limit is %d", m.name, running, mostGoroutines)
 		}
 		x.report.goroutines = max(x.report.goroutines, running)
 	}
 }
 
-// mostGoroutines is about twice what an idle instance has.
+// mostGoroutines is about twice the number of an idle instance.
 const mostGoroutines = 500
 
-// total adds verdicts up.
+// total sums the verdicts of a status.
 func (x *torture) total(status string) (n int) {
 	for _, tenant := range x.tenants {
 		tenant.ledger.mu.Lock()
-		n += tenant.ledger.said[status]
+		n += tenant.ledger.verdictCounts[status]
 		tenant.ledger.mu.Unlock()
 	}
 	return n

@@ -15,21 +15,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// work is what goes on beside ingestion: reads, rebuilds, retries of dead letters,
-// changes of the catalogue, usage that comes as messages.
+// work runs beside ingest: reads, rebuilds, retries of dead letters, changes of the
+// catalogue, and usage sent as messages.
 type work struct {
 	x       *torture
-	rebuild rebuild // that waits for its decision
+	rebuild rebuild // the undecided rebuild
 	live    bool    // it was promoted
 	outside *kgo.Client
 	sources map[*tenant]*source
-	known   []figures // as they were told once, at a position
+	known   []figures // answers at a position, to be read again
 	mu      sync.Mutex
 
 	between, asOf, explained, checks, rebuilds, promoted, rolledBack, abandoned, scoped, retried, bulks, renewed, changed, replays, messages, poison atomic.Int64
 }
 
-// figures are a tenant's, by feature, at a position.
+// figures are a tenant's sums by feature at a position.
 type figures struct {
 	tenant *tenant
 	at     string
@@ -38,7 +38,7 @@ type figures struct {
 
 func newWork(x *torture) *work { return &work{x: x, sources: map[*tenant]*source{}} }
 
-// begin starts all of it; the function that it gives ends it.
+// begin starts the background work. It returns a function that stops it.
 func (k *work) begin(seed uint64) func() {
 	ctx, cancel := context.WithCancel(k.x.t.Context())
 	var wait sync.WaitGroup
@@ -76,8 +76,8 @@ func (a *aggregates) sums() map[string]int64 {
 	return sums
 }
 
-// read asks for figures, which lie between what was acknowledged before and what was
-// tried by then, for those of before, and for what they are made of.
+// read checks that figures lie between the acknowledged and the attempted sums, that earlier
+// figures are unchanged as of their position, and that explanations add up.
 func (k *work) read(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	tenant := x.tenants[rng.IntN(len(x.tenants)-1)] // the last one's usage may be rejected
@@ -85,24 +85,24 @@ func (k *work) read(ctx context.Context, rng *rand.Rand) {
 	if at == "" {
 		return
 	}
-	var told aggregates
-	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &told, "Prefer", "wait=5")
+	var response aggregates
+	status, _ := x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&minPosition="+at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "figures", status)
 		return
 	}
-	high, sums := tenant.ledger.attempted(), told.sums()
+	high, sums := tenant.ledger.attempted(), response.sums()
 	k.between.Add(1)
 	for _, feature := range features() {
 		if sums[feature] < low[feature] || sums[feature] > high[feature] {
-			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before it was %d, tried by then %d", tenant.id, told.AsOfPosition, feature, sums[feature], low[feature], high[feature])
+			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, feature, sums[feature], low[feature], high[feature])
 		}
 	}
-	k.remember(rng, figures{tenant, told.AsOfPosition, sums})
+	k.remember(rng, figures{tenant, response.AsOfPosition, sums})
 	k.check(ctx, tenant, low, at)
 	k.again(ctx, rng)
-	if len(told.Data) > 0 {
-		k.explain(ctx, tenant, told.Data[rng.IntN(len(told.Data))].Feature, told.Data[0].PeriodKey)
+	if len(response.Data) > 0 {
+		k.explain(ctx, tenant, response.Data[rng.IntN(len(response.Data))].Feature, response.Data[0].PeriodKey)
 	}
 }
 
@@ -122,55 +122,55 @@ func (k *work) remember(rng *rand.Rand, f figures) {
 	}
 }
 
-// check: what an entitlement says was used, too. Usage of the last hour may be of
-// the month before.
+// check compares the use that an entitlement check returns. Usage of the last hour may
+// belong to the previous month.
 func (k *work) check(ctx context.Context, tenant *tenant, low map[string]int64, at string) {
 	feature := features()[0]
-	var told struct{ Used int64 }
-	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &told, "Prefer", "wait=5")
+	var response struct{ Used int64 }
+	status, _ := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/entitlements/"+feature+"/check?minPosition="+at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "a check", status)
 		return
 	}
 	k.checks.Add(1)
 	high := tenant.ledger.attempted()
-	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); told.Used > high[feature] || !newMonth && told.Used < low[feature] {
-		k.x.t.Errorf("an entitlement of %s at %s says %d was used, acknowledged before it was %d, tried by then %d", tenant.id, at, told.Used, low[feature], high[feature])
+	if newMonth := time.Now().UTC().Add(-2*time.Hour).Month() != time.Now().UTC().Month(); response.Used > high[feature] || !newMonth && response.Used < low[feature] {
+		k.x.t.Errorf("an entitlement of %s at %s has %d used, acknowledged before %d, attempted so far %d", tenant.id, at, response.Used, low[feature], high[feature])
 	}
 }
 
-// again asks for figures that were told before, as they were known then.
+// again reads earlier figures as of their position and compares them.
 func (k *work) again(ctx context.Context, rng *rand.Rand) {
 	k.mu.Lock()
 	f := k.known[rng.IntN(len(k.known))]
 	k.mu.Unlock()
-	var told aggregates
-	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &told, "Prefer", "wait=5")
+	var response aggregates
+	status, _ := k.x.attempt(ctx, f.tenant.key, http.MethodGet, "/api/v1/usage/aggregates?limit=500&asOfPosition="+f.at, nil, &response, "Prefer", "wait=5")
 	if status != http.StatusOK {
 		k.unexpected(ctx, "figures as known", status)
 		return
 	}
 	k.asOf.Add(1)
-	if now := told.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
-		k.x.t.Errorf("figures of %s as known at %s are %v, and were told as %v", f.tenant.id, f.at, now, f.sums)
+	if now := response.sums(); fmt.Sprint(now) != fmt.Sprint(f.sums) {
+		k.x.t.Errorf("figures of %s as of %s are %v, were %v", f.tenant.id, f.at, now, f.sums)
 	}
 }
 
 func (k *work) explain(ctx context.Context, tenant *tenant, feature, period string) {
-	var told struct{ Adds bool }
-	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &told)
+	var response struct{ Adds bool }
+	status, body := k.x.attempt(ctx, tenant.key, http.MethodGet, "/api/v1/usage/aggregates/explain?limit=1&feature="+feature+"&periodKey="+period, nil, &response)
 	if status != http.StatusOK {
 		k.unexpected(ctx, "an explanation", status)
 		return
 	}
 	k.explained.Add(1)
-	if !told.Adds {
-		k.x.t.Errorf("what explains %s of %s does not add up: %s", feature, tenant.id, body)
+	if !response.Adds {
+		k.x.t.Errorf("the explanation of %s of %s does not add up: %s", feature, tenant.id, body)
 	}
 }
 
-// decideRebuild takes one step of a rebuild: begins one, looks at its difference,
-// promotes it, takes that back, or drops it.
+// decideRebuild does one operation on a rebuild: begins it, reads its diff, promotes
+// it, rolls it back, or abandons it.
 func (k *work) decideRebuild(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if k.rebuild.ID == "" {
@@ -214,14 +214,14 @@ func (k *work) decide(ctx context.Context, rng *rand.Rand, path, state string) {
 	x := k.x
 	var diff struct{ Data []json.RawMessage }
 	if status, body := x.attempt(ctx, x.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
-		x.t.Errorf("what was rebuilt differs: %s", body)
+		x.t.Errorf("the rebuilt generation differs: %s", body)
 	}
 	step, count := "promote", &k.promoted
 	switch {
 	case state == "PROMOTED" && rng.IntN(2) == 0:
 		step, count = "rollback", &k.rolledBack
 	case state == "PROMOTED":
-		k.rebuild = rebuild{} // it stays
+		k.rebuild = rebuild{} // it stays promoted
 		return
 	case rng.IntN(3) == 0:
 		step, count = "abandon", &k.abandoned
@@ -235,13 +235,13 @@ func (k *work) decide(ctx context.Context, rng *rand.Rand, path, state string) {
 		if step != "abandon" {
 			_, _ = x.attempt(ctx, x.operator, http.MethodPost, path+"/abandon", object{"reason": "torture"}, nil)
 		}
-		k.rebuild = rebuild{} // its time is over, or a later one lies over it
+		k.rebuild = rebuild{} // it has expired, or a later one replaced it
 	default:
 		x.t.Errorf("%s was answered with %d %s", step, status, body)
 	}
 }
 
-// retry asks for dead letters of the restless tenant to be tried again.
+// retry retries dead letters of the restless tenant, one or in bulk.
 func (k *work) retry(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	if rng.IntN(3) == 0 {
@@ -269,8 +269,8 @@ func (k *work) settled(count *atomic.Int64, what string, status int, body []byte
 	}
 }
 
-// renew ends the restless tenant's subscription and begins another: what was taken
-// meanwhile by an instance that did not know is rejected later.
+// renew cancels the restless tenant's subscription and begins another. Usage accepted
+// meanwhile by an instance with a stale cache is rejected later.
 func (k *work) renew(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	base := "/api/v1/tenants/" + x.restless.id + "/subscriptions"
@@ -301,10 +301,10 @@ func (k *work) renew(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// messagePrefix begins the ids of events that come as messages.
+// messagePrefix begins the ids of events sent as messages.
 const messagePrefix = "message-"
 
-// message sends usage as a message, now and then something that is none.
+// message sends usage as a message, sometimes an invalid one.
 func (k *work) message(ctx context.Context, rng *rand.Rand) {
 	x := k.x
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -330,29 +330,29 @@ func (k *work) message(ctx context.Context, rng *rand.Rand) {
 		k.poison.Add(1)
 	}
 	if err := k.outside.ProduceSync(ctx, &kgo.Record{Key: []byte(tenant.id), Value: value}).FirstErr(); err != nil {
-		// A client that knew what the broker lost has to begin anew.
+		// A client with metadata of topics that the broker lost must be replaced.
 		k.outside.Close()
 		k.outside = nil
 	}
 }
 
-// promised are sums of what was acknowledged, with the last position of that.
+// promised returns the sums of the acknowledged usage and its last position.
 func (l *ledger) promised() (sums map[string]int64, at string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums = map[string]int64{}
-	for feature, t := range l.told {
+	for feature, t := range l.ackedSums {
 		sums[feature] = t.amount
 	}
 	return sums, l.at
 }
 
-// attempted are sums of all that was ever sent.
+// attempted returns the sums of all usage ever sent.
 func (l *ledger) attempted() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sums := map[string]int64{}
-	for feature, t := range l.tried {
+	for feature, t := range l.attemptedSums {
 		sums[feature] = t.amount
 	}
 	return sums
@@ -375,10 +375,10 @@ func (k *work) counts() []counted {
 	return []counted{
 		{"reads of figures between their bounds", k.between.Load()}, {"entitlement checks between their bounds", k.checks.Load()},
 		{"reads of figures as known before", k.asOf.Load()}, {"explanations that add up", k.explained.Load()},
-		{"rebuilds begun", k.rebuilds.Load()}, {"of them of one tenant", k.scoped.Load()}, {"promoted", k.promoted.Load()},
+		{"rebuilds begun", k.rebuilds.Load()}, {"of them for one tenant", k.scoped.Load()}, {"promoted", k.promoted.Load()},
 		{"rolled back", k.rolledBack.Load()}, {"abandoned", k.abandoned.Load()},
 		{"dead letters retried", k.retried.Load()}, {"bulk retries", k.bulks.Load()}, {"subscriptions renewed", k.renewed.Load()},
 		{"changes of the catalogue", k.changed.Load()}, {"rewinds and replays", k.replays.Load()},
-		{"messages with usage", k.messages.Load()}, {"messages that are none", k.poison.Load()},
+		{"messages with usage", k.messages.Load()}, {"invalid messages", k.poison.Load()},
 	}
 }

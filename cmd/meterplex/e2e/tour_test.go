@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// P5: the tour judges itself: it exits with 0 where the difference was the planted
-// fault and nothing else, and no read failed or saw figures of two generations.
+// P5: the tour checks itself: it exits with 0 if the diff was exactly the planted fault,
+// and no read failed or saw figures of two generations.
 func TestP5_TourBugfix(t *testing.T) {
 	t.Parallel()
 	path, err := binary()
@@ -23,7 +23,7 @@ func TestP5_TourBugfix(t *testing.T) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	// What the shell knows of a real service is not for a release with a fault.
+	// The shell's settings of a real service must not reach a release with a fault.
 	cmd.Env = append(cmd.Env, "DATABASE_URL=postgres://nobody@127.0.0.1:1/theirs", "KAFKA_BROKERS=127.0.0.1:1", "METERPLEX_ROLES=api",
 		"METERPLEX_TOPIC_PREFIX=theirs.", "METERPLEX_HTTP_ADDR=127.0.0.1:1")
 	var out, errs bytes.Buffer

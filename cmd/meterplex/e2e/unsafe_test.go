@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// A database that loses what it was given, and a login that no rule binds: the service
-// says so and does nothing, until it is told that this is meant.
+// A database that may lose commits and a login that bypasses all rules: the service reports
+// both and does not start until the configuration allows them.
 func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,32 +39,32 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 			t.Fatalf("with METERPLEX_ALLOW_UNSAFE=%q it started", allowed)
 		}
 		if !strings.Contains(err.Error(), "exit status 2") {
-			t.Errorf("it ended otherwise than docs/unsafe-settings.md says: %v", err)
+			t.Errorf("the exit differs from docs/unsafe-settings.md: %v", err)
 		}
-		for word, said := range map[string]string{
+		for word, seen := range map[string]string{
 			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",
 			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete what is recorded",
 		} {
-			if strings.Contains(err.Error(), said) == (word == allowed) {
+			if strings.Contains(err.Error(), seen) == (word == allowed) {
 				t.Errorf("allowed %q: %v", allowed, err)
 			}
 		}
 		if password, _ := root.User.Password(); strings.Contains(err.Error(), password) {
-			t.Errorf("the refusal holds the password: %v", err)
+			t.Errorf("the refusal contains the password: %v", err)
 		}
 	}
 	var tables int
 	if err := w.sql.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil || tables > 0 {
-		t.Errorf("the refused service made %d tables, %v", tables, err)
+		t.Errorf("the refused service created %d tables, %v", tables, err)
 	}
 	at := w.serve("", "METERPLEX_ALLOW_UNSAFE=fsync,superuser")
 	w.ask(w.operator, http.MethodGet, at, "/readyz", nil, nil, http.StatusOK)
-	if !at.said("unsafe, and allowed") {
-		t.Error("that it is unsafe is not in the log")
+	if !at.logContains("unsafe, and allowed") {
+		t.Error("the log does not report the unsafe settings")
 	}
 }
 
-// What comes by PostgreSQL as the pipe lies in tables that have to last, too.
+// The tables of PostgreSQL as the pipe must be durable, too.
 func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,7 +79,7 @@ func TestTheServiceRefusesAnUnloggedPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := at.tryStart(); err == nil || !strings.Contains(err.Error(), "unlogged: the table "+table+" is unlogged") {
-		t.Fatalf("it started, or said %v", err)
+		t.Fatalf("it started, or failed with %v", err)
 	}
 	if _, err := w.sql.Exec(t.Context(), `ALTER TABLE `+table+` SET LOGGED`); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// nextRelease is the service as it stands with what a release that only adds brings:
-// columns on the log, its heads and the figures, an index, a version of a fold.
+// nextRelease is the service with the changes of a release that only adds: columns on the
+// log, its heads and the figures, an index, and a version of a fold.
 var nextRelease = sync.OnceValues(func() (string, error) {
 	const v2 = `"usage_aggregates/v2"`
 	return edited("next", []overlay.Edit{
@@ -26,9 +26,9 @@ var nextRelease = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// Each waits in its middle for as long as the database says. The tables come in the
-// order in which the service locks them (docs/upgrades.md): with the log before its
-// heads, a loaded service ended each try by a deadlock, for minutes.
+// Each migration pauses in its middle for as long as a database setting says. The tables are
+// altered in the order in which the service locks them (docs/upgrades.md): with the log before
+// its heads, each try under load ended in a deadlock, for minutes.
 const (
 	nextPause   = `SELECT pg_sleep(coalesce(nullif(current_setting('next.pause', true), ''), '0')::float8);`
 	nextColumns = `-- +goose Up
@@ -50,7 +50,7 @@ RESET lock_timeout;
 `
 )
 
-// migrations is the state of the next release's, as the database tells it.
+// migrations describes the state of the next release's migrations in the database.
 func (w *world) migrations() (state string) {
 	w.t.Helper()
 	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
@@ -62,20 +62,20 @@ func (w *world) migrations() (state string) {
 	return state
 }
 
-// pauses sets how long the next release's migrations wait in their middle.
-func (w *world) pauses(seconds int) {
+// setPause sets the pause in the middle of the next release's migrations.
+func (w *world) setPause(seconds int) {
 	w.t.Helper()
 	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// job is meterplex migrate of the next release, as a deployment runs it beforehand.
+// job is meterplex migrate of the next release, as a deployment runs it in advance.
 type job struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	said  bytes.Buffer
-	ended chan struct{}
+	t      testing.TB
+	cmd    *exec.Cmd
+	output bytes.Buffer
+	ended  chan struct{}
 }
 
 func (w *world) migrate() *job {
@@ -86,7 +86,7 @@ func (w *world) migrate() *job {
 	}
 	j := &job{t: w.t, cmd: exec.Command(path, "migrate"), ended: make(chan struct{})}
 	j.cmd.Env = []string{"HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe}
-	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.said, &j.said, childAttributes()
+	j.cmd.Stdout, j.cmd.Stderr, j.cmd.SysProcAttr = &j.output, &j.output, childAttributes()
 	if err := j.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -98,14 +98,14 @@ func (w *world) migrate() *job {
 	return j
 }
 
-// kill ends it as a crash does.
+// kill ends the job as a crash does.
 func (j *job) kill() {
 	_ = j.cmd.Process.Signal(syscall.SIGKILL)
 	<-j.ended
 }
 
-// killedWhen waits for a moment in the migration and kills the job then; the server
-// ends what it had under way within moments, whatever that waits for.
+// killedWhen waits for a moment in the migration and kills the job. The server ends the job's
+// session soon, even if it waits for a lock.
 func (w *world) killedWhen(j *job, moment, sql string) {
 	w.t.Helper()
 	within(w.t, 5*time.Minute, moment, func(ctx context.Context) (bool, string) {
@@ -115,19 +115,19 @@ func (w *world) killedWhen(j *job, moment, sql string) {
 	})
 	select {
 	case <-j.ended:
-		w.t.Fatalf("the migration ended before it was killed:\n%s", j.said.String())
+		w.t.Fatalf("the migration ended before it was killed:\n%s", j.output.String())
 	default:
 	}
 	j.kill()
-	within(w.t, 5*time.Minute, "the killed migration is off the server", func(ctx context.Context) (bool, string) {
+	within(w.t, 5*time.Minute, "the session of the killed migration has ended", func(ctx context.Context) (bool, string) {
 		var n int
 		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'`).Scan(&n)
 		return n == 0, fmt.Sprint(n, " ", err)
 	})
 }
 
-// holds keeps what a statement gave it as a long transaction does, until it is let go.
-func (w *world) holds(statement string) (letGo func()) {
+// holdTransaction executes a statement and keeps its transaction open until letGo is called.
+func (w *world) holdTransaction(statement string) (letGo func()) {
 	w.t.Helper()
 	tx, err := w.sql.BeginTx(w.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err == nil {
@@ -142,7 +142,7 @@ func (w *world) holds(statement string) (letGo func()) {
 	return letGo
 }
 
-// front is a balancer: it sends each client to one of those that serve.
+// front is a load balancer: it sends each client to one of the serving instances.
 type front struct {
 	mu      sync.Mutex
 	serving []*instance
@@ -160,9 +160,9 @@ func (f *front) set(serving ...*instance) {
 	f.serving = serving
 }
 
-// done is what an instance has done since it started: taken events, published some of
-// them, decided on some, added some up.
-func (w *world) done(i *instance) (done [4]float64) {
+// counters returns an instance's counters since its start: events accepted, published, decided
+// and aggregated.
+func (w *world) counters(i *instance) (done [4]float64) {
 	w.t.Helper()
 	for n, series := range []string{
 		`meterplex_events_ingested_total{verdict="accepted"}`, `meterplex_events_published_total{topic="usage.raw"}`,
@@ -174,17 +174,17 @@ func (w *world) done(i *instance) (done [4]float64) {
 	return done
 }
 
-// share waits until each of them, and nobody else, has done its part from now on.
-func (w *world) share(all ...*instance) {
+// awaitShares waits until each instance has accepted, relayed and consumed from now on, and has a lease.
+func (w *world) awaitShares(all ...*instance) {
 	w.t.Helper()
 	var before [][4]float64
 	for _, i := range all {
-		before = append(before, w.done(i))
+		before = append(before, w.counters(i))
 	}
-	within(w.t, 3*time.Minute, "each instance takes, relays and consumes", func(context.Context) (bool, string) {
+	within(w.t, 3*time.Minute, "each instance accepts, relays and consumes", func(context.Context) (bool, string) {
 		whole, state := true, ""
 		for n, i := range all {
-			now := w.done(i)
+			now := w.counters(i)
 			for part := range now {
 				now[part] -= before[n][part]
 				whole = whole && now[part] > 0
@@ -194,7 +194,7 @@ func (w *world) share(all ...*instance) {
 		return whole, state
 	})
 	for _, i := range all {
-		within(w.t, time.Minute, i.name+" holds a lease", func(context.Context) (bool, string) { // it may just have lost some, and be given others
+		within(w.t, time.Minute, i.name+" holds a lease", func(context.Context) (bool, string) { // it may have lost its leases for a moment
 			n := w.count(`SELECT count(*) FROM relay_cursors WHERE owner LIKE '%-' || $1 || '-%' AND lease_until > now()`, fmt.Sprint(i.pid()))
 			return n > 0, fmt.Sprint(n)
 		})

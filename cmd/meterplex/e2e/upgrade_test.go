@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// upgrade is a world that goes from one release to the next, under load.
+// upgrade is a world that changes from one release to the next, under load.
 type upgrade struct {
 	*world
 	front      *front
@@ -21,12 +21,12 @@ type upgrade struct {
 	a, b, c, d *instance // a and b are of the old release, c and d of the next
 }
 
-// The next release migrates under load beside the old one, is killed in the middle of
-// it, and comes again; both serve, relay and consume together; the old one starts on
-// the newer database; the next takes over, the old one comes back, and ends by itself
-// when the database is not for it any more. Whatever was acknowledged is counted once.
+// The next release's migration runs under load beside the old release, is killed in its middle
+// and run again; both releases serve, relay and consume together; the old one starts on the newer
+// database; the next takes over, the old one returns, and ends by itself when the database
+// requires the next. Each acknowledged event is counted once.
 func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
-	if _, err := nextRelease(); err != nil { // not under the load, which would be more by then
+	if _, err := nextRelease(); err != nil { // built before the load: under load it takes longer
 		t.Fatal(err)
 	}
 	w := newWorld(t)
@@ -36,32 +36,32 @@ func TestP2_OldAndNewBinaryTogetherAcrossAMigration(t *testing.T) {
 	u.c.build, u.d.build = nextRelease, nextRelease
 	w.catalogue(u.a)
 	u.tenants = w.join(u.a, 24)
-	u.serving(u.a, u.b)
+	u.serveFrom(u.a, u.b)
 	u.load = w.drive(u.tenants, 1, mix{duplicates: 20, conflicts: 3, rejections: 3, batch: 6, pause: 150 * time.Millisecond}, u.front.to)
-	u.load.more(200)
+	u.load.awaitMore(200)
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
-		{"the migration is killed in its middle, behind a long read, and in an index", u.migrates},
-		{"two of the next release start at once beside the old one", u.mixes},
-		{"a rebuild by a version that the old one does not hold; the next takes over", u.takesOver},
-		{"the old one comes back", u.comesBack},
-		{"the database is no longer for the old one", u.isRequired},
+		{"the migration is killed in its middle, waits for a long read, and is killed in an index", u.killMigrations},
+		{"two of the next release start at once beside the old one", u.startBoth},
+		{"a rebuild by a fold that the old one does not have; the next takes over", u.takeOver},
+		{"the old one returns", u.rollBack},
+		{"the database requires the next one", u.requireNext},
 	} {
 		start := time.Now()
 		step.do()
-		t.Logf("%s: %s, %d acked, %d requests without an answer that counts", step.name, time.Since(start).Round(time.Millisecond), u.load.acked(), u.load.lost())
+		t.Logf("%s: %s, %d acked, %d requests without an answer", step.name, time.Since(start).Round(time.Millisecond), u.load.acked(), u.load.lost())
 	}
 	u.load.stop()
-	u.load.served(t)
+	u.load.checkServed(t)
 	w.settle(u.c, u.tenants...)
 	w.finish()
 	w.verified()
 }
 
-// serving waits until instances take the tenants' keys, and sends the load to them.
-func (u *upgrade) serving(all ...*instance) {
+// serveFrom waits until instances accept the tenants' keys, and sends the load to them.
+func (u *upgrade) serveFrom(all ...*instance) {
 	u.t.Helper()
 	for _, i := range all {
 		u.known(i, u.tenants)
@@ -69,59 +69,59 @@ func (u *upgrade) serving(all ...*instance) {
 	u.front.set(all...)
 }
 
-// longRead is enough for some tries of a migration behind it.
+// longRead is enough time for several tries of a migration behind it.
 const longRead = 3 * time.Second
 
-// migrates: nothing half is left by a death in a transaction, and what is left of an
-// index is made anew. The load goes on meanwhile.
-func (u *upgrade) migrates() {
+// killMigrations checks that a crash in a transaction leaves no change, and that a half-built
+// index is built again. The load continues meanwhile.
+func (u *upgrade) killMigrations() {
 	u.t.Helper()
 	before := u.migrations()
-	u.pauses(120)
+	u.setPause(120)
 	u.killedWhen(u.migrate(), "the migration is in its middle", `SELECT count(*) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event = 'PgSleep'`)
 	if now := u.migrations(); now != before || !strings.HasSuffix(now, "notes no, index no") {
-		u.t.Errorf("killed in the middle, the migration left %q of %q", now, before)
+		u.t.Errorf("killed in the middle, the migration left %q, was %q", now, before)
 	}
-	u.pauses(0)
-	// One reads the last of the tables for long, so that the others are locked while
-	// the migration waits for it; an index waits for all who may not see it yet.
-	read, snapshot := u.holds(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holds(`SELECT count(*) FROM tenants`)
+	u.setPause(0)
+	// A long transaction has the last table locked, so the migration waits for it with the other
+	// tables locked; the index waits for every snapshot that cannot see it yet.
+	read, snapshot := u.holdTransaction(`LOCK TABLE usage_aggregates IN ACCESS SHARE MODE`), u.holdTransaction(`SELECT count(*) FROM tenants`)
 	j := u.migrate()
-	within(u.t, time.Minute, "the migration gives way to who waits behind it", func(ctx context.Context) (bool, string) {
+	within(u.t, time.Minute, "the migration waits for a lock", func(ctx context.Context) (bool, string) {
 		var n int
 		err := u.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate' AND wait_event_type = 'Lock'`).Scan(&n)
 		return n > 0, fmt.Sprint(n, " ", err)
 	})
 	lost := u.load.lost()
 	time.Sleep(longRead)
-	u.load.more(100)
+	u.load.awaitMore(100)
 	if now := u.load.lost(); now > lost {
-		u.t.Errorf("%d requests were refused behind a migration that waits", now-lost)
+		u.t.Errorf("%d requests were refused while the migration waited", now-lost)
 	}
 	read()
-	u.killedWhen(j, "the index is half made", `SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('next_by_time') AND NOT indisvalid`)
+	u.killedWhen(j, "the index is half built", `SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('next_by_time') AND NOT indisvalid`)
 	snapshot()
 	if now := u.migrations(); now != "9001, notes yes, index half" {
 		u.t.Errorf("killed in the index, the migration left %q", now)
 	}
-	u.load.more(100)
+	u.load.awaitMore(100)
 }
 
-// mixes: one of two that start at once migrates, the other waits for it.
-func (u *upgrade) mixes() {
+// startBoth checks that one of two instances started at once migrates, and the other waits.
+func (u *upgrade) startBoth() {
 	u.t.Helper()
 	u.front.set(u.a)
 	u.b.stop()
 	const waits = "another instance migrates the database"
-	snapshot := u.holds(`SELECT count(*) FROM tenants`) // the index waits for it, until both have come
+	snapshot := u.holdTransaction(`SELECT count(*) FROM tenants`) // the index waits for it, until both have started
 	errs := make([]error, 2)
 	var both sync.WaitGroup
 	for n, i := range []*instance{u.c, u.d} {
 		both.Go(func() { errs[n] = i.tryStart() })
 	}
 	within(u.t, time.Minute, "one of the two waits for the other", func(context.Context) (bool, string) {
-		return u.c.said(waits) || u.d.said(waits), u.c.lastLines(3) + u.d.lastLines(3)
+		return u.c.logContains(waits) || u.d.logContains(waits), u.c.lastLines(3) + u.d.lastLines(3)
 	})
 	snapshot()
 	both.Wait()
@@ -130,104 +130,104 @@ func (u *upgrade) mixes() {
 			u.t.Fatal(err)
 		}
 	}
-	for _, said := range []string{"the database's schema was brought up to date", waits} {
-		if u.c.said(said) == u.d.said(said) {
-			u.t.Errorf("of two that started at once, both or none said %q", said)
+	for _, seen := range []string{"the database's schema was brought up to date", waits} {
+		if u.c.logContains(seen) == u.d.logContains(seen) {
+			u.t.Errorf("of two started at once, both or none logged %q", seen)
 		}
 	}
 	if now := u.migrations(); now != "9002, notes yes, index yes" {
-		u.t.Errorf("migrated, it is %q", now)
+		u.t.Errorf("after the migration, the state is %q", now)
 	}
-	u.serving(u.a, u.c, u.d)
-	u.share(u.a, u.c, u.d)
+	u.serveFrom(u.a, u.c, u.d)
+	u.awaitShares(u.a, u.c, u.d)
 	u.front.set(u.a, u.c)
 	u.d.stop()
 	u.b.start()
-	if !u.b.said("was migrated by a later release, beside which this one may work") {
-		u.t.Errorf("the old release does not tell that the database is newer:\n%s", u.b.lastLines(10))
+	if !u.b.logContains("was migrated by a later release, beside which this one may work") {
+		u.t.Errorf("the old release does not report that the database is newer:\n%s", u.b.lastLines(10))
 	}
-	u.serving(u.a, u.b, u.c)
-	u.share(u.a, u.b, u.c)
+	u.serveFrom(u.a, u.b, u.c)
+	u.awaitShares(u.a, u.b, u.c)
 }
 
-// notHeld is what the old release says of the next one's fold.
+// notHeld is the old release's error for the next one's fold.
 const notHeld = "which this binary does not hold"
 
-// takesOver: what the old release cannot fold waits until it is gone, and no longer.
-func (u *upgrade) takesOver() {
+// takeOver checks that a rebuild the old release cannot fold waits until that release has stopped.
+func (u *upgrade) takeOver() {
 	u.t.Helper()
 	r := u.startRebuild(u.c, "usage_aggregates")
 	within(u.t, time.Minute, "the old release meets the next one's fold", func(context.Context) (bool, string) {
 		state := fmt.Sprintf("%+v", u.rebuild(u.c, r.ID))
-		return u.a.said(notHeld) || u.b.said(notHeld), state
+		return u.a.logContains(notHeld) || u.b.logContains(notHeld), state
 	})
-	u.load.more(100)
+	u.load.awaitMore(100)
 	u.front.set(u.c)
 	u.a.stop()
 	u.b.stop()
 	u.d.start()
-	u.serving(u.c, u.d)
-	u.share(u.c, u.d)
+	u.serveFrom(u.c, u.d)
+	u.awaitShares(u.c, u.d)
 	u.ready(u.c, r.ID)
 	u.sameUsage(1, r.Generation)
 	if err := u.a.tryStart(); err == nil || !strings.Contains(err.Error(), notHeld) {
-		u.t.Errorf("the old release started beside a fold that it does not hold: %v", err)
+		u.t.Errorf("the old release started beside a fold that it does not have: %v", err)
 	}
 	u.ask(u.operator, http.MethodPost, u.c, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "back to the old release"}, nil, http.StatusAccepted)
 }
 
-// comesBack: a release that only added can be gone back from.
-func (u *upgrade) comesBack() {
+// rollBack checks that a release that only added can be rolled back.
+func (u *upgrade) rollBack() {
 	u.t.Helper()
 	within(u.t, time.Minute, "the old release starts again", func(context.Context) (bool, string) {
 		err := u.a.tryStart()
 		return err == nil, fmt.Sprint(err)
 	})
-	u.serving(u.a)
+	u.serveFrom(u.a)
 	u.c.stop()
 	u.d.stop()
 	u.b.start()
-	u.serving(u.a, u.b)
-	u.share(u.a, u.b)
+	u.serveFrom(u.a, u.b)
+	u.awaitShares(u.a, u.b)
 }
 
-// isRequired: a migration that the old release cannot bear ends it where it runs, and
-// keeps it from starting; it says why, and what to do.
-func (u *upgrade) isRequired() {
+// requireNext checks that a migration older binaries cannot work with ends the old release and
+// keeps it from starting; its error states the reason and the remedy.
+func (u *upgrade) requireNext() {
 	u.t.Helper()
 	u.c.start()
-	u.serving(u.c)
+	u.serveFrom(u.c)
 	if _, err := u.sql.Exec(u.t.Context(), `INSERT INTO required_migrations VALUES (9002, 'they would lose what is next')`); err != nil {
 		u.t.Fatal(err)
 	}
 	for _, i := range []*instance{u.a, u.b} {
 		within(u.t, time.Minute, "the old release ends by itself", func(context.Context) (bool, string) {
-			_, died := i.died()
+			_, died := i.endedByItself()
 			return died, i.lastLines(3)
 		})
-		if code := i.end(syscall.SIGTERM); code != 2 || !i.said("migration 9002 is not for those that do not know it (they would lose what is next)") {
+		if code := i.end(syscall.SIGTERM); code != 2 || !i.logContains("migration 9002 is not for those that do not know it (they would lose what is next)") {
 			u.t.Errorf("%s ended with %d:\n%s", i.name, code, i.lastLines(5))
 		}
 		if err := i.tryStart(); err == nil || !strings.Contains(err.Error(), "Start the release that migrated the database") {
-			u.t.Errorf("the old release started on a database that is not for it: %v", err)
+			u.t.Errorf("the old release started on a database that requires the next: %v", err)
 		}
 	}
-	u.load.more(100)
-	u.share(u.c)
+	u.load.awaitMore(100)
+	u.awaitShares(u.c)
 }
 
-// served: nearly every request was answered, none of them late.
-func (l *load) served(t *testing.T) {
+// checkServed checks that nearly every request was answered, none late.
+func (l *load) checkServed(t *testing.T) {
 	t.Helper()
 	var took []time.Duration
 	for _, c := range l.clients {
 		took = append(took, c.latencies(t, time.Time{}, time.Now())...)
 	}
 	slices.Sort(took)
-	t.Logf("%d requests, p50 %s, p99 %s, the longest %s; %d without an answer that counts", len(took),
+	t.Logf("%d requests, p50 %s, p99 %s, the longest %s; %d without an answer", len(took),
 		took[len(took)/2], took[len(took)*99/100], took[len(took)-1], l.lost())
 	if l.lost()*50 > len(took) {
-		t.Errorf("%d requests were not answered, %d were", l.lost(), len(took))
+		t.Errorf("%d requests had no answer, %d had one", l.lost(), len(took))
 	}
 	if longest := took[len(took)-1]; longest > 10*time.Second {
 		t.Errorf("a request took %s", longest)

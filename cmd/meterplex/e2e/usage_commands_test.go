@@ -19,20 +19,20 @@ const (
 	usageCommandsGroup = "meterplex-usage-commands"
 )
 
-// outsider is a producer of messages, and what it knows of those that must be refused.
+// outsider is an external producer of messages. It counts those that must be refused.
 type outsider struct {
 	w        *world
 	rng      *rand.Rand
 	client   *kgo.Client
 	sources  map[*tenant]*source
-	refused  int // events of messages, and whole messages, that cannot be taken
+	refused  int // invalid events and invalid messages
 	messages int
 	events   int
 }
 
 func (w *world) outsider() *outsider {
 	o := &outsider{w: w, rng: rand.New(rand.NewPCG(w.seed, 99)), sources: map[*tenant]*source{},
-		client: w.kafka(kgo.DefaultProduceTopic(w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))} // a busy broker makes topics late
+		client: w.kafka(kgo.DefaultProduceTopic(w.prefix+usageCommands), kgo.UnknownTopicRetries(-1))} // a busy broker creates topics late
 	w.t.Cleanup(o.client.Close)
 	for n, x := range w.tenants {
 		o.sources[x] = &source{rng: rand.New(rand.NewPCG(w.seed, uint64(1000+n))), mix: mix{duplicates: 20, conflicts: 5, rejections: 6, batch: 30}, name: fmt.Sprint("cmd", n)}
@@ -49,8 +49,7 @@ func (o *outsider) produce(key string, value []byte, header ...kgo.RecordHeader)
 	}
 }
 
-// batch sends a tenant's batch as one message, or its first event as one; what was
-// sent is returned.
+// batch sends a tenant's batch as one message, or only its first event. It returns the sent events.
 func (o *outsider) batch(x *tenant) []event {
 	o.w.t.Helper()
 	batch := o.sources[x].batch()
@@ -76,7 +75,7 @@ func (o *outsider) batch(x *tenant) []event {
 	return batch
 }
 
-// poison sends what can be no usage of anybody's.
+// poison sends messages that are not usage of any tenant.
 func (o *outsider) poison(x *tenant) {
 	o.w.t.Helper()
 	for _, value := range []string{"", "null", "{", "\x00\xff\xfe", `{"events":[]}`, `{"events":5}`, `{"eventId":"a","eventId":"b"}`, `{"eventId":"\ud800"}`,
@@ -84,20 +83,20 @@ func (o *outsider) poison(x *tenant) {
 		o.produce(x.id, []byte(value))
 		o.refused++
 	}
-	o.refused++ // the last one holds two events
+	o.refused++ // the last one has two events
 	for _, tenant := range []string{"", "nobody", uuid.NewString(), uuid.Nil.String(), "\x00"} {
 		o.produce(tenant, []byte(`{"eventId":"a","feature":"api_calls","amount":1,"timestamp":"2026-05-01T00:00:00Z"}`))
 		o.refused++
 	}
 }
 
-// taken waits until the group has committed all that is on the topic.
-func (w *world) taken() {
+// consumed waits until the group has committed all messages of the topic.
+func (w *world) consumed() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	within(w.t, drainTime, "the messages are taken", func(ctx context.Context) (bool, string) {
+	within(w.t, drainTime, "the messages are consumed", func(ctx context.Context) (bool, string) {
 		ends, err := admin.ListEndOffsets(ctx, w.prefix+usageCommands)
 		if err != nil || ends.Error() != nil {
 			return false, fmt.Sprint(err, ends.Error())
@@ -115,8 +114,8 @@ func (w *world) taken() {
 	})
 }
 
-// again commits offset 0 for the group, which must have no members.
-func (w *world) again() {
+// rewindCommands commits offset 0 for the group, which must have no members.
+func (w *world) rewindCommands() {
 	w.t.Helper()
 	c := w.kafka()
 	defer c.Close()
@@ -142,10 +141,9 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// Usage comes as messages and by HTTP at the same time, the same events on both
-// ways, with all that producers do wrong. The service is killed in the middle; the
-// topic is read from its beginning twice. Each event counts once, each refusal is
-// one dead letter.
+// Usage arrives as messages and over HTTP at the same time, the same events both ways, with every
+// mistake that producers make. The service is killed in the middle; the topic is consumed from its
+// beginning twice. Each event counts once, each refusal is one dead letter.
 func TestP2_UsageAsCommands(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -156,7 +154,7 @@ func TestP2_UsageAsCommands(t *testing.T) {
 	for n := 0; o.events < 5000; n++ {
 		x := tenants[n%len(tenants)]
 		batch := o.batch(x)
-		if n%4 == 0 { // on the other way, too
+		if n%4 == 0 { // over HTTP, too
 			(&client{w: w, tenant: x, to: i.url}).sendOnce(t.Context(), batch)
 		}
 		switch n {
@@ -168,34 +166,34 @@ func TestP2_UsageAsCommands(t *testing.T) {
 			i.start()
 		}
 	}
-	w.taken()
+	w.consumed()
 	t.Logf("%d messages with %d events, %d refusals", o.messages, o.events, o.refused)
-	// Asked by HTTP, the service knows every event that was not refused.
+	// Over HTTP, every event that was not refused must be a duplicate.
 	for _, x := range tenants {
 		c := &client{w: w, tenant: x, to: i.url}
 		for open := x.ledger.unknown(); len(open) > 0; open = x.ledger.unknown() {
 			for _, v := range c.send(t.Context(), open[:min(len(open), 1000)]) {
 				if v.Status == "accepted" {
-					t.Fatalf("%s was not taken from its message", v.EventID)
+					t.Fatalf("%s was not recorded from its message", v.EventID)
 				}
 			}
 		}
 	}
 	for range 2 {
 		i.stop()
-		w.again()
+		w.rewindCommands()
 		i.start()
-		w.taken()
+		w.consumed()
 	}
 	if n := w.metric(i, `meterplex_events_ingested_total{verdict="duplicate"}`); n == 0 {
-		t.Error("what came again was not counted")
+		t.Error("the metric counts no duplicate")
 	}
 	w.drain()
 	w.refusalsAre(i, o.refused)
 	w.finish()
 }
 
-// refusalsAre: so many refusals are in the log, and each is one dead letter.
+// refusalsAre checks the number of refusals in the log, and that each is one dead letter.
 func (w *world) refusalsAre(at *instance, want int) {
 	w.t.Helper()
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 7`); n != want {
@@ -205,14 +203,14 @@ func (w *world) refusalsAre(at *instance, want int) {
 		w.t.Errorf("%d refusals are dead letters, want %d", n, want)
 	}
 	if n := w.count(`SELECT count(*) FROM inbox`); n != want {
-		w.t.Errorf("the inbox holds %d messages' refusals, want %d", n, want)
+		w.t.Errorf("the inbox has %d refusals, want %d", n, want)
 	}
 	var letters struct {
 		Data []struct{ ID, Stage, Code string }
 	}
 	w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=INGESTION&reason=tenant_not_found", nil, &letters, http.StatusOK)
 	if len(letters.Data) == 0 {
-		w.t.Fatal("a message of no tenant is no dead letter")
+		w.t.Fatal("a message without a known tenant made no dead letter")
 	}
 	w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letters.Data[0].ID+"/retry", object{"reason": "test"}, nil, http.StatusConflict)
 }

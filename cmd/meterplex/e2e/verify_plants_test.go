@@ -14,11 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// partitionOf is where a tenant lives.
+// partitionOf is the log partition of a tenant.
 func partitionOf(tenant string) int { return int(sha256.Sum256([]byte(tenant))[0] % 32) }
 
-// one asks for a number that a plant is about.
-func (w *world) one(sql string, args ...any) (n int64) {
+// number returns a number for a plant.
+func (w *world) number(sql string, args ...any) (n int64) {
 	w.t.Helper()
 	if err := w.sql.QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
 		w.t.Fatalf("%v: %s", err, sql)
@@ -26,12 +26,12 @@ func (w *world) one(sql string, args ...any) (n int64) {
 	return n
 }
 
-// inLog is an UPDATE of one row of the log.
+// inLog returns an UPDATE of one row of the log.
 func inLog(partition int, position int64, set string) string {
 	return fmt.Sprintf(`UPDATE event_log_rows SET %s WHERE partition = %d AND position = %d`, set, partition, position)
 }
 
-// plants are one for each line of verify that reads the database or the topics.
+// plants returns at least one plant for each check of verify on the database and the topics.
 func (w *world) plants(tenants []*tenant) []planted {
 	p := partitionOf(tenants[0].id)
 	only := []string{"--only", "database", "--partition", fmt.Sprint(p)}
@@ -43,13 +43,13 @@ func (w *world) plants(tenants []*tenant) []planted {
 }
 
 func (w *world) plantsInLog(p int) []planted {
-	raw := w.one(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
+	raw := w.number(`SELECT min(l.position) FROM event_log_rows l WHERE partition = $1 AND subject = 1
  AND EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $1 AND v.subject = 2 AND v.dedupe_key = 'v/' || l.position)
  AND NOT EXISTS (SELECT FROM event_log_rows x WHERE x.partition = $1 AND x.subject IN (3, 4) AND x.body ->> 'rawPosition' = l.position::text)`, p)
-	no := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
-	conflict := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
-	seen := w.one(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
-	late := w.one(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
+	no := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 3`, p)
+	conflict := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 4`, p)
+	seen := w.number(`SELECT min(position) FROM event_log_rows WHERE partition = $1 AND subject = 5`, p)
+	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
 	return []planted{
 		{check: "P1 positions are dense from 1 to the head", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
@@ -75,7 +75,7 @@ func (w *world) plantsInLog(p int) []planted {
 	}
 }
 
-// stranger ends the id of a tenant who lives in another partition.
+// stranger is the end of the id of a tenant in another partition.
 func stranger(p int) string {
 	for n := 1; ; n++ {
 		if partitionOf(fmt.Sprintf("00000000-0000-0000-0000-00000000000%d", n)) != p {
@@ -120,16 +120,16 @@ func (w *world) plantsInRights() []planted {
 	}
 }
 
-// plantsInTopics are each in a partition of its own: no record can be taken back.
+// plantsInTopics uses a partition for each plant: no record can be removed again.
 func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 	const topics, same, first = "P11 the topics hold what the log holds", "P11 a record is its event byte for byte, however often it comes", "P10 a tenant's events come first in their order"
 	at := func(n int) (int, []string) {
 		p := partitionOf(tenants[n].id)
-		return p, []string{"--partition", fmt.Sprintf("%d,%d", p, p)} // asked for twice, looked at once
+		return p, []string{"--partition", fmt.Sprintf("%d,%d", p, p)} // named twice, checked once
 	}
 	p, args := at(0)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
-	all = append(all, planted{check: topics, args: args, do: []string{ // it is in the log, and the relay says that it was published
+	all = append(all, planted{check: topics, args: args, do: []string{ // the event is in the log, and the relay's cursor is behind it
 		`INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[4], h.recorded_at, l.occurred_at, gen_random_uuid(), l.tenant_id, l.correlation_id, l.causation_id, h.epoch,
  l.origin, l.partition, l.topic, l.subject, 'e/planted', l.hash, l.body, l.replay
  FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[4]` + strings.Replace(head, "partition", "h.partition", 1),
@@ -161,14 +161,14 @@ func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
 	}})
 	p4, args := at(4)
 	cursor := fmt.Sprintf(` WHERE partition = %d`, p4)
-	all = append(all, planted{check: first, args: args, by: func() { w.swap(p4) }, // below where the relay was before a rewind
+	all = append(all, planted{check: first, args: args, by: func() { w.swap(p4) }, // below the relay's position before a rewind
 		do: []string{`UPDATE relay_cursors SET furthest = position` + cursor}, undo: []string{`UPDATE relay_cursors SET furthest = 0` + cursor}})
 	p5, args := at(5)
 	return append(all, w.plantsOfStandIns(p5, args)...)
 }
 
-// plantsOfStandIns are about the partition's first event on usage.raw, which has its
-// verdict: a stand-in for it is sound where it is late.
+// plantsOfStandIns plants stand-ins for the partition's first event on usage.raw, which has
+// its verdict: a stand-in for it is sound if it is late.
 func (w *world) plantsOfStandIns(p int, args []string) []planted {
 	of := fmt.Sprintf(` WHERE partition = %d`, p)
 	again := func() {
@@ -186,7 +186,7 @@ func (w *world) plantsOfStandIns(p int, args []string) []planted {
 	}
 }
 
-// swap forgets the first two records of usage.raw and produces them in the other order.
+// swap deletes the first two records of usage.raw and produces them in reverse order.
 func (w *world) swap(partition int) {
 	w.t.Helper()
 	var one, two *kgo.Record
@@ -205,7 +205,7 @@ func (w *world) swap(partition int) {
 	}
 }
 
-// onceMore produces the first record of usage.raw once more, changed.
+// onceMore produces a changed copy of the first record of usage.raw.
 func (w *world) onceMore(partition int, change func(*kgo.Record)) {
 	w.t.Helper()
 	topic := w.prefix + "usage.raw"
@@ -223,7 +223,7 @@ func (w *world) onceMore(partition int, change func(*kgo.Record)) {
 	}
 }
 
-// forget deletes a record and what is before it, as its age would.
+// forget deletes a record and those before it, as retention does.
 func (w *world) forget(r *kgo.Record) {
 	w.t.Helper()
 	c := w.kafka()
@@ -239,7 +239,7 @@ func (w *world) forget(r *kgo.Record) {
 	}
 }
 
-// trigger does something when a text is written.
+// trigger calls do when a text is written.
 type trigger struct {
 	io.Writer
 	on   string

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// promise is a line of meterplex verify.
+// promise is a line of the output of meterplex verify.
 type promise struct {
 	Check, Figures, Needs string
 	Holds                 *bool
@@ -26,19 +26,19 @@ type promise struct {
 
 // proof is an outcome of meterplex verify.
 type proof struct {
-	lines []promise
-	code  int
-	said  string
+	lines  []promise
+	code   int
+	stderr string
 }
 
-// verify runs meterplex verify as an operator would who can reach everything; at is
-// asked over HTTP, where it is given.
+// verify runs meterplex verify with access to the database and the topics. If at is not nil, verify also reads
+// its HTTP API.
 func (w *world) verify(at *instance, args ...string) (p proof) {
 	w.t.Helper()
 	return w.verifyWith(at, func() {}, args...)
 }
 
-// verifyWith does something as soon as verify watches what must not change.
+// verifyWith calls watching as soon as verify watches for changes below known positions.
 func (w *world) verifyWith(at *instance, watching func(), args ...string) (p proof) {
 	w.t.Helper()
 	path, err := binary()
@@ -51,8 +51,8 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 	if at != nil {
 		cmd.Env = append(cmd.Env, "METERPLEX_URL="+at.url())
 	}
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &said, on: "watching", do: watching}
+	var out, seen bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trigger{Writer: &seen, on: "watching", do: watching}
 	if err := cmd.Run(); err != nil {
 		exit := (*exec.ExitError)(nil)
 		if !errors.As(err, &exit) {
@@ -60,14 +60,14 @@ func (w *world) verifyWith(at *instance, watching func(), args ...string) (p pro
 		}
 		p.code = exit.ExitCode()
 	}
-	p.said = said.String()
+	p.stderr = seen.String()
 	if err := json.Unmarshal(out.Bytes(), &p.lines); err != nil && p.code != 2 {
-		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.said)
+		w.t.Fatalf("verify %v: %v\n%s\n%s", args, err, out.String(), p.stderr)
 	}
 	return p
 }
 
-// broken names the lines that do not hold.
+// broken returns the checks that do not hold.
 func (p *proof) broken() (names []string) {
 	for _, l := range p.lines {
 		if l.Holds != nil && !*l.Holds {
@@ -86,10 +86,10 @@ func (p *proof) String() string {
 		}
 		fmt.Fprintf(&b, "%-5s %s: %s\n", holds, l.Check, l.Figures)
 	}
-	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.said)
+	return fmt.Sprintf("exit code %d\n%s%s", p.code, b.String(), p.stderr)
 }
 
-// proven fails the test unless every line was looked at and holds.
+// proven fails the test unless every check ran and holds.
 func (w *world) proven(when string, p proof) {
 	w.t.Helper()
 	for _, l := range p.lines {
@@ -102,27 +102,27 @@ func (w *world) proven(when string, p proof) {
 	}
 }
 
-// verify proves everything on a live service under load, and again when it has
-// stopped; then each thing that is planted is told by its own line and no other.
+// verify proves a live service under load, and again after it has stopped; then each
+// plant is found by exactly one check.
 func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	i, other := w.serve(""), w.serve("api")
 	w.catalogue(i)
-	tenants := w.apart(i, 6)
+	tenants := w.joinApart(i, 6)
 	l := w.drive(tenants, 1, calm(), func(int) string { return i.url() })
-	l.more(100)
+	l.awaitMore(100)
 	refused := w.acceptThenReject(i, other, tenants[0])
 	w.redrive(i, tenants[0], refused)
 	w.proven("under load", w.verify(i, "--all"))
 	l.stop()
 	w.settle(i, tenants...)
-	// Something is planted in each of these, of this tenant: the load need not have sent it.
-	told := events("told", 1, "api_calls")
-	w.ingest(i, tenants[0], "accepted", told...)
-	w.ingest(i, tenants[0], "duplicate", told...)
-	told[0].Amount++
-	w.ingest(i, tenants[0], "conflict", told...)
+	// Some plants need these events of this tenant; the load may not have sent any.
+	response := events("told", 1, "api_calls")
+	w.ingest(i, tenants[0], "accepted", response...)
+	w.ingest(i, tenants[0], "duplicate", response...)
+	response[0].Amount++
+	w.ingest(i, tenants[0], "conflict", response...)
 	w.drain()
 	w.seesWhatItMay(i)
 	i.stop()
@@ -137,21 +137,21 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 	}
 	for _, line := range still.lines {
 		if !seen[line.Check] {
-			t.Errorf("nothing is planted for %q", line.Check)
+			t.Errorf("no plant for %q", line.Check)
 		}
 	}
 }
 
-// seesWhatItMay: without access the rest is still told, and what was not looked at
-// is said; a login that is shown no rows does not take that for none.
+// seesWhatItMay checks that verify without access still runs the other checks, reports the
+// skipped ones, and does not mistake hidden rows for missing rows.
 func (w *world) seesWhatItMay(at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
 	if code != 0 || !strings.Contains(out, "not looked at: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were not looked at") {
-		w.t.Errorf("over HTTP alone, exit code %d\n%s", code, out)
+		w.t.Errorf("over HTTP only, exit code %d\n%s", code, out)
 	}
 	if out, code := w.command(at, "verify", "--only", "database"); code != 2 {
-		w.t.Errorf("without the database that was asked for, exit code %d\n%s", code, out)
+		w.t.Errorf("--only database without a database, exit code %d\n%s", code, out)
 	}
 	blind, secret := "blind_"+strings.TrimSuffix(w.prefix, "."), "'only for a test'"
 	if _, err := w.sql.Exec(w.t.Context(), `CREATE ROLE `+blind+` LOGIN PASSWORD `+secret); err != nil {
@@ -165,19 +165,19 @@ func (w *world) seesWhatItMay(at *instance) {
 	address.User = url.UserPassword(blind, strings.Trim(secret, "'"))
 	out, code = w.command(at, "verify", "--only", "database", "--database-url", address.String())
 	if code != 2 || !strings.Contains(out, "row level security hides every tenant's rows") {
-		w.t.Errorf("as somebody who sees nothing, exit code %d\n%s", code, out)
+		w.t.Errorf("with a login that sees no rows, exit code %d\n%s", code, out)
 	}
 	if _, err := w.sql.Exec(w.t.Context(), `GRANT meterplex_worker TO `+blind); err != nil {
 		w.t.Fatal(err)
 	}
 	out, code = w.command(at, "verify", "--only", "database", "-o", "csv", "--watch", "0s", "--database-url", address.String())
 	if code != 2 || strings.Contains(out, ",false,") || !strings.Contains(out, "GRANT pg_read_all_stats") {
-		w.t.Errorf("as somebody who is not shown what sessions do, exit code %d\n%s", code, out)
+		w.t.Errorf("with a login that cannot see sessions, exit code %d\n%s", code, out)
 	}
 }
 
-// apart makes tenants that live in partitions of their own.
-func (w *world) apart(at *instance, n int) (all []*tenant) {
+// joinApart creates tenants in different partitions.
+func (w *world) joinApart(at *instance, n int) (all []*tenant) {
 	w.t.Helper()
 	w.join(at, 3*n)
 	in := map[int]*tenant{}
@@ -187,13 +187,13 @@ func (w *world) apart(at *instance, n int) (all []*tenant) {
 		}
 	}
 	if len(in) < n {
-		w.t.Fatalf("%d tenants live in %d partitions", 3*n, len(in))
+		w.t.Fatalf("%d tenants are in only %d partitions", 3*n, len(in))
 	}
 	return slices.Collect(maps.Values(in))
 }
 
-// redrive retries the tenant's dead letter of an event that was refused after it
-// was accepted: the subscription is there again.
+// redrive retries the dead letter of an event that was rejected after it was accepted. The
+// tenant has a subscription again.
 func (w *world) redrive(at *instance, x *tenant, refused event) {
 	w.t.Helper()
 	within(w.t, time.Minute, "the refused event is a dead letter", func(ctx context.Context) (bool, string) {
@@ -209,7 +209,7 @@ func (w *world) redrive(at *instance, x *tenant, refused event) {
 	})
 }
 
-// planted is a corruption, which line tells it, and how it is taken back.
+// planted is a corruption, the check that finds it, and its removal.
 type planted struct {
 	check    string
 	do, undo []string
@@ -239,7 +239,7 @@ func (w *world) plant(p planted) {
 			w.t.Error(err)
 		}
 	}, p.args...)
-	if p.during != "" && found.code == 0 { // it may have come when the watch was over
+	if p.during != "" && found.code == 0 { // the change may have come after the watch
 		p.args[slices.Index(p.args, "--watch")+1] = "20s"
 		found = w.verifyWith(nil, func() { _, _ = w.sql.Exec(w.t.Context(), p.during) }, p.args...)
 	}
@@ -248,20 +248,20 @@ func (w *world) plant(p planted) {
 		want, code = nil, 0
 	}
 	if found.code != code || !slices.Equal(names, want) {
-		w.t.Errorf("planted for %q, and told: %q\n%v\n%s", p.check, names, p.do, found.String())
+		w.t.Errorf("planted for %q, found: %q\n%v\n%s", p.check, names, p.do, found.String())
 	}
 	for _, sql := range p.undo {
 		if _, err := w.sql.Exec(context.Background(), sql); err != nil {
-			w.t.Fatalf("take back what was planted for %q: %v\n%s", p.check, err, sql)
+			w.t.Fatalf("undo the plant for %q: %v\n%s", p.check, err, sql)
 		}
 	}
 }
 
-// verified: what the tests' own checker finds right at a test's end, verify does, too.
+// verified runs verify at the end of a test, after the tests' own checker.
 func (w *world) verified() {
 	w.t.Helper()
 	only := "database"
-	if w.pipe == "kafka" && w.gone == nil {
+	if w.pipe == "kafka" && w.goneUpTo == nil {
 		only += ",topics"
 	}
 	p := w.verify(nil, "--only", only, "--watch", "0s")

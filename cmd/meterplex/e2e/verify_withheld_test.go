@@ -16,7 +16,7 @@ import (
 )
 
 // P3: a verdict that cannot be published is withheld and parked, and redone once the
-// broker takes it; verify follows it through both.
+// broker accepts it; verify holds in both states.
 func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -24,15 +24,15 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	c := w.kafka()
 	defer c.Close()
 	admin := kadm.NewClient(c)
-	within(t, 2*time.Minute, "the topic of small records is made", func(ctx context.Context) (bool, string) {
+	within(t, 2*time.Minute, "the topic for small records exists", func(ctx context.Context) (bool, string) {
 		_, err := admin.CreateTopic(ctx, 32, 1, map[string]*string{"max.message.bytes": &small}, w.prefix+"usage.validated")
-		return err == nil || errors.Is(err, kerr.TopicAlreadyExists), fmt.Sprint(err) // a busy broker may be late to say so
+		return err == nil || errors.Is(err, kerr.TopicAlreadyExists), fmt.Sprint(err) // a busy broker may answer late
 	})
 	i := w.serve("")
 	w.catalogue(i)
 	x := w.join(i, 1)[0]
 	one := events("", 1, "api_calls")
-	noise := make([]byte, 120) // does not compress
+	noise := make([]byte, 120) // incompressible
 	_, _ = rand.Read(noise)
 	one[0].EventID = hex.EncodeToString(noise)
 	w.ingest(i, x, "accepted", one...)
@@ -54,7 +54,7 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 		var page struct{ Data []deadLetter }
 		w.ask(w.operator, http.MethodGet, i, "/api/v1/dead-letters?tenantId="+x.id, nil, &page, http.StatusOK)
 		if len(page.Data) == 1 && page.Data[0].Status == "FAILED" {
-			_, _, _ = w.call(t.Context(), w.operator, http.MethodPost, i.url()+"/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}) // 409 where it is retried already
+			_, _, _ = w.call(t.Context(), w.operator, http.MethodPost, i.url()+"/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}) // 409 if a retry is under way
 		}
 		return len(page.Data) == 1 && page.Data[0].Status == "RESOLVED", fmt.Sprintf("%+v", page.Data)
 	})
@@ -62,17 +62,17 @@ func TestP3_VerifyFollowsWhatIsWithheldAndRedone(t *testing.T) {
 	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
 	w.proven("redone", p)
 	w.figure(p, "P3 consumed = ", "1 applied")
-	if n := w.one(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
-		t.Error("nothing was redone")
+	if n := w.number(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
+		t.Error("no verdict was redone")
 	}
 }
 
-// figure fails the test unless a line's figures say something.
+// figure fails the test unless a check's figures contain a text.
 func (w *world) figure(p proof, check, text string) {
 	w.t.Helper()
 	for _, l := range p.lines {
 		if strings.HasPrefix(l.Check, check) && !strings.Contains(l.Figures, text) {
-			w.t.Errorf("%s says nothing of %s: %s", l.Check, text, l.Figures)
+			w.t.Errorf("%s does not contain %q: %s", l.Check, text, l.Figures)
 		}
 	}
 }

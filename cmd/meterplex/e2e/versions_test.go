@@ -31,10 +31,10 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 			tenants := w.join(at, 2)
 			w.ingest(at, tenants[0], "accepted", events("e", 20, "api_calls")...)
 			l := w.drive(tenants, 2, usual(), func(int) string { return at.url() })
-			l.more(200)
+			l.awaitMore(200)
 			l.killUnderWay(at)
 			at.start()
-			l.more(100)
+			l.awaitMore(100)
 			l.stop()
 			w.settle(at, tenants...)
 			w.finish()
@@ -42,8 +42,7 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 	}
 }
 
-// moveTo moves the world to another server, and to a login there that may create tables
-// and has no other right.
+// moveTo moves the world to another server, and to a login there that may only create tables.
 func (w *world) moveTo(s *localtest.Server) {
 	w.t.Helper()
 	address := func(of string, user *url.Userinfo) string {

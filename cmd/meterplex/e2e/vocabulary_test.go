@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// nextVocabulary is the service with one more member in some schemas, and another
-// retention class, as any release may have.
+// nextVocabulary is the service with one more member in some schemas and a changed
+// retention class, as in a later release.
 var nextVocabulary = sync.OnceValues(func() (string, error) {
 	var edits []overlay.Edit
 	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
@@ -30,7 +30,7 @@ var nextVocabulary = sync.OnceValues(func() (string, error) {
 		New: `{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "warm"`}))
 })
 
-// publication gives the partition, key, headers and value of each record on the topics,
+// publication returns the partition, key, headers and value of each record on the topics,
 // by topic and position. Repetitions must be equal.
 func (w *world) publication() map[place]string {
 	w.t.Helper()
@@ -61,16 +61,16 @@ func (w *world) publishAgain(by *instance) map[place]string {
 	old := w.allTopics()
 	c := w.kafka()
 	defer c.Close()
-	w.losing()
+	w.beforeLoss()
 	if _, err := kadm.NewClient(c).DeleteTopics(w.t.Context(), w.topicNames()...); err != nil {
 		w.t.Fatal(err)
 	}
-	w.madeAnew(old)
-	w.brokerLost()
+	w.awaitRecreated(old)
+	w.afterLoss()
 	if done := w.cli(by, w.operator).replay("rewind", "--since", "168h"); len(done.Partitions) == 0 {
-		w.t.Error("the relay went back nowhere")
+		w.t.Error("the relay was rewound in no partition")
 	}
-	w.brokerRefilled()
+	w.afterRefill()
 	w.drain()
 	return w.publication()
 }
@@ -89,7 +89,7 @@ func (w *world) sameRecords(what string, first, again map[place]string) {
 	}
 	if len(differ) > 0 {
 		slices.Sort(differ)
-		w.t.Errorf("%s: %d of %d records are not byte for byte what they were, the first is %s", what, len(differ), len(first), differ[0])
+		w.t.Errorf("%s: %d of %d records changed, the first is %s", what, len(differ), len(first), differ[0])
 	}
 	w.t.Logf("%s: %d records compared", what, len(first))
 }
@@ -135,11 +135,11 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 	again = w.publishAgain(next)
 	w.sameRecords("published by the next release beside its own", first, again)
 	if len(again) <= len(first) {
-		t.Errorf("%d records, %d before", len(again), len(first))
+		t.Errorf("%d records, want more than %d", len(again), len(first))
 	}
 	next.stop()
 	if n := w.count(`SELECT count(DISTINCT vocabulary) FROM log_origins`); n != 2 {
-		t.Errorf("the log names %d vocabularies, of two releases", n)
+		t.Errorf("the log names %d vocabularies, want 2", n)
 	}
 
 	now.start()
@@ -155,12 +155,12 @@ func (w *world) someUsage(at *instance, tenants []*tenant) {
 	w.t.Helper()
 	w.known(at, tenants)
 	l := w.drive(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
-	l.more(60)
+	l.awaitMore(60)
 	l.stop()
 	w.settle(at, tenants...)
 }
 
-// residencies checks that events keep the residency that they were recorded under.
+// residencies checks that events keep the residency in force when they were recorded.
 func (w *world) residencies(records map[place]string, tenants []*tenant) {
 	w.t.Helper()
 	moved := map[place]string{}
@@ -176,7 +176,7 @@ func (w *world) residencies(records map[place]string, tenants []*tenant) {
 		w.t.Errorf("of %d records of a tenant that moved, %d are of eu-central-1 and %d of us-east-1", len(moved), before, after)
 	}
 	if n := holding(moved, `"eventType":"meterplex.catalogue.tenant.changed"`); n != 1 {
-		w.t.Errorf("%d events tell of the move", n)
+		w.t.Errorf("%d events record the move, want 1", n)
 	}
 }
 
@@ -200,7 +200,7 @@ func (w *world) readOverHTTP(at *instance, records map[place]string) {
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b place) int { return strings.Compare(a.position, b.position) }) {
 		if _, value, _ := strings.Cut(records[p], "\n"); !read[value] {
-			w.t.Fatalf("GET /events does not give %s of %s as it is there:\n%s", p.position, p.topic, value)
+			w.t.Fatalf("GET /events does not return %s of %s as published:\n%s", p.position, p.topic, value)
 		}
 	}
 }

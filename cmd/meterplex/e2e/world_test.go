@@ -38,11 +38,11 @@ type world struct {
 	mu        sync.Mutex
 	instances []*instance
 	tenants   []*tenant
-	loads     int                 // begun so far
-	gone      map[int16]int64     // up to where the broker lost what it had, and was not given it again, by partition
+	loads     int                 // number of loads begun
+	goneUpTo  map[int16]int64     // by partition, the position up to which the broker lost its records
 	loss      loss                // the last one
 	lost      map[occurrence]bool // events of other histories: their records may be on topics
-	refilled  bool                // since then the topics were filled again from earlier on
+	refilled  bool                // since then the topics were filled again from an earlier position
 }
 
 func newWorld(t testing.TB) *world {
@@ -68,9 +68,8 @@ func newWorldAt(t testing.TB, database, admin string) *world {
 	return w
 }
 
-// dropTopics gives the binary's broker back what the world's topics took of it: of
-// dozens of worlds they would be more partitions than it can bear. All that used them
-// has ended by then.
+// dropTopics deletes the world's topics from the shared broker: the partitions of dozens of worlds
+// would be more than it can bear. All users of the topics have ended by then.
 func (w *world) dropTopics() {
 	if w.cluster != nil || w.pipe != "kafka" || len(w.instances) == 0 {
 		return
@@ -84,7 +83,7 @@ func (w *world) dropTopics() {
 	}
 }
 
-// seedOf prints the seed that a test's choices follow from.
+// seedOf returns and prints the seed of a test's random choices.
 func seedOf(t testing.TB) uint64 {
 	seed := rand.Uint64N(1e9)
 	if text := os.Getenv("METERPLEX_TEST_SEED"); text != "" {
@@ -97,7 +96,7 @@ func seedOf(t testing.TB) uint64 {
 	return seed
 }
 
-// superuser sees what row level security hides from the owner.
+// superuser connects as the superuser, which row level security does not restrict.
 func superuser(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
@@ -108,7 +107,7 @@ func superuser(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// prepare makes an instance without starting it; roles "" are all.
+// prepare makes an instance without starting it; roles "" means all.
 func (w *world) prepare(roles string, env ...string) *instance {
 	w.t.Helper()
 	w.mu.Lock()
@@ -139,7 +138,7 @@ func (w *world) serve(roles string, env ...string) *instance {
 	return i
 }
 
-// call makes one request and reads the answer; err where none came.
+// call makes one request and reads the answer. It returns err without an answer.
 func (w *world) call(ctx context.Context, key, method, url string, in any, header ...string) (status int, body []byte, err error) {
 	var sent io.Reader
 	if in != nil {
@@ -169,7 +168,7 @@ func (w *world) call(ctx context.Context, key, method, url string, in any, heade
 	return answer.StatusCode, body, err
 }
 
-// get reads an answer of 200 into out.
+// get reads an answer with status 200 into out.
 func (w *world) get(ctx context.Context, key string, at *instance, path string, out any) error {
 	status, body, err := w.call(ctx, key, http.MethodGet, at.url()+path, nil)
 	if err == nil && status != http.StatusOK {
@@ -181,8 +180,7 @@ func (w *world) get(ctx context.Context, key string, at *instance, path string, 
 	return json.Unmarshal(body, out)
 }
 
-// ask makes a request that has to be answered with a status, and reads the answer
-// into out.
+// ask makes a request, checks the status of the answer, and reads the answer into out.
 func (w *world) ask(key, method string, at *instance, path string, in, out any, want int, header ...string) {
 	w.t.Helper()
 	status, body, err := w.call(w.t.Context(), key, method, at.url()+path, in, header...)

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// broker reads the topics directly, one partition of all of them at a time.
+// broker reads the topics from Kafka, one partition of all topics at a time.
 type broker struct {
 	opts   []kgo.Opt
 	prefix string
@@ -20,14 +20,14 @@ type broker struct {
 	client *kgo.Client
 }
 
-// topicSource is where records are read.
+// topicSource is the source of records.
 type topicSource interface {
 	names() map[string]int16
 	ends(ctx context.Context, p int16) (map[string]span, error)
 	read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error
 }
 
-// span is what a topic's partition holds: offsets [start, end).
+// span is the offsets [start, end) of a topic's partition.
 type span struct{ start, end int64 }
 
 func (b *broker) open(ctx context.Context) error {
@@ -51,7 +51,7 @@ func (b *broker) close() {
 	}
 }
 
-// names are the topics that hold the log, by their names on the broker.
+// names returns the topics with events of the log, by their names on the broker.
 func (b *broker) names() map[string]int16 {
 	names := map[string]int16{}
 	for _, t := range events.Topics() {
@@ -62,7 +62,7 @@ func (b *broker) names() map[string]int16 {
 	return names
 }
 
-// ends asks what a partition of each topic holds now.
+// ends returns the present offsets of a partition of each topic.
 func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -72,25 +72,25 @@ func (b *broker) ends(ctx context.Context, p int16) (map[string]span, error) {
 	}
 	starts, err := b.admin.ListStartOffsets(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("ask where topics begin: %w", err)
+		return nil, fmt.Errorf("read the topics' start offsets: %w", err)
 	}
 	ends, err := b.admin.ListEndOffsets(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("ask where topics end: %w", err)
+		return nil, fmt.Errorf("read the topics' end offsets: %w", err)
 	}
 	found := map[string]span{}
 	for _, name := range names {
 		from, _ := starts.Lookup(name, int32(p))
 		to, ok := ends.Lookup(name, int32(p))
 		if err := errors.Join(from.Err, to.Err); err != nil || !ok {
-			return nil, fmt.Errorf("ask where %s begins and ends: %w", name, errors.Join(err, context.Cause(ctx)))
+			return nil, fmt.Errorf("read the offsets of %s: %w", name, errors.Join(err, context.Cause(ctx)))
 		}
 		found[name] = span{from.Offset, to.Offset}
 	}
 	return found, nil
 }
 
-// read gives the records of a partition of all topics, up to the ends.
+// read passes the records of a partition of all topics to take, up to the ends.
 func (b *broker) read(ctx context.Context, p int16, ends map[string]span, take func(topic int16, r *kgo.Record) error) error {
 	left, from := map[string]int64{}, map[string]map[int32]kgo.Offset{}
 	for name, s := range ends {

@@ -12,19 +12,19 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// money adds up what verdicts say, by the figures' own keys.
-type money struct {
+// figureSums sums the verdicts by the keys of the figures.
+type figureSums struct {
 	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
 	sums           map[figure]*sum
 	used           map[figure]*sum
 	consumed       int64          // verdicts up to the checkpoint
 	failed         map[int64]bool // verdicts that the aggregator could not fold
-	failedUsed     map[int64]bool // and the entitlements
-	unread         map[int64]bool // bodies that cannot be read: only what failed may be so
+	failedUsed     map[int64]bool // verdicts that the entitlement reads could not fold
+	unread         map[int64]bool // verdicts with an unreadable body: allowed only if they failed to fold
 	redone         map[uuid.UUID][]int64
 }
 
-// figure is the key of an aggregate; of what an entitlement used it has no subscription.
+// figure is the key of an aggregate. The use of an entitlement has no subscription.
 type figure struct {
 	tenant, subscription uuid.UUID
 	feature, period      string
@@ -33,15 +33,15 @@ type figure struct {
 type sum struct {
 	amount big.Int
 	events int64
-	seen   int // the generation that was compared with it last
+	seen   int // the last generation compared with it
 }
 
-func newMoney(upTo, usedUpTo int64) money {
-	return money{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, failed: map[int64]bool{},
+func newFigureSums(upTo, usedUpTo int64) figureSums {
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, sums: map[figure]*sum{}, used: map[figure]*sum{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
 
-func (m *money) take(x *pass, r *row, s *said, err error) {
+func (m *figureSums) add(x *pass, r *row, s *content, err error) {
 	if r.subject == aggregationFailed {
 		switch x.services[r.origin] {
 		case events.GroupAggregator:
@@ -66,11 +66,11 @@ func (m *money) take(x *pass, r *row, s *said, err error) {
 	m.count(x, r.subject, r.position, r.tenant, s, 1)
 }
 
-// maxDigits is far more than an amount has; to read a million of them takes long.
+// maxDigits is far more digits than an amount has; parsing a million digits takes long.
 const maxDigits = 100
 
-// count adds a verdict to its figures, or with a sign of -1 takes it away again.
-func (m *money) count(x *pass, subject int16, position int64, tenant uuid.UUID, s *said, sign int64) {
+// count adds a verdict to its figures; a sign of -1 subtracts it.
+func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.UUID, s *content, sign int64) {
 	if subject == reaggregated {
 		if s.Validated == nil {
 			return
@@ -82,7 +82,7 @@ func (m *money) count(x *pass, subject int16, position int64, tenant uuid.UUID, 
 		amount, ok = amount.SetString(s.Amount.String(), 10)
 	}
 	if !ok {
-		x.usage.fault("%s says the amount %.20q", x.at(position), s.Amount)
+		x.usage.fault("%s has the amount %.20q", x.at(position), s.Amount)
 		return
 	}
 	amount.Mul(amount, big.NewInt(sign))
@@ -104,12 +104,12 @@ func add(to map[figure]*sum, key figure, amount *big.Int, n int64) {
 	s.events += n
 }
 
-const onesSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 AND position = ANY ($2::bigint[])`
+const rowsSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 AND position = ANY ($2::bigint[])`
 
-// settleFailed takes out of the sums what could not be folded: only a later event
-// says so. Then it compares what was consumed with what was applied.
+// settleFailed subtracts the verdicts that could not be folded, which only a later event
+// reports. It also checks that every unreadable verdict was parked.
 func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
-	m := &x.money
+	m := &x.figures
 	var which []int64
 	for _, set := range []map[int64]bool{m.failed, m.failedUsed} {
 		for n := range set {
@@ -118,9 +118,9 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 	}
-	rows, err := tx.Query(ctx, onesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+	rows, err := tx.Query(ctx, rowsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
 	if err != nil {
-		return fmt.Errorf("read what failed: %w", err)
+		return fmt.Errorf("read the failed verdicts: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -128,7 +128,7 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		if err := r.read(rows.RawValues()); err != nil {
 			return err
 		}
-		if s, err := r.says(); err == nil && r.topic == topicValidated {
+		if s, err := r.decode(); err == nil && r.topic == topicValidated {
 			m.count(x, r.subject, r.position, r.tenant, &s, -1)
 		}
 	}
@@ -138,8 +138,8 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 	return rows.Err()
 }
 
-// live is a generation that readers may be shown, or could be by a flip.
-type live struct {
+// candidate is a generation that readers see, or could see after a promotion.
+type candidate struct {
 	number  int
 	version string
 	tenant  uuid.UUID
@@ -147,32 +147,32 @@ type live struct {
 	serving bool
 }
 
-func (l *live) has(f figure) bool {
+func (l *candidate) has(f figure) bool {
 	return (l.tenant == uuid.Nil || l.tenant == f.tenant) && (l.period == "" || l.period == f.period)
 }
 
-const fedSQL = `SELECT g.generation, g.fold_version, g.tenant_id, g.period_key, c.serving FROM projection_generations g
+const candidatesSQL = `SELECT g.generation, g.fold_version, g.tenant_id, g.period_key, c.serving FROM projection_generations g
  JOIN consumer_checkpoints c ON c.consumer = $2 AND c.generation = g.generation AND c.partition = $3 AND c.joined
  WHERE g.projection = $1 AND g.dropped_at IS NULL ORDER BY 1`
 
-// fed lists the generations of a projection that stand at the consumer's
-// checkpoint, by a fold that this program knows.
-func (x *pass) fed(ctx context.Context, tx pgx.Tx, t *tally, projection, consumer string) ([]live, error) {
-	var all []live
-	var g live
-	err := each(ctx, tx, fedSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
+// candidates returns the generations of a projection that are at the consumer's checkpoint and
+// use a fold known to this program.
+func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, consumer string) ([]candidate, error) {
+	var all []candidate
+	var g candidate
+	err := each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
 		switch known := g.version == projection+"/v1"; {
 		case known:
 			all = append(all, g)
 		case g.serving:
-			t.cannot(fmt.Errorf("generation %d of %s is folded by %s, which this program does not know", g.number, projection, g.version))
+			t.incomplete(fmt.Errorf("generation %d of %s uses the unknown fold %s", g.number, projection, g.version))
 		default:
-			t.note("generation %d, by %s, is not looked at", g.number, g.version)
+			t.note("generation %d, by %s, is not checked", g.number, g.version)
 		}
 		return nil
 	})
-	if err == nil && len(all) == 0 && t.untold == "" {
-		t.cannot(errors.New("no generation is fed"))
+	if err == nil && len(all) == 0 && t.undetermined == "" {
+		t.incomplete(errors.New("no generation is at the consumer's checkpoint"))
 	}
 	return all, err
 }
@@ -181,7 +181,7 @@ const usageSQL = `SELECT tenant_id, feature, period_key, subscription_id, amount
  FROM usage_aggregates WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
-	all, err := x.fed(ctx, tx, x.usage, "usage_aggregates", events.GroupAggregator)
+	all, err := x.candidates(ctx, tx, x.usage, "usage_aggregates", events.GroupAggregator)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
@@ -192,25 +192,25 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
 			applied += once
 			x.usage.n++
-			x.compare(x.usage, x.money.sums, &g, f, amount, n)
+			x.compare(x.usage, x.figures.sums, &g, f, amount, n)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read usage_aggregates: %w", err)
 		}
-		x.missing(x.usage, x.money.sums, &g)
+		x.missing(x.usage, x.figures.sums, &g)
 		if g.tenant == uuid.Nil && g.period == "" {
 			x.applied(&g, applied)
 		}
 	}
-	x.consumed.n += x.money.consumed
+	x.consumed.n += x.figures.consumed
 	return nil
 }
 
-// applied: what the aggregator passed is in the figures, parked or withheld, and a
-// redone one is in them once.
-func (x *pass) applied(g *live, applied int64) {
-	m := &x.money
+// applied checks that every verdict up to the aggregator's checkpoint is applied, parked or
+// withheld, and that a redone verdict is applied at most once.
+func (x *pass) applied(g *candidate, applied int64) {
+	m := &x.figures
 	var parked, withheld int64
 	left := func(n int64) bool { return m.failed[n] || x.withheld[n] }
 	for n := range m.failed {
@@ -239,25 +239,25 @@ func (x *pass) applied(g *live, applied int64) {
 	}
 }
 
-func (x *pass) compare(t *tally, sums map[figure]*sum, g *live, f figure, amount string, n int64) {
+func (x *pass) compare(t *tally, sums map[figure]*sum, g *candidate, f figure, amount string, n int64) {
 	s := sums[f]
 	switch {
 	case !g.has(f) || partitionOf(f.tenant) != x.p:
-		t.fault("generation %d has %s, which is none of its rows in partition %d", g.number, f, x.p)
+		t.fault("generation %d has %s, which does not belong to it in partition %d", g.number, f, x.p)
 	case s == nil:
-		t.fault("generation %d says %s of %s, the log nothing", g.number, amount, f)
+		t.fault("generation %d has %s for %s, the log none", g.number, amount, f)
 	case s.amount.String() != amount || n >= 0 && s.events != n:
 		s.seen = g.number
-		t.fault("generation %d says %s in %d events of %s, the log %s in %d", g.number, amount, n, f, s.amount.String(), s.events)
+		t.fault("generation %d has %s in %d events for %s, the log %s in %d", g.number, amount, n, f, s.amount.String(), s.events)
 	default:
 		s.seen = g.number
 	}
 }
 
-func (x *pass) missing(t *tally, sums map[figure]*sum, g *live) {
+func (x *pass) missing(t *tally, sums map[figure]*sum, g *candidate) {
 	for f, s := range sums {
 		if s.seen != g.number && g.has(f) && (s.events != 0 || s.amount.Sign() != 0) {
-			t.fault("generation %d says nothing of %s, the log %s", g.number, f, s.amount.String())
+			t.fault("generation %d has nothing for %s, the log %s", g.number, f, s.amount.String())
 		}
 	}
 }
@@ -270,13 +270,13 @@ func (f figure) String() string {
 	return text
 }
 
-// Of what entitlements used no column says the partition: it follows from the tenant.
+// usedSQL computes the partition from the tenant: entitlement_usage has no column for it.
 const usedSQL = `SELECT tenant_id, feature, period_key, used::text FROM entitlement_usage
  WHERE generation = $1 AND CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
   ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $2`
 
 func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
-	all, err := x.fed(ctx, tx, x.used, "entitlement_reads", events.GroupEntitlements)
+	all, err := x.candidates(ctx, tx, x.used, "entitlement_reads", events.GroupEntitlements)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
@@ -285,13 +285,13 @@ func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
 		var amount string
 		err := each(ctx, tx, usedSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount}, func() error {
 			x.used.n++
-			x.compare(x.used, x.money.used, &g, f, amount, -1)
+			x.compare(x.used, x.figures.used, &g, f, amount, -1)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read entitlement_usage: %w", err)
 		}
-		x.missing(x.used, x.money.used, &g)
+		x.missing(x.used, x.figures.used, &g)
 	}
 	return nil
 }

@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// tally is a check while it is made.
+// tally collects the result of one check.
 type tally struct {
-	name   string
-	unit   string // what n counts
-	n      int64
-	faults int64
-	first  []string // of the faults
-	notes  []string // what is told beside the figures
-	sums   []sumUp  // of all partitions, told beside the figures
-	untold string
-	skip   string
-	done   bool
+	name         string
+	unit         string // of n
+	n            int64
+	faults       int64
+	first        []string // the first faults
+	notes        []string // printed behind the figures
+	sums         []sumUp  // of all partitions, printed behind the figures
+	undetermined string
+	skip         string
+	done         bool
 }
 
-// sumUp is a figure that several partitions add to.
+// sumUp is a figure summed over the partitions.
 type sumUp struct {
 	text string
 	n    int64
 }
 
-// maxTold is how many faults are told one by one.
-const maxTold = 3
+// maxShown bounds the faults that are printed in full.
+const maxShown = 3
 
 func (t *tally) fault(format string, args ...any) {
-	if t.faults++; len(t.first) < maxTold {
+	if t.faults++; len(t.first) < maxShown {
 		t.first = append(t.first, fmt.Sprintf(format, args...))
 	}
 }
@@ -51,7 +51,7 @@ func (t *tally) note(format string, args ...any) {
 	t.notes = append(t.notes, text)
 }
 
-// add counts something that is told beside the figures where it is not 0.
+// add adds to a figure that is printed if it is not 0.
 func (t *tally) add(n int64, text string) {
 	for i := range t.sums {
 		if t.sums[i].text == text {
@@ -62,10 +62,10 @@ func (t *tally) add(n int64, text string) {
 	t.sums = append(t.sums, sumUp{text, n})
 }
 
-// cannot says that the check could not be made, or not whole.
-func (t *tally) cannot(err error) {
-	if t.untold == "" {
-		t.untold = err.Error()
+// incomplete records that the check could not run, or not completely.
+func (t *tally) incomplete(err error) {
+	if t.undetermined == "" {
+		t.undetermined = err.Error()
 	}
 }
 
@@ -85,21 +85,21 @@ func (t *tally) result() Check {
 	if t.faults > 0 {
 		parts = append(parts, fmt.Sprintf("%d wrong: %s", t.faults, strings.Join(t.first, "; ")))
 	}
-	if t.untold != "" {
-		parts = append(parts, "not told: "+t.untold)
+	if t.undetermined != "" {
+		parts = append(parts, "not told: "+t.undetermined)
 	}
 	c.Figures = strings.Join(parts, ", ")
-	if holds := t.faults == 0; !holds || t.untold == "" {
+	if holds := t.faults == 0; !holds || t.undetermined == "" {
 		c.Holds = &holds
 	}
 	return c
 }
 
-// report holds every check; each line is a promise.
+// report holds the checks, one for each line of the output.
 type report struct {
-	dense, order, home, unique, hashes, heads, below, still, verdicts, said, usage, used, consumed, letters *tally
-	relays, generation, rls, grants, idle                                                                   *tally
-	topics, bytes, first                                                                                    *tally
+	dense, order, home, unique, hashes, heads, below, still, verdicts, contents, usage, used, consumed, letters *tally
+	relays, generation, rls, grants, idle                                                                       *tally
+	topics, bytes, first                                                                                        *tally
 
 	all []*tally
 }
@@ -120,7 +120,7 @@ func newReport() *report {
 	r.below = add("P1 no checkpoint is above the head", "checkpoints")
 	r.still = add("P1 nothing changes at or below a position already seen", "events seen twice")
 	r.verdicts = add("P3 each recorded event has one verdict, up to the validator's checkpoint", "recorded events")
-	r.said = add("P3 a verdict says what was recorded", "verdicts")
+	r.contents = add("P3 a verdict says what was recorded", "verdicts")
 	r.usage = add("P5 usage_aggregates is the sum of the log up to its checkpoint", "rows")
 	r.used = add("P5 entitlement_usage is the sum of the log up to its checkpoint", "rows")
 	r.consumed = add("P3 consumed = applied + dead-lettered + withheld", "verdicts consumed")
@@ -142,7 +142,7 @@ func (r *report) skip(why string, which ...*tally) {
 	}
 }
 
-// read marks what the partitions' readings have settled.
+// read marks the checks that the partitions' passes have completed.
 func (r *report) read() {
 	later := []*tally{r.still, r.relays, r.generation, r.rls, r.grants, r.idle}
 	for _, t := range r.all {
@@ -150,11 +150,11 @@ func (r *report) read() {
 	}
 }
 
-// unknown marks what was not finished.
+// unknown marks the checks that were not completed.
 func (r *report) unknown(err error) {
 	for _, t := range r.all {
 		if !t.done {
-			t.cannot(err)
+			t.incomplete(err)
 		}
 	}
 }

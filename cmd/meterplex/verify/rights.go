@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What a role may, with what it gets from PUBLIC, is asked of the server itself.
+// The server itself computes a role's privileges, including those from PUBLIC.
 const (
-	// Views give their owner's rows unless they ask as who reads them.
+	// Views use their owner's rights unless they are security invokers.
 	tenantTablesSQL = `SELECT c.relname, c.relkind = 'v', c.relrowsecurity AND c.relforcerowsecurity,
  EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_tenant') = ANY (p.polroles)),
  coalesce('security_invoker=true' = ANY (c.reloptions) OR 'security_invoker=on' = ANY (c.reloptions), false)
  FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
  AND has_table_privilege('meterplex_tenant', c.oid, 'SELECT')
  AND (EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id') OR c.relname = 'tenants') ORDER BY 1`
-	// Every tenant's table forces it, whoever reads it now.
+	// Every table with tenants' rows forces row level security.
 	keptTablesSQL = `SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity FROM pg_class c
  JOIN unnest($1::text[]) AS t (name) ON t.name = c.relname WHERE c.relnamespace = 'public'::regnamespace ORDER BY 1`
 	roleSQL = `SELECT r.rolname, r.rolsuper, r.rolbypassrls, r.rolcreaterole, r.rolcanlogin,
@@ -34,8 +34,8 @@ const (
  AND has_column_privilege('meterplex_worker', a.attrelid, a.attnum, 'UPDATE')`
 )
 
-// kept are the tables of tenants that the migrations force row level security on.
-func kept() []string {
+// tenantTables returns the tables on which the migrations force row level security.
+func tenantTables() []string {
 	return []string{"event_log", "tenants", "api_keys", "subscriptions", "subscription_history", "idempotency_answers", "usage_aggregates",
 		"entitlement_grants", "entitlement_usage", "dead_letter_events", "projection_pointers", "projection_generations"}
 }
@@ -49,24 +49,24 @@ func (v *verifier) rowSecurity(ctx context.Context) error {
 			v.rls.expect(invoker, "tenants may read the view %s with its owner's rights", name)
 			return nil
 		}
-		// Of the broker's places there is nothing of a tenant; they hold no tenant_id.
-		v.rls.expect(forced && policy, "tenants may read %s, where it is not forced (forced %v, a policy for them %v)", name, forced, policy)
+		// The broker's positions have no tenant_id: they hold no tenant's data.
+		v.rls.expect(forced && policy, "tenants may read %s without forced row level security (forced %v, policy %v)", name, forced, policy)
 		return nil
 	})
 	if err == nil {
-		err = each(ctx, v.log, keptTablesSQL, []any{kept()}, []any{&name, &forced}, func() error {
-			v.rls.expect(forced, "%s does not force it", name)
+		err = each(ctx, v.log, keptTablesSQL, []any{tenantTables()}, []any{&name, &forced}, func() error {
+			v.rls.expect(forced, "%s does not force row level security", name)
 			return nil
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("look at row level security: %w", err)
+		return fmt.Errorf("check row level security: %w", err)
 	}
 	v.rls.done = true
 	return nil
 }
 
-// allowed are the changes that a role may make to what must not be altered.
+// allowed reports whether a role may make a change to a table that must not be altered.
 func allowed(role, table, privilege string) bool {
 	if role != "meterplex_worker" {
 		return false
@@ -85,16 +85,16 @@ func (v *verifier) rights(ctx context.Context) error {
 	var super, bypass, makes, login bool
 	err := each(ctx, v.log, roleSQL, nil, []any{&name, &super, &bypass, &makes, &login, &owns, &in}, func() error {
 		v.grants.n++
-		v.grants.expect(!super && !bypass && !makes, "%s is a superuser, passes row level security or makes roles", name)
+		v.grants.expect(!super && !bypass && !makes, "%s is a superuser, bypasses row level security or may create roles", name)
 		v.grants.expect(!login, "%s can log in", name)
 		v.grants.expect(owns == "", "%s owns %s", name, owns)
 		v.grants.expect(in == "", "%s is a member of %s", name, in)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look at the roles: %w", err)
+		return fmt.Errorf("check the roles: %w", err)
 	}
-	v.grants.expect(v.grants.n == 2, "%d of the roles meterplex_worker and meterplex_tenant are there", v.grants.n)
+	v.grants.expect(v.grants.n == 2, "%d of the roles meterplex_worker and meterplex_tenant exist", v.grants.n)
 	var table, privilege string
 	immutable := []string{"event_log", "event_log_rows", "log_epochs", "log_heads", "log_identity", "log_origins", "log_vocabularies", "subscription_history"}
 	err = each(ctx, v.log, rightsSQL, []any{immutable}, []any{&table, &name, &privilege}, func() error {
@@ -108,15 +108,15 @@ func (v *verifier) rights(ctx context.Context) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("look at the rights on the log: %w", err)
+		return fmt.Errorf("check the rights on the log: %w", err)
 	}
 	v.grants.note("on %s", strings.Join(immutable, ", "))
 	v.grants.done = true
 	return nil
 }
 
-// Which pointer shows a tenant's period follows from the flips alone; "live" must
-// say the same. 32 checkpoints feed what is shown, one that of a single tenant.
+// pointersSQL derives from the flips which pointer a tenant's period uses; the column live must
+// agree. A live generation needs 32 serving checkpoints, one of a single tenant needs 1.
 const (
 	pointersSQL = `SELECT p.projection, p.tenant_id::text, p.period_key, p.generation, p.live,
  p.undone_flip IS NULL AND NOT EXISTS (SELECT FROM projection_pointers o WHERE o.projection = p.projection AND o.flip > p.flip AND o.undone_flip IS NULL
@@ -137,23 +137,23 @@ func (v *verifier) generations(ctx context.Context) error {
 		var live, follows, there, stays bool
 		return each(ctx, tx, pointersSQL, []any{consumersOf}, []any{&projection, &tenant, &period, &generation, &live, &follows, &there, &stays, &broken, &fed, &feeds}, func() error {
 			name := fmt.Sprintf("generation %d of %s", generation, projection)
-			v.generation.expect(live == follows, "the pointer to %s says live %v, the flips %v", name, live, follows)
+			v.generation.expect(live == follows, "the pointer to %s has live %v, the flips give %v", name, live, follows)
 			if !live {
 				return nil
 			}
 			if tenant == everyone && period == "" {
 				whole[projection]++
 			}
-			v.generation.expect(there, "readers are shown %s, which is none", name)
+			v.generation.expect(there, "readers see %s, which does not exist", name)
 			if there {
-				v.generation.expect(stays && broken == "", "readers are shown %s, which is dropped or broken %s", name, broken)
-				v.generation.expect(fed >= feeds, "readers are shown %s, which is fed in %d of %d partitions", name, fed, feeds)
+				v.generation.expect(stays && broken == "", "readers see %s, which is dropped or broken %s", name, broken)
+				v.generation.expect(fed >= feeds, "readers see %s, which is served in %d of %d partitions", name, fed, feeds)
 			}
 			return nil
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("look at the pointers: %w", err)
+		return fmt.Errorf("check the pointers: %w", err)
 	}
 	for projection, n := range whole {
 		v.generation.n++

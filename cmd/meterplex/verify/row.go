@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Subjects and topics by their numbers, which are frozen.
+// Subjects and topics by number; the numbers are frozen.
 const (
 	recorded = 1 + iota
 	validated
@@ -36,7 +36,7 @@ const (
 	maxTopic       = 16
 )
 
-// row is an event as it lies in the log.
+// row is a row of the log.
 type row struct {
 	position, previous   int64
 	recorded, occurred   int64 // microseconds since the database's epoch
@@ -50,7 +50,7 @@ type row struct {
 const rowColumns = `position, previous_position, recorded_at, occurred_at, event_id, tenant_id, causation_id, correlation_id,
  epoch, origin, topic, subject, dedupe_key, hash, body, replay`
 
-// read takes the binary form of rowColumns. The row shares their memory.
+// read decodes the binary form of rowColumns. The row shares its memory.
 func (r *row) read(raw [][]byte) error {
 	for i, size := range []int{8, 8, 8, 8, 16, 16, 0, 0, 4, 4, 2, 2} {
 		if size > 0 && len(raw[i]) != size {
@@ -79,7 +79,7 @@ const databaseEpoch = 946684800_000_000
 
 func moment(micros int64) time.Time { return time.UnixMicro(micros + databaseEpoch).UTC() }
 
-// partitionOf is where a tenant lives: SHA-256 of its id as text, modulo 32.
+// partitionOf returns a tenant's partition: SHA-256 of its id as text, modulo 32.
 func partitionOf(tenant uuid.UUID) int16 {
 	if tenant == uuid.Nil {
 		return 0
@@ -87,8 +87,8 @@ func partitionOf(tenant uuid.UUID) int16 {
 	return int16(sha256.Sum256([]byte(tenant.String()))[0] % partitions)
 }
 
-// said is what payloads say, of all kinds; a body in short is put into it.
-type said struct {
+// content has the members of every kind of payload. A compact body is decoded into it, too.
+type content struct {
 	EventID                 string
 	Feature                 string
 	Amount                  json.Number
@@ -103,14 +103,14 @@ type said struct {
 	Stage, Status, Topic    string
 	FirstHash, ConflictHash string
 	Payload                 json.RawMessage
-	Validated               *said
+	Validated               *content
 }
 
-var errBody = errors.New("its body is in no form that is known")
+var errBody = errors.New("its body has an unknown form")
 
-// says reads the row's body.
-func (r *row) says() (said, error) {
-	var s said
+// decode decodes the row's body.
+func (r *row) decode() (content, error) {
+	var s content
 	if len(r.body) == 0 || r.body[0] != '[' {
 		err := json.Unmarshal(r.body, &s)
 		return s, err
@@ -143,7 +143,7 @@ func (r *row) says() (said, error) {
 	return s, err
 }
 
-// textOf reads a string; nearly none has an escape in it.
+// textOf decodes a JSON string; strings with an escape are rare.
 func textOf(m json.RawMessage) (s string, err error) {
 	if n := len(m) - 1; n > 0 && m[0] == '"' && m[n] == '"' && bytes.IndexByte(m, '\\') < 0 {
 		return string(m[1:n]), nil
@@ -151,8 +151,8 @@ func textOf(m json.RawMessage) (s string, err error) {
 	return s, json.Unmarshal(m, &s)
 }
 
-// payload puts together again what the row keeps in short, as docs/events.md says
-// that recorded usage (canonical JSON) and verdicts are written; all else is whole.
+// payload reconstructs the payload of a compact body, as docs/events.md defines it for
+// recorded usage (canonical JSON) and verdicts. All other bodies are the payload.
 func (r *row) payload() ([]byte, error) {
 	if len(r.body) == 0 || r.body[0] != '[' {
 		return r.body, nil
@@ -182,8 +182,8 @@ func (r *row) payload() ([]byte, error) {
 // bits is a set of positions.
 type bits []uint64
 
-// set takes what a position can be, from 0 to the most that there is. What a row says
-// beyond is told where it is read, and sizes no memory here.
+// set adds n if it is from 0 to most, the greatest possible position. Other values, which
+// their reader reports, must not size memory here.
 func (b *bits) set(n, most int64) {
 	if n < 0 || n > most {
 		return
@@ -194,7 +194,7 @@ func (b *bits) set(n, most int64) {
 	(*b)[n>>6] |= 1 << (n & 63)
 }
 
-// most is no less than the greatest position of the set.
+// most is at least the greatest position of the set.
 func (b bits) most() int64 { return int64(len(b))<<6 - 1 }
 
 func (b bits) has(n int64) bool { return n >= 0 && int(n>>6) < len(b) && b[n>>6]&(1<<(n&63)) != 0 }

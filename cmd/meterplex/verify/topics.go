@@ -13,24 +13,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// topicPass is a reading of one partition of all topics.
+// topicPass is one read of a partition of all topics.
 type topicPass struct {
 	*pass
 	find    func(ctx context.Context, which []int64) (map[int64]*source, error)
 	held    [maxTopic]bits
-	firstOf [maxTopic]int64 // the first position that is there
-	next    [maxTopic]int64 // the offset that is due
-	resumed [maxTopic]int64 // the offset behind the last gap: the broker may have deleted what was read before
+	firstOf [maxTopic]int64 // the first position read
+	next    [maxTopic]int64 // the next expected offset
+	resumed [maxTopic]int64 // the offset behind the last gap: the broker may have deleted the records before it
 	since   [maxTopic]int64 // the first position from there
 	last    [maxTopic]map[uuid.UUID]int64
-	ahead   [maxTopic]map[int64]int64 // what came before the one before it, by that one
-	early   [maxTopic]map[int64]int64 // and has to come again, since that one came later
+	ahead   [maxTopic]map[int64]int64 // records published before their predecessor, by the predecessor
+	early   [maxTopic]map[int64]int64 // records that must be repeated, since their predecessor came later
 	waiting []*kgo.Record
 	numbers []int16 // of the waiting records' topics
 }
 
-// compareTopics reads the topics whole and compares them with the log, as far as
-// the relay had come before it was asked where they end.
+// compareTopics reads the topics completely and compares them with the log, up to the
+// relay's cursor from before their ends were read.
 func (x *pass) compareTopics(ctx context.Context, tx pgx.Tx, ends map[string]span, before lease) error {
 	if ends == nil {
 		return nil
@@ -53,8 +53,8 @@ func newTopicPass(x *pass, find func(context.Context, []int64) (map[int64]*sourc
 	return t
 }
 
-// compareAll asks a second time where topics begin: what the broker deleted for its
-// age while they were read is not missing.
+// compareAll reads the topics' starts a second time: records that the broker deleted for their
+// age during the read are not missing.
 func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before lease) error {
 	err := t.broker.read(ctx, t.p, ends, func(topic int16, r *kgo.Record) error {
 		t.waiting, t.numbers = append(t.waiting, r), append(t.numbers, topic)
@@ -76,24 +76,24 @@ func (t *topicPass) compareAll(ctx context.Context, ends map[string]span, before
 	for name, topic := range t.broker.names() {
 		s := ends[name]
 		if s.start = max(s.start, now[name].start); s.start > s.end {
-			t.topics.cannot(fmt.Errorf("the broker deleted all that %s held of partition %d while it was read", name, t.p))
+			t.topics.incomplete(fmt.Errorf("the broker deleted all records of %s in partition %d while it was read", name, t.p))
 			continue
 		}
-		t.whole(name, topic, s, before.position)
-		t.again(name, topic, before)
+		t.checkComplete(name, topic, s, before.position)
+		t.republishedInOrder(name, topic, before)
 	}
 	return nil
 }
 
-// whole: each event of the topic up to the cursor is on it, but for those that the
+// checkComplete checks that each event of the topic up to the cursor is on it, except the events that the
 // broker deleted for their age.
-func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
+func (t *topicPass) checkComplete(name string, topic int16, s span, cursor int64) {
 	from := int64(0)
 	if s.start > 0 {
-		from = cursor // all of it is deleted
+		from = cursor // all records are deleted
 		first := t.firstOf[topic]
 		switch {
-		case s.start >= t.next[topic]: // none that was read is there any more
+		case s.start >= t.next[topic]: // every record read is deleted by now
 			first = 0
 		case t.resumed[topic] > 0 && s.start >= t.resumed[topic]:
 			first = t.since[topic]
@@ -120,14 +120,14 @@ func (t *topicPass) whole(name string, topic int16, s span, cursor int64) {
 			}
 		}
 	}
-	t.topics.add(deleted, "deleted by the broker for their age, and not asked for")
+	t.topics.add(deleted, "deleted by the broker for their age, and not required")
 	t.topics.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s: docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
 }
 
 const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, o.residency
  FROM event_log_rows l JOIN log_origins o ON o.id = l.origin WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
 
-// source is an event with what its record says besides.
+// source is an event with the origin that its record states.
 type source struct {
 	row
 	actorType, actor, service, instance, commit string
@@ -135,7 +135,7 @@ type source struct {
 	vocabulary                                  *vocabulary // nil: the hash is not in log_vocabularies
 }
 
-// compare looks the waiting records' events up and compares them.
+// compare compares the waiting records with their events.
 func (t *topicPass) compare(ctx context.Context) error {
 	var which []int64
 	for _, r := range t.waiting {
@@ -148,10 +148,10 @@ func (t *topicPass) compare(ctx context.Context) error {
 		return fmt.Errorf("look records up in the log: %w", err)
 	}
 	for i, r := range t.waiting {
-		t.take(r, t.numbers[i], wanted)
+		t.compareRecord(r, t.numbers[i], wanted)
 	}
 	t.waiting, t.numbers = t.waiting[:0], t.numbers[:0]
-	t.tell("partition %d: %d records compared", t.p, t.topics.n)
+	t.progress("partition %d: %d records compared", t.p, t.topics.n)
 	return nil
 }
 
@@ -194,15 +194,15 @@ func (t *topicPass) positionOf(r *kgo.Record) (int64, bool) {
 	return n, err == nil && n > 0 && partition == strconv.Itoa(int(t.p))
 }
 
-// offset names a record, where something is told of it.
+// offset names a record. It is formatted only if a fault reports it.
 type offset struct{ *kgo.Record }
 
 func (o offset) String() string {
 	return fmt.Sprintf("offset %d of %s/%d", o.Offset, o.Topic, o.Partition)
 }
 
-// take compares a record with its event.
-func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
+// compareRecord compares a record with its event.
+func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	t.topics.n++
 	if t.next[topic] > 0 && r.Offset > t.next[topic] {
 		t.resumed[topic], t.since[topic] = r.Offset, 0
@@ -213,7 +213,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	epoch, err := strconv.ParseInt(header(r, "mp-epoch"), 10, 32)
 	switch {
 	case !placed || err != nil:
-		t.topics.add(1, "that are no event of any log")
+		t.topics.add(1, "without the headers of an event")
 		return
 	case header(r, "mp-log") != "" && header(r, "mp-log") != t.logID.String():
 		t.topics.add(1, "of another database's log")
@@ -222,7 +222,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 		t.topics.add(1, "ghosts: events that the database lost in a failover or restore; consumers drop them")
 		return
 	case n > t.head:
-		t.topics.fault("%s is event %s, the head is at %d", where, t.at(n), t.head)
+		t.topics.fault("%s is event %s, above the head at %d", where, t.at(n), t.head)
 		return
 	case !t.onTopic[topic].has(n) || wanted[n] == nil:
 		t.topics.fault("%s is event %s, which the log does not have on this topic", where, t.at(n))
@@ -231,7 +231,7 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	s := wanted[n]
 	t.sameBytes(where, r, s)
 	if header(r, "mp-replay") != "" {
-		t.topics.add(1, "published again for readers outside")
+		t.topics.add(1, "published again for external readers")
 		return
 	}
 	if t.held[topic].has(n) {
@@ -246,13 +246,13 @@ func (t *topicPass) take(r *kgo.Record, topic int16, wanted map[int64]*source) {
 	if t.since[topic] == 0 || n < t.since[topic] {
 		t.since[topic] = n
 	}
-	t.inTurn(where, topic, n, s)
+	t.inTenantOrder(where, topic, n, s)
 }
 
-// inTurn: of each tenant, what comes for the first time comes in the log's order.
-// What the relay was told to publish again may be new to a topic that lost it: it
-// goes back then and publishes all from there, each event behind the one before it.
-func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
+// inTenantOrder checks that the first occurrences of each tenant are in the order of the log.
+// Records published again after a rewind may be new to a topic that lost them: the relay
+// then publishes all events from there, each behind the one before it.
+func (t *topicPass) inTenantOrder(where offset, topic int16, n int64, s *source) {
 	t.first.n++
 	if s.previous > 0 && !t.held[topic].has(s.previous) {
 		t.ahead[topic][s.previous] = n
@@ -268,32 +268,32 @@ func (t *topicPass) inTurn(where offset, topic int16, n int64, s *source) {
 	case n <= t.furthest:
 		t.first.add(1, "published again after a rewind")
 	default:
-		t.first.fault("%s is event %s, for the first time, behind %s of the same tenant", where, t.at(n), t.at(last))
+		t.first.fault("%s is the first record of event %s, behind %s of the same tenant", where, t.at(n), t.at(last))
 	}
 }
 
-// again: what came before the one before it has come a second time behind that one,
-// or the relay did not publish in order after the rewind.
-func (t *topicPass) again(name string, topic int16, before lease) {
+// republishedInOrder checks that an event first published before its predecessor was published again behind
+// it; otherwise the relay did not publish in order after the rewind.
+func (t *topicPass) republishedInOrder(name string, topic int16, before lease) {
 	for n, previous := range t.early[topic] {
 		switch {
-		case n > t.furthest || n > before.position: // told by its tenant's order, or not published again yet
+		case n > t.furthest || n > before.position: // reported by its tenant's order, or not published again yet
 		case before.fence != t.fence:
-			t.first.cannot(fmt.Errorf("the relay of partition %d went back, or changed, meanwhile", t.p))
+			t.first.incomplete(fmt.Errorf("the relay of partition %d was rewound or replaced meanwhile", t.p))
 		default:
 			t.first.fault("%s has event %s for the first time before %s, which precedes it, and not again behind", name, t.at(n), t.at(previous))
 		}
 	}
 }
 
-// sameBytes: the record says what the event says, to the byte; a stand-in for one
-// that could not be published says nothing.
+// sameBytes compares a record with its event byte for byte. A stand-in for an event that
+// could not be published must be empty.
 func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	t.bytes.n++
 	tenant := tenantText(s.tenant)
 	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
 	t.bytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
-		"%s is keyed %.60q and says event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
+		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
 	if standIn {
 		t.bytes.add(1, "stand-ins")
 		t.bytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
@@ -301,7 +301,7 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	}
 	expected, err := wire(t.p, s)
 	if err != nil {
-		t.bytes.fault("%s cannot be put together: %v", t.at(s.position), err)
+		t.bytes.fault("%s cannot be encoded: %v", t.at(s.position), err)
 		return
 	}
 	if of, err := s.termOf(); err == nil {
@@ -309,11 +309,11 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 		t.bytes.expect(header(r, "mp-subject") == name, "%s has the subject %.100q, %s is %s", where, header(r, "mp-subject"), t.at(s.position), name)
 	}
 	if !bytes.Equal(expected, r.Value) {
-		t.bytes.fault("%s is not %s as the log has it%s", where, t.at(s.position), difference(expected, r.Value))
+		t.bytes.fault("%s differs from %s in the log%s", where, t.at(s.position), difference(expected, r.Value))
 	}
 }
 
-// difference shows where two texts part.
+// difference shows the first difference of two texts.
 func difference(want, got []byte) string {
 	i := 0
 	for i < len(want) && i < len(got) && want[i] == got[i] {

@@ -11,20 +11,19 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// someRecords are a topic, usage.raw, as it is read; the broker may delete from its
-// beginning meanwhile.
-type someRecords struct {
+// fakeTopics is a topic, usage.raw, during a read; the broker may delete its oldest records meanwhile.
+type fakeTopics struct {
 	records []*kgo.Record
 	now     span
 }
 
-func (s *someRecords) names() map[string]int16 { return map[string]int16{"usage.raw": topicRaw} }
+func (s *fakeTopics) names() map[string]int16 { return map[string]int16{"usage.raw": topicRaw} }
 
-func (s *someRecords) ends(context.Context, int16) (map[string]span, error) {
+func (s *fakeTopics) ends(context.Context, int16) (map[string]span, error) {
 	return map[string]span{"usage.raw": s.now}, nil
 }
 
-func (s *someRecords) read(_ context.Context, _ int16, _ map[string]span, take func(int16, *kgo.Record) error) error {
+func (s *fakeTopics) read(_ context.Context, _ int16, _ map[string]span, take func(int16, *kgo.Record) error) error {
 	for _, r := range s.records {
 		if err := take(topicRaw, r); err != nil {
 			return err
@@ -33,22 +32,22 @@ func (s *someRecords) read(_ context.Context, _ int16, _ map[string]span, take f
 	return nil
 }
 
-// onTopic reads records of positions, at the offsets before the colon, as it would a
-// topic that held [0, end) at first and begins at start now. The log has 1 to 6, one
-// tenant's. A negative position is a stand-in.
-func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass {
+// onTopic reads records, each given as offset and position, from a topic that held [0, end) at
+// first and begins at start now. The log has the positions 1 to 6, of one tenant. A negative
+// position is a stand-in.
+func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass {
 	t.Helper()
 	s.head = 6
-	x := reading(s)
+	x := newTestPass(s)
 	log := map[int64]*source{}
 	words := &vocabulary{subjects: map[int16]term{recorded: {recorded, 1, "meterplex.usage.event.recorded", "cold", "/s#sha256=1"}}}
 	for n := int64(1); n <= s.head; n++ {
 		r := event(n, recorded, topicRaw, fmt.Sprint("e/", n), `{"a":1}`)
 		r.previous = n - 1
-		x.take(r)
+		x.add(r)
 		log[n] = &source{row: *r, vocabulary: words, vocabularyHash: "words", residency: "eu"}
 	}
-	from := &someRecords{now: span{start, end}}
+	from := &fakeTopics{now: span{start, end}}
 	for _, o := range offsets {
 		n := max(o[1], -o[1])
 		value, err := wire(0, log[n])
@@ -72,83 +71,82 @@ func onTopic(t *testing.T, s stand, end, start int64, offsets ...[2]int64) *pass
 	return x
 }
 
-// holds fails the test unless the check is what is said, and says what is said.
-func holds(t *testing.T, what string, of *tally, is string, text string) {
+// requireResult fails the test unless the check has the given result and its figures contain a text.
+func requireResult(t *testing.T, what string, of *tally, is string, text string) {
 	t.Helper()
 	c, got := of.result(), "untold"
 	if c.Holds != nil {
 		got = fmt.Sprint(*c.Holds)
 	}
 	if got != is || !strings.Contains(c.Figures, text) {
-		t.Errorf("%s: %s is %s, not %s: %s", what, c.Name, got, is, c.Figures)
+		t.Errorf("%s: %s is %s, want %s: %s", what, c.Name, got, is, c.Figures)
 	}
 }
 
-// P11: what retention deletes while the topics are read is not missing.
+// P11: records that retention deletes during the read are not missing.
 func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
-	s := at(6, events.GroupValidator)
+	s := stateAt(6, events.GroupValidator)
 	x := onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	holds(t, "all of it", x.topics, "true", "6 records")
-	holds(t, "all of it", x.bytes, "true", "6 records")
+	requireResult(t, "all of it", x.topics, "true", "6 records")
+	requireResult(t, "all of it", x.bytes, "true", "6 records")
 	x = onTopic(t, s, 6, 3, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	holds(t, "deleted before it was read", x.topics, "true", "3 deleted by the broker")
+	requireResult(t, "deleted before it was read", x.topics, "true", "3 deleted by the broker")
 	x = onTopic(t, s, 6, 4, [2]int64{0, 1}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	holds(t, "deleted between two reads", x.topics, "true", "2 deleted by the broker")
+	requireResult(t, "deleted between two reads", x.topics, "true", "2 deleted by the broker")
 	x = onTopic(t, s, 6, 0, [2]int64{0, 1}, [2]int64{3, 4}, [2]int64{4, 5}, [2]int64{5, 6})
-	holds(t, "not deleted", x.topics, "false", "2 events of partition 0 are not on usage.raw, the first is 0-2")
+	requireResult(t, "not deleted", x.topics, "false", "2 events of partition 0 are not on usage.raw, the first is 0-2")
 	x = onTopic(t, s, 6, 6, [2]int64{0, 1})
-	holds(t, "all that was read is deleted", x.topics, "true", "5 deleted by the broker")
+	requireResult(t, "all that was read is deleted", x.topics, "true", "5 deleted by the broker")
 	x = onTopic(t, s, 6, 9, [2]int64{0, 1})
-	holds(t, "all of it and more is deleted", x.topics, "untold", "while it was read")
+	requireResult(t, "all of it and more is deleted", x.topics, "untold", "while it was read")
 }
 
-// inOrder reads the positions as a topic, and looks at their order.
-func inOrder(t *testing.T, furthest int64, positions ...int64) *tally {
+// orderOf reads the positions as a topic and returns the check of their order.
+func orderOf(t *testing.T, furthest int64, positions ...int64) *tally {
 	t.Helper()
-	s := at(6, events.GroupValidator)
+	s := stateAt(6, events.GroupValidator)
 	s.furthest = furthest
 	var all [][2]int64
 	for n, p := range positions {
 		all = append(all, [2]int64{int64(n), p})
 	}
 	x := onTopic(t, s, int64(len(all)), 0, all...)
-	holds(t, fmt.Sprint(positions), x.topics, "true", "records")
+	requireResult(t, fmt.Sprint(positions), x.topics, "true", "records")
 	return x.first
 }
 
-// P10: that the relay was told to publish again once excuses what it publishes again,
-// and no other disorder below.
+// P10: a rewind excuses the order of the records that it publishes again, and no other disorder below.
 func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
-	holds(t, "in order", inOrder(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
-	holds(t, "a repetition", inOrder(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
-	holds(t, "no rewind", inOrder(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
-	holds(t, "3 and 4 were lost, and published again", inOrder(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true", "2 published again after a rewind")
-	holds(t, "all but the end was lost, and published again", inOrder(t, 6, 6, 1, 2, 3, 4, 5, 6), "true", "5 published again after a rewind")
-	holds(t, "two are swapped below", inOrder(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 for the first time before 0-2")
-	holds(t, "published again backwards", inOrder(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 for the first time before 0-3")
+	requireResult(t, "in order", orderOf(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
+	requireResult(t, "a repetition", orderOf(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
+	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
+	requireResult(t, "3 and 4 were lost, and published again", orderOf(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true", "2 published again after a rewind")
+	requireResult(t, "all but the end was lost, and published again", orderOf(t, 6, 6, 1, 2, 3, 4, 5, 6), "true", "5 published again after a rewind")
+	requireResult(t, "two are swapped below", orderOf(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 for the first time before 0-2")
+	requireResult(t, "published again backwards", orderOf(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 for the first time before 0-3")
 }
 
-// Late is what its consumer had read from the log when only a stand-in could be
-// published: it has a verdict, the topic has the stand-in.
+// A stand-in is late if the consumer had read its event from the log before only a stand-in
+// could be published: the event has a verdict, the topic has the stand-in.
 func TestAStandInIsLateOrWithheld(t *testing.T) {
-	s := at(6, events.GroupValidator)
+	s := stateAt(6, events.GroupValidator)
 	s.standIns[2], s.standIns[3], s.withheld[3] = true, true, true
 	all := [][2]int64{{0, 1}, {1, -2}, {2, -3}, {3, 4}, {4, 5}, {5, 6}}
 	x := onTopic(t, s, 6, 0, all...)
-	holds(t, "a late one and a withheld one", x.bytes, "true", "2 stand-ins")
-	holds(t, "a late one and a withheld one", x.topics, "true", "6 records")
+	requireResult(t, "a late one and a withheld one", x.bytes, "true", "2 stand-ins")
+	requireResult(t, "a late one and a withheld one", x.topics, "true", "6 records")
 	all[4][1] = -5
-	holds(t, "one that nothing says to stand in", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
+	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
 	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a yes beside its stand-in": {1, 2, 3}} {
-		x := reading(s)
+		x := newTestPass(s)
 		x.verdict.upTo = 3
 		for n := range int64(3) {
-			x.verdict.take(x, event(n+1, recorded, topicRaw, fmt.Sprint("e/", n), "{}"), &said{}, nil)
+			x.verdict.add(x, event(n+1, recorded, topicRaw, fmt.Sprint("e/", n), "{}"), &content{}, nil)
 		}
 		for n, of := range yes {
-			x.verdict.take(x, event(int64(n)+4, validated, topicValidated, fmt.Sprint("v/", of), "{}"), &said{RawPosition: of}, nil)
+			x.verdict.add(x, event(int64(n)+4, validated, topicValidated, fmt.Sprint("v/", of), "{}"), &content{RawPosition: of}, nil)
 		}
 		x.verdict.end(x)
-		holds(t, fmt.Sprint("yes to ", yes), x.verdicts, fmt.Sprint(what == ""), what)
+		requireResult(t, fmt.Sprint("yes to ", yes), x.verdicts, fmt.Sprint(what == ""), what)
 	}
 }

@@ -11,21 +11,20 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// verdicts follows each recorded event to what became of it. An event has one
-// outcome: a no, a failure of the validator's, a stand-in on the topic; or a yes.
-// A yes may also follow one of the others by a retry.
+// verdicts follows each recorded event to its outcome. An event has exactly one outcome: a no, a failure
+// of the validator, a stand-in on the topic, or a yes. A retry may add a yes to one of the others.
 type verdicts struct {
-	hash     maphash.Hash
-	upTo     int64 // the validator's checkpoint
-	raw      bits
-	yes      bits
-	no       bits             // of first attempts
-	failed   bits             // the validator could not fold what stands there
-	retries  map[int64]retry  // by the position of the retry
-	again    map[string]bool  // noes of later attempts: raw/attempt
-	rawRetry map[int64]bool   // what was ever retried
-	waiting  map[int64]uint64 // what was recorded and has no verdict yet
-	bound    int              // of waiting
+	hash      maphash.Hash
+	upTo      int64 // the validator's checkpoint
+	raw       bits
+	yes       bits
+	no        bits             // rejected at the first attempt
+	failed    bits             // the validator could not fold the event
+	retries   map[int64]retry  // by the position of the retry
+	laterNoes map[string]bool  // rejections of later attempts: raw/attempt
+	rawRetry  map[int64]bool   // recorded events that were ever retried
+	waiting   map[int64]uint64 // recorded events without a verdict so far
+	bound     int              // of waiting
 }
 
 type retry struct {
@@ -33,25 +32,25 @@ type retry struct {
 	attempt int
 }
 
-// maxWaiting bounds the memory for what waits for its verdict.
+// maxWaiting bounds the memory for events that wait for their verdict.
 const maxWaiting = 2_000_000
 
 func newVerdicts(upTo int64) verdicts {
-	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, again: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
+	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, laterNoes: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
 }
 
-func (v *verdicts) take(x *pass, r *row, s *said, err error) {
+func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 	switch r.subject {
 	case recorded:
 		v.raw.set(r.position, x.head)
 		if len(v.waiting) < v.bound {
 			v.waiting[r.position] = v.digest(r.tenant, s)
 		} else {
-			x.said.add(1, "recorded events left out, each behind too many that waited for their verdict")
+			x.contents.add(1, "recorded events left out: too many others waited for their verdict")
 		}
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
-		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no recorded event before it", x.at(r.position), s.RawPosition)
+		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
 	case validated:
 		v.decided(x, r, s, err, "v/"+strconv.FormatInt(s.RawPosition, 10))
 		x.verdicts.expect(!v.yes.has(s.RawPosition), "%s has a second yes at %s", x.at(s.RawPosition), x.at(r.position))
@@ -60,7 +59,7 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	case rejected:
 		v.decided(x, r, s, err, fmt.Sprintf("x/%d/%d", s.RawPosition, s.Attempt))
 		if s.Attempt > 0 {
-			v.again[fmt.Sprint(s.RawPosition, "/", s.Attempt)] = true
+			v.laterNoes[fmt.Sprint(s.RawPosition, "/", s.Attempt)] = true
 			return
 		}
 		x.verdicts.expect(!v.no.has(s.RawPosition), "%s has a second no at %s", x.at(s.RawPosition), x.at(r.position))
@@ -72,27 +71,27 @@ func (v *verdicts) take(x *pass, r *row, s *said, err error) {
 	}
 }
 
-// decided looks at one verdict beside what it is on.
-func (v *verdicts) decided(x *pass, r *row, s *said, err error, key string) {
+// decided checks one verdict against its recorded event.
+func (v *verdicts) decided(x *pass, r *row, s *content, err error, key string) {
 	if err != nil {
 		x.verdicts.fault("the verdict at %s cannot be read: %v", x.at(r.position), err)
 		return
 	}
-	x.verdicts.expect(s.RawPosition < r.position && v.raw.has(s.RawPosition), "the verdict at %s is on %d, which is no recorded event before it", x.at(r.position), s.RawPosition)
+	x.verdicts.expect(s.RawPosition < r.position && v.raw.has(s.RawPosition), "the verdict at %s is on %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
 	x.verdicts.expect(string(r.key) == key, "the verdict at %s on %d has the key %.40q", x.at(r.position), s.RawPosition, r.key)
 	if s.RawPosition > v.upTo {
 		x.verdicts.fault("%s has a verdict at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
 	}
 	if was, known := v.waiting[s.RawPosition]; known && r.subject == validated {
-		x.said.n++
+		x.contents.n++
 		if was != v.digest(r.tenant, s) {
-			x.said.fault("%s says %s of %.40q for %.40q at %s, which is not what %s recorded", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
+			x.contents.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
 		}
 	}
 }
 
-// digest tells what is counted of an event.
-func (v *verdicts) digest(tenant uuid.UUID, s *said) uint64 {
+// digest hashes the counted members of an event.
+func (v *verdicts) digest(tenant uuid.UUID, s *content) uint64 {
 	v.hash.Reset()
 	_, _ = v.hash.Write(tenant[:])
 	for _, text := range []string{s.EventID, s.Feature, s.Amount.String()} {
@@ -103,7 +102,7 @@ func (v *verdicts) digest(tenant uuid.UUID, s *said) uint64 {
 	return v.hash.Sum64()
 }
 
-// end looks whether each event up to the checkpoint has exactly one outcome.
+// end checks that each event up to the checkpoint has exactly one outcome.
 func (v *verdicts) end(x *pass) {
 	for n := int64(1); n <= min(v.upTo, v.raw.most()); n++ {
 		if !v.raw.has(n) {
@@ -117,19 +116,19 @@ func (v *verdicts) end(x *pass) {
 		case other == 0 && !v.yes.has(n):
 			x.verdicts.fault("%s has no verdict", x.at(n))
 		case other == 1 && v.yes.has(n) && !v.rawRetry[n]:
-			x.verdicts.fault("%s has a yes beside its %s, and was never retried", x.at(n), v.which(x, n))
+			x.verdicts.fault("%s has a yes beside its %s, and was never retried", x.at(n), v.outcomesOf(x, n))
 		}
 	}
 	for at, r := range v.retries {
 		if at > v.upTo {
 			continue
 		}
-		other := count(v.again[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
-		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes that are no yes (yes: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
+		other := count(v.laterNoes[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
+		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes besides a yes (yes: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
 	}
 }
 
-func (v *verdicts) which(x *pass, n int64) string {
+func (v *verdicts) outcomesOf(x *pass, n int64) string {
 	var is []string
 	for name, so := range map[string]bool{"no": v.no.has(n), "failure": v.failed.has(n), "stand-in": x.withheld[n]} {
 		if so {

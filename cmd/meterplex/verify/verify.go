@@ -1,13 +1,11 @@
-// Package verify proves from outside, on a running service, what the log, the
-// tables and the topics promise. It is written apart from the service: plain SQL
-// and decoding of its own, so that a fault of the service's code is not repeated
-// here. Of the service it uses the registries of subjects, topics and consumers (package
-// events) and the canonical form of a payload (package domain) for the hashes
-// of conflicts.
+// Package verify proves the promises about the log, the tables and the topics on a running service, from
+// outside. It does not use the service's code, so that it does not repeat its bugs: it has its own SQL and
+// decoding. Of the service it uses the registries of subjects, topics and consumers (package events) and
+// the canonical form of a payload (package domain) for the hashes of conflicts.
 //
-// It only reads. Each partition is read through once, in its order, in a snapshot
-// of its own, so that what it takes of memory follows the largest partition by some
-// bytes for a row, and no snapshot is older than that takes.
+// It only reads. Each partition is read once, in order, in a snapshot of its own: memory grows
+// with the largest partition, by some bytes for each row, and no snapshot is older than the read
+// of one partition. bytes for a row, and no snapshot is older than that takes.
 package verify
 
 import (
@@ -21,35 +19,35 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Config says what is looked at. What is not given is not looked at.
+// Config selects the checks. Checks without their settings are skipped.
 type Config struct {
 	DatabaseURL string
-	Kafka       []kgo.Opt // how to reach the brokers; none: the topics are not looked at
-	NoTopics    string    // why they are not, where Kafka is empty
+	Kafka       []kgo.Opt // how to reach the brokers; empty: the topics are skipped
+	NoTopics    string    // the reason, if Kafka is empty
 	TopicPrefix string
-	Partitions  []int16       // none: all
-	Watch       time.Duration // at least this long between the two looks at what must not change
+	Partitions  []int16       // empty: all
+	Watch       time.Duration // at least this long between the two observations of unchanging state
 	Idle        time.Duration // how long a session may pause in a transaction
 	Progress    func(text string)
 	Now         func() time.Time
 }
 
-// Check is a promise and whether it holds.
+// Check is a promise with the result of its check.
 type Check struct {
 	Name    string `json:"check"`
-	Holds   *bool  `json:"holds"` // null: it could not be told, or was not looked at
+	Holds   *bool  `json:"holds"` // null: not determined, or skipped
 	Figures string `json:"figures"`
 	Looked  bool   `json:"looked"`
 	Needs   string `json:"needs"` // http, database, or topics
 }
 
-// partitions is how many the log has, for ever.
+// partitions is the log's number of partitions, which never changes.
 const partitions = 32
 
-// Run looks at everything that it can reach. Its error says that it was ended early.
+// Run runs every check that its settings allow. Its error reports that it was stopped early.
 func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	r := newReport()
-	cfg.Partitions = once(cfg.Partitions)
+	cfg.Partitions = distinct(cfg.Partitions)
 	if cfg.DatabaseURL == "" {
 		r.skip("set DATABASE_URL", r.all...)
 		return r.list(), nil
@@ -58,7 +56,7 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 		r.skip(cfg.NoTopics, r.topics, r.bytes, r.first)
 	}
 	v := &verifier{Config: cfg, report: r}
-	if err := v.look(ctx); err != nil {
+	if err := v.runChecks(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("stopped: %w", err)
 		}
@@ -67,8 +65,8 @@ func Run(ctx context.Context, cfg Config) ([]Check, error) {
 	return r.list(), nil
 }
 
-// once is each partition that was asked for once, in their order; all, where none was.
-func once(asked []int16) []int16 {
+// distinct returns the partitions asked for without duplicates, in order; all if the list is empty.
+func distinct(asked []int16) []int16 {
 	if len(asked) == 0 {
 		for p := range int16(partitions) {
 			asked = append(asked, p)
@@ -79,17 +77,17 @@ func once(asked []int16) []int16 {
 	return slices.Compact(asked)
 }
 
-// verifier is a run.
+// verifier is one run.
 type verifier struct {
 	Config
 	*report
-	log    *pgx.Conn // reads all tenants' rows
-	login  *pgx.Conn // the login itself, for what only it is told of its sessions
-	broker topicSource
-	told   time.Time
+	log      *pgx.Conn // reads all tenants' rows
+	login    *pgx.Conn // the login itself, which alone sees the state of its sessions
+	broker   topicSource
+	reported time.Time
 }
 
-func (v *verifier) look(ctx context.Context) (err error) {
+func (v *verifier) runChecks(ctx context.Context) (err error) {
 	if err := v.connect(ctx); err != nil {
 		return err
 	}
@@ -103,12 +101,12 @@ func (v *verifier) look(ctx context.Context) (err error) {
 			v.broker = b
 		}
 	}
-	before, began := new(look), v.Now()
+	before, began := new(observation), v.Now()
 	if err := before.take(ctx, v, nil); err != nil {
 		return err
 	}
 	for n, p := range v.Config.Partitions {
-		v.tell("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
+		v.progress("partition %d (%d of %d): %d events read", p, n+1, len(v.Config.Partitions), v.dense.n)
 		if err := v.partition(ctx, p, before); err != nil {
 			return fmt.Errorf("partition %d: %w", p, err)
 		}
@@ -122,29 +120,29 @@ func (v *verifier) look(ctx context.Context) (err error) {
 	return v.watch(ctx, before, v.Watch-v.Now().Sub(began))
 }
 
-// tellEvery keeps what is quick quiet.
-const tellEvery = time.Second
+// progressEvery limits the progress messages.
+const progressEvery = time.Second
 
-// tell says how far it is, now and then.
-func (v *verifier) tell(format string, args ...any) {
-	if now := v.Now(); now.Sub(v.told) >= tellEvery {
-		v.told = now
+// progress reports the progress, at most once in tellEvery.
+func (v *verifier) progress(format string, args ...any) {
+	if now := v.Now(); now.Sub(v.reported) >= progressEvery {
+		v.reported = now
 		v.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// watch looks a second time at what must not have changed, and at sessions and
-// leases, which may be between two holders for a moment.
-func (v *verifier) watch(ctx context.Context, before *look, left time.Duration) error {
+// watch observes a second time the state that must not have changed, and the sessions and
+// leases; a lease may be between two holders for a moment.
+func (v *verifier) watch(ctx context.Context, before *observation, left time.Duration) error {
 	if left > 0 {
-		v.Progress(fmt.Sprintf("watching for %s what must not change", left.Round(100*time.Millisecond)))
+		v.Progress(fmt.Sprintf("watching for changes for %s", left.Round(100*time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(left):
 		}
 	}
-	after := new(look)
+	after := new(observation)
 	if err := after.take(ctx, v, before); err != nil {
 		return err
 	}
@@ -160,12 +158,12 @@ const whoSQL = `SELECT to_regclass('public.event_log') IS NOT NULL, EXISTS (SELE
   CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END),
  (SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user)`
 
-// connect opens two read-only sessions. The role that sees all tenants' rows is the
-// worker's, whose policies are true; a superuser who is no member sees them, too.
+// connect opens two read-only sessions. The worker's role sees all tenants' rows, since its
+// policies are true; so does a superuser that is no member of it.
 func (v *verifier) connect(ctx context.Context) error {
 	cc, err := pgx.ParseConfig(v.DatabaseURL)
 	if err != nil {
-		return errors.New("DATABASE_URL cannot be read")
+		return errors.New("DATABASE_URL is invalid")
 	}
 	cc.RuntimeParams["application_name"] = "verify"
 	cc.RuntimeParams["default_transaction_read_only"] = "on"
@@ -177,7 +175,7 @@ func (v *verifier) connect(ctx context.Context) error {
 	err = v.login.QueryRow(ctx, whoSQL).Scan(&there, &worker, &sees)
 	switch {
 	case err == nil && !there:
-		err = errors.New("the database of DATABASE_URL holds no event log")
+		err = errors.New("the database of DATABASE_URL has no event log")
 	case err == nil && !worker && !sees:
 		err = errBlind
 	case err == nil && worker:
@@ -188,7 +186,7 @@ func (v *verifier) connect(ctx context.Context) error {
 	}
 	if err != nil {
 		v.close()
-		return fmt.Errorf("look into the database: %w", err)
+		return fmt.Errorf("check the database: %w", err)
 	}
 	return nil
 }
@@ -203,12 +201,12 @@ func (v *verifier) close() {
 	}
 }
 
-// snapshot runs what sees one moment of the database.
+// snapshot runs do in one snapshot of the database.
 func (v *verifier) snapshot(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, v.log, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
 }
 
-// each runs a query and a function for each of its rows.
+// each runs a query and calls do for each of its rows.
 func each(ctx context.Context, q interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, sql string, args []any, into []any, do func() error) error {

@@ -14,18 +14,18 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// reading is a partition that was read from rows of the test's own.
-func reading(s stand) *pass {
+// newTestPass is a pass over rows of the test's own.
+func newTestPass(s state) *pass {
 	v := &verifier{Config: Config{Now: time.Now, Progress: func(string) {}}, report: newReport()}
-	v.told = time.Now()
-	x := &pass{verifier: v, stand: &s, p: 0, seed: maphash.MakeSeed()}
+	v.reported = time.Now()
+	x := &pass{verifier: v, state: &s, p: 0, seed: maphash.MakeSeed()}
 	x.begin()
 	return x
 }
 
-// at is where the consumers stand together.
-func at(head int64, consumers ...string) stand {
-	s := stand{head: head, withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{1: events.GroupValidator}, epochs: []epochSpan{{1, 1}}}
+// stateAt is a state in which the consumers have the same position.
+func stateAt(head int64, consumers ...string) state {
+	s := state{head: head, withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{1: events.GroupValidator}, epochs: []epochSpan{{1, 1}}}
 	for _, c := range consumers {
 		s.checkpoints = append(s.checkpoints, checkpoint{consumer: c, position: head, epoch: 1, joined: true})
 	}
@@ -44,8 +44,8 @@ func idOf(position int64) (id uuid.UUID) {
 
 const far = 9_000_000_000_000_000_000
 
-// tells fails the test unless the check is false, and says so.
-func tells(t *testing.T, what string, tally *tally, text string) {
+// requireFault fails the test unless the check is false and its figures contain a text.
+func requireFault(t *testing.T, what string, tally *tally, text string) {
 	t.Helper()
 	c := tally.result()
 	if c.Holds == nil || *c.Holds || !strings.Contains(c.Figures, text) {
@@ -53,52 +53,51 @@ func tells(t *testing.T, what string, tally *tally, text string) {
 	}
 }
 
-// A number in a row says nothing of how much there is: one that no position can be is
-// told, and costs no memory and no time.
+// An impossible position in a row is reported, and costs neither memory nor time.
 func TestAPositionThatIsNoneIsTold(t *testing.T) {
 	for _, n := range []int64{far, -far, -1, 4} {
-		x := reading(at(3, events.GroupValidator))
-		x.take(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
-		x.take(event(2, validated, topicValidated, fmt.Sprintf("v/%d", n), fmt.Sprintf(`{"rawPosition":%d,"amount":1,"count":1}`, n)))
-		x.take(event(3, rejected, topicLetters, fmt.Sprintf("x/%d/0", n), fmt.Sprintf(`{"rawPosition":%d}`, n)))
-		x.take(event(4, aggregationFailed, topicLetters, "f/1", fmt.Sprintf(`{"sourcePosition":%d}`, n)))
+		x := newTestPass(stateAt(3, events.GroupValidator))
+		x.add(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
+		x.add(event(2, validated, topicValidated, fmt.Sprintf("v/%d", n), fmt.Sprintf(`{"rawPosition":%d,"amount":1,"count":1}`, n)))
+		x.add(event(3, rejected, topicLetters, fmt.Sprintf("x/%d/0", n), fmt.Sprintf(`{"rawPosition":%d}`, n)))
+		x.add(event(4, aggregationFailed, topicLetters, "f/1", fmt.Sprintf(`{"sourcePosition":%d}`, n)))
 		x.ends()
-		tells(t, fmt.Sprint("a verdict on ", n), x.verdicts, fmt.Sprintf("the verdict at 0-2 is on %d, which is no recorded event before it", n))
+		requireFault(t, fmt.Sprint("a verdict on ", n), x.verdicts, fmt.Sprintf("the verdict at 0-2 is on %d, which is no earlier recorded event", n))
 	}
-	x := reading(at(3))
+	x := newTestPass(stateAt(3))
 	x.checkpoints = append(x.checkpoints, checkpoint{consumer: events.GroupValidator, position: far, epoch: 1, joined: true})
 	x.begin()
-	x.take(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
+	x.add(event(1, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
-	tells(t, "a checkpoint far above the head", x.below, "the head at 3")
-	x = reading(at(1))
-	x.take(event(1, validated, topicValidated, "v/1", `{"rawPosition":1,"amount":1`+strings.Repeat("0", 10_000_000)+`,"count":1}`))
-	tells(t, "an amount of ten million digits", x.usage, `0-1 says the amount "1000`)
-	x = reading(at(3))
-	x.take(event(far, recorded, topicRaw, "e/a", `[1,"f"]`))
+	requireFault(t, "a checkpoint far above the head", x.below, "the head at 3")
+	x = newTestPass(stateAt(1))
+	x.add(event(1, validated, topicValidated, "v/1", `{"rawPosition":1,"amount":1`+strings.Repeat("0", 10_000_000)+`,"count":1}`))
+	requireFault(t, "an amount of ten million digits", x.usage, `0-1 has the amount "1000`)
+	x = newTestPass(stateAt(3))
+	x.add(event(far, recorded, topicRaw, "e/a", `[1,"f"]`))
 	x.ends()
-	tells(t, "an event far above the head", x.dense, "follows 0")
+	requireFault(t, "an event far above the head", x.dense, "follows 0")
 }
 
 // --partition 3,3 asks for one partition.
 func TestAPartitionIsAskedForOnce(t *testing.T) {
-	if got := once([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
-		t.Errorf("asked for 17, 3, 17 and 3: looks at %v", got)
+	if got := distinct([]int16{17, 3, 17, 3}); !slices.Equal(got, []int16{3, 17}) {
+		t.Errorf("--partition 17,3,17,3 checks %v", got)
 	}
-	if got := once(nil); len(got) != partitions {
-		t.Errorf("asked for none: looks at %v", got)
+	if got := distinct(nil); len(got) != partitions {
+		t.Errorf("no --partition checks %v", got)
 	}
 }
 
-// What is not compared is no proof: the dead letters of a partition where their
+// Dead letters that are not compared are not proved: those of a partition in which their
 // handler could not fold an event.
 func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
-	s := at(2, events.GroupDeadLetter)
+	s := stateAt(2, events.GroupDeadLetter)
 	s.services[2] = events.GroupDeadLetter
-	x := reading(s)
+	x := newTestPass(s)
 	r := event(1, aggregationFailed, topicLetters, "f/1", `{"sourcePosition":1}`)
 	r.origin = 2
-	x.take(r)
+	x.add(r)
 	if err := x.compareLetters(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +106,14 @@ func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
 	}
 }
 
-// Memory is bounded, and what is left out for that is counted.
+// Memory is bounded, and events left out for that are counted.
 func TestWhatIsLeftOutIsCounted(t *testing.T) {
-	x := reading(at(5, events.GroupValidator))
+	x := newTestPass(stateAt(5, events.GroupValidator))
 	x.verdict.bound = 2
 	for n := range int64(4) {
-		x.take(event(n+1, recorded, topicRaw, fmt.Sprint("e/", n+1), `[1,"f"]`))
+		x.add(event(n+1, recorded, topicRaw, fmt.Sprint("e/", n+1), `[1,"f"]`))
 	}
-	if c := x.said.result(); !strings.Contains(c.Figures, "2 recorded events left out") {
+	if c := x.contents.result(); !strings.Contains(c.Figures, "2 recorded events left out") {
 		t.Error(c.Figures)
 	}
 }

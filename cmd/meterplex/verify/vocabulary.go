@@ -10,14 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// vocabulary is a row of log_vocabularies. The copies that releases embed are not used
-// here.
+// vocabulary is a row of log_vocabularies. The copies that releases embed are not used here.
 type vocabulary struct {
 	subjects map[int16]term
 	fault    error // why the row cannot be used
 }
 
-// term names and classes the events of a subject.
+// term has the name and the classes of a subject's events.
 type term struct {
 	Subject                    int16
 	Version                    int
@@ -26,7 +25,7 @@ type term struct {
 
 const vocabulariesSQL = `SELECT hash, document FROM log_vocabularies`
 
-// readVocabularies reads all vocabularies by their hashes.
+// readVocabularies reads all vocabularies by hash.
 func readVocabularies(ctx context.Context, tx pgx.Tx) (map[string]*vocabulary, error) {
 	all := map[string]*vocabulary{}
 	var hash, document string
@@ -54,7 +53,7 @@ func newVocabulary(hash, document string) *vocabulary {
 	return v
 }
 
-// termOf finds the event's subject in the event's own vocabulary.
+// termOf returns the event's subject in the event's own vocabulary.
 func (s *source) termOf() (term, error) {
 	if s.vocabulary == nil {
 		return term{}, fmt.Errorf("log_vocabularies has no vocabulary %.80q", s.vocabularyHash)

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// wire writes an event as docs/events.md says that it travels, with the vocabulary
-// and the residency of its origin.
+// wire encodes an event as docs/events.md defines its record, with the vocabulary and the
+// residency of its origin.
 func wire(partition int16, s *source) ([]byte, error) {
 	of, err := s.termOf()
 	if err != nil {

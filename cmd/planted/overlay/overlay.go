@@ -1,6 +1,6 @@
-// Package overlay builds the project with a few of its lines changed, through the
-// Go tool's -overlay: to die at a chosen place, or with a bug that a test has to
-// catch. The sources stay as they are, and no build of them can hold the change.
+// Package overlay builds the project with some lines changed, through the Go tool's
+// -overlay: with kill points, or with a bug that a test has to catch. The sources stay
+// unchanged, and no other build contains the change.
 package overlay
 
 import (
@@ -15,19 +15,19 @@ import (
 // Edit changes one place of a file.
 type Edit struct {
 	File string // from the project's root, with slashes
-	// Old stands in the file exactly once. Without it, File is a new one.
+	// Old occurs in the file exactly once. Without Old, File is a new file.
 	Old, New string
 }
 
-// Write puts the changed files and the overlay's description into dir, and gives
-// the description's path, for go build -overlay. It fails where an edit does not
-// fit: its file has moved on, and the edit must follow.
+// Write writes the changed files and the overlay's description into dir, and returns the
+// description's path, for go build -overlay. It fails if an edit does not match: its file has
+// changed, and the edit must follow.
 func Write(dir, root string, edits []Edit) (path string, err error) {
 	return WriteOver(dir, root, "", edits)
 }
 
 // WriteOver is Write on top of another overlay, given by its description's path; ""
-// is none. The edits change what that one puts in the place of the files.
+// means no such overlay. The edits apply to that overlay's files.
 func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 	texts, err := textsOf(under, root)
 	if err != nil {
@@ -58,7 +58,7 @@ func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 	return path, nil
 }
 
-// textsOf reads what an overlay puts in the place of which file.
+// textsOf reads the replaced files of an overlay.
 func textsOf(description, root string) (map[string]string, error) {
 	texts := map[string]string{}
 	if description == "" {
@@ -85,24 +85,24 @@ func textsOf(description, root string) (map[string]string, error) {
 	return texts, nil
 }
 
-// apply changes text, which an edit before may have left, else the file's own.
+// apply edits text, the result of an earlier edit, or else the file's own text.
 func (e Edit) apply(root, text string) (string, error) {
 	name := filepath.Join(root, filepath.FromSlash(e.File))
 	if e.Old == "" {
 		if _, err := os.Stat(name); err == nil || text != "" {
-			return "", fmt.Errorf("%s: an edit makes it anew, and it is there", e.File)
+			return "", fmt.Errorf("%s: an edit creates it, but it exists", e.File)
 		}
 		return e.New, nil
 	}
 	if text == "" {
 		raw, err := os.ReadFile(name)
 		if err != nil {
-			return "", fmt.Errorf("read what is to be changed: %w", err)
+			return "", fmt.Errorf("read the file to edit: %w", err)
 		}
 		text = string(raw)
 	}
 	if n := strings.Count(text, e.Old); n != 1 {
-		return "", fmt.Errorf("%s: %d places read %q, and an edit changes exactly one", e.File, n, e.Old)
+		return "", fmt.Errorf("%s: %d places contain %q, want exactly one", e.File, n, e.Old)
 	}
 	return strings.Replace(text, e.Old, e.New, 1), nil
 }

@@ -31,7 +31,7 @@ func TestEditsChangeWhatIsBuiltAndNothingElse(t *testing.T) {
 	}
 }
 
-// Who builds with edits of his own builds with those beneath them, too.
+// A build with its own edits also contains those of the overlay beneath.
 func TestEditsLieOverThoseOfAnother(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "go.mod", "module edited\n\ngo 1.26.0\n")
@@ -51,7 +51,7 @@ func TestEditsLieOverThoseOfAnother(t *testing.T) {
 		t.Errorf("it printed %q, %v", out, err)
 	}
 	if _, err := WriteOver(t.TempDir(), root, filepath.Join(root, "none"), nil); err == nil {
-		t.Error("an overlay that is not there was taken for none")
+		t.Error("a missing overlay was accepted")
 	}
 }
 
@@ -59,10 +59,10 @@ func TestEditsThatDoNotFitAreRefused(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "a.go", "// x, x, x")
 	for why, e := range map[string]Edit{
-		"0 places read":   {File: "a.go", Old: "b"},
-		"3 places read":   {File: "a.go", Old: "x"},
-		"it is there":     {File: "a.go", New: "package b"},
-		"read what is to": {File: "b.go", Old: "b"},
+		"0 places contain": {File: "a.go", Old: "b"},
+		"3 places contain": {File: "a.go", Old: "x"},
+		"but it exists":    {File: "a.go", New: "package b"},
+		"read the file to": {File: "b.go", Old: "b"},
 	} {
 		if _, err := Write(t.TempDir(), root, []Edit{e}); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%+v: %v, not %q", e, err, why)

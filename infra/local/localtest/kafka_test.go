@@ -9,25 +9,25 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-func TestBrokerMakesTopicsOnlyWhenAsked(t *testing.T) {
+func TestBrokerDoesNotAutoCreateTopics(t *testing.T) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(localtest.Kafka(t).Brokers()...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	asked, unasked := localtest.TopicPrefix(t)+"a", localtest.TopicPrefix(t)+"b"
-	if _, err := admin.CreateTopic(t.Context(), 32, 1, nil, asked); err != nil {
+	created, missing := localtest.TopicPrefix(t)+"a", localtest.TopicPrefix(t)+"b"
+	if _, err := admin.CreateTopic(t.Context(), 32, 1, nil, created); err != nil {
 		t.Fatal(err)
 	}
-	topics, err := admin.ListTopics(t.Context(), asked, unasked)
+	topics, err := admin.ListTopics(t.Context(), created, missing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(topics[asked].Partitions); n != 32 {
+	if n := len(topics[created].Partitions); n != 32 {
 		t.Errorf("%d partitions, want 32", n)
 	}
-	if topics[unasked].Err == nil {
-		t.Error("a topic that nobody made exists")
+	if topics[missing].Err == nil {
+		t.Error("a topic that was not created exists")
 	}
 }

@@ -1,15 +1,13 @@
-// Package localtest gives a test binary its real servers: one PostgreSQL and
-// one Kafka for the whole binary, a fresh database or topic prefix for each
-// test. It is for tests only, and nothing in it makes a server less durable
-// than it is elsewhere.
+// Package localtest provides real servers to a test binary: one PostgreSQL and one Kafka per binary, and
+// a new database or topic prefix per test. It is for tests only, and never makes a server less durable
+// than elsewhere.
 //
-// Call [Main] from TestMain; it stops the servers and removes their data. A
-// binary that does not still leaves no process behind on Linux, and its data
-// is removed by a later run.
+// Call [Main] from TestMain: it stops the servers and removes their data. Without it, a binary still
+// leaves no process behind on Linux, and a later run removes its data.
 //
-// Roles belong to a PostgreSQL server, not to a database: tests that run at the
-// same time in one binary share them. What makes a role must bear that another
-// made it a moment before, and no test may drop one or change its rights.
+// Roles belong to a PostgreSQL server, not to a database: concurrent tests in one binary share them. Code
+// that creates a role must expect that another test has just created it, and no test may drop a role or
+// change its rights.
 package localtest
 
 import (
@@ -31,12 +29,12 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// Server is the test binary's PostgreSQL. A test that kills it must not run in
-// parallel with others and must restart it.
+// Server is the test binary's PostgreSQL. A test that kills it must not run in parallel with others and
+// must restart it.
 type Server struct{ *local.Postgres }
 
-// servers are this binary's; a test binary is one process with one TestMain,
-// so that they live in the package.
+// servers belong to this binary. A test binary is one process with one TestMain, so they are package
+// variables.
 var servers struct {
 	mu       sync.Mutex
 	dir      string
@@ -44,15 +42,14 @@ var servers struct {
 	kafka    *local.Kafka
 }
 
-// Option is something that [Main] checks after the tests and after the servers
-// were stopped.
+// Option is a check that [Main] runs after the tests, once the servers have stopped.
 type Option func() error
 
-// NoLeaks fails the binary when a goroutine is left behind. What is about to end gets
-// the time for it that a busy machine takes.
+// NoLeaks fails the binary if goroutines are left. It waits for goroutines that end late on a busy
+// machine.
 func NoLeaks(opts ...goleak.Option) Option {
 	return func() (err error) {
-		for end := time.Now().Add(leaving); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(sessionGrace); ; time.Sleep(100 * time.Millisecond) {
 			if err = goleak.Find(opts...); err == nil || time.Now().After(end) {
 				return err
 			}
@@ -101,7 +98,7 @@ func stopAll() error {
 	return nil
 }
 
-// Postgres is the binary's PostgreSQL, started by the first test that asks.
+// Postgres returns the binary's PostgreSQL. The first call starts it.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
 	servers.mu.Lock()
@@ -123,9 +120,8 @@ func Postgres(t testing.TB) *Server {
 	return servers.postgres
 }
 
-// Kafka is the binary's broker, started by the first test that asks. The test
-// is failed, not skipped, where there is no Java: a suite that skips its broker
-// proves nothing.
+// Kafka returns the binary's broker. The first call starts it. Without Java the test fails instead of
+// being skipped: a suite that skips its broker does not test it.
 func Kafka(t testing.TB) *local.Kafka {
 	t.Helper()
 	servers.mu.Lock()
@@ -141,7 +137,7 @@ func Kafka(t testing.TB) *local.Kafka {
 	return k
 }
 
-// KafkaCluster is n brokers of the test's own, which end with it.
+// KafkaCluster returns n brokers for this test, which end with it.
 func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
 	t.Helper()
 	servers.mu.Lock()
@@ -152,7 +148,7 @@ func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// In order the last one could not end: it asks the others first.
+		// An orderly stop would block: the last broker asks the others first.
 		if err := errors.Join(c.Kill(), c.Stop(context.Background())); err != nil {
 			t.Error(err)
 		}
@@ -160,15 +156,14 @@ func KafkaCluster(t testing.TB, n int) local.KafkaCluster {
 	return c
 }
 
-// Folder is a folder of the test's own for servers that the test starts itself. The
-// account that PostgreSQL runs as can reach it. Clean-up functions registered after the
-// call run before the folder is removed.
+// Folder returns a folder for servers that the test starts itself. PostgreSQL's account can reach it.
+// Clean-up functions registered after the call run before the folder is removed.
 func Folder(t testing.TB) string {
 	t.Helper()
 	servers.mu.Lock()
 	dir := filepath.Join(dataDir(t), "own-"+random())
 	servers.mu.Unlock()
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask is
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // regardless of the umask
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -179,16 +174,16 @@ func Folder(t testing.TB) string {
 	return dir
 }
 
-// TopicPrefix is unique to the test: "t", eight hexadecimal digits, a dot.
-// Topics are not removed; they go with the broker.
+// TopicPrefix returns a unique prefix: "t", eight hexadecimal digits, a dot. Topics are not removed; they
+// end with the broker.
 func TopicPrefix(t testing.TB) string {
 	t.Helper()
 	return "t" + random() + "."
 }
 
-// Database makes an empty database for the test and returns its address for
-// the role that owns it: no superuser, with CREATEROLE. It is dropped when the
-// test ends, whoever is still connected to it; that somebody is fails the test.
+// Database creates an empty database for the test and returns its address for its owner, a role with
+// CREATEROLE that is no superuser. The database is dropped when the test ends, even if sessions are
+// connected; such sessions fail the test.
 func Database(t testing.TB) string {
 	t.Helper()
 	server := Postgres(t)
@@ -196,7 +191,7 @@ func Database(t testing.TB) string {
 	quoted := pgx.Identifier{name}.Sanitize()
 	admin(t, server, "CREATE DATABASE "+quoted+" OWNER meterplex")
 	t.Cleanup(func() {
-		left(t, server, name)
+		noSessions(t, server, name)
 		admin(t, server, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
 	})
 	u, err := url.Parse(server.URL())
@@ -207,7 +202,7 @@ func Database(t testing.TB) string {
 	return u.String()
 }
 
-// SuperuserURL is the superuser's address of a test's database.
+// SuperuserURL returns the superuser's address of a test's database.
 func SuperuserURL(t testing.TB, database string) string {
 	t.Helper()
 	name, err := url.Parse(database)
@@ -222,29 +217,28 @@ func SuperuserURL(t testing.TB, database string) string {
 	return admin.String()
 }
 
-// leaving is how long a session may take to end once its client is gone, on a
-// machine that does much else.
-const leaving = 20 * time.Second
+// sessionGrace bounds how long a session may take to end after its client has, on a busy machine.
+const sessionGrace = 20 * time.Second
 
 const sessionsSQL = `SELECT coalesce(string_agg(format('%s, %s: %s', application_name, state, left(query, 200)), E'\n'), '')
 FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`
 
-// left fails the test where something is still connected to its database: a
-// connection, and with it perhaps a transaction, that nobody gave back.
-func left(t testing.TB, server *Server, database string) {
+// noSessions fails the test if sessions are still connected to its database: a connection, and perhaps a
+// transaction, was not released.
+func noSessions(t testing.TB, server *Server, database string) {
 	t.Helper()
 	asSuperuser(t, server, func(ctx context.Context, conn *pgx.Conn) {
-		for end := time.Now().Add(leaving); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(sessionGrace); ; time.Sleep(20 * time.Millisecond) {
 			var sessions string
 			if err := conn.QueryRow(ctx, sessionsSQL, database).Scan(&sessions); err != nil {
-				t.Errorf("ask who is connected: %v", err)
+				t.Errorf("query the connected sessions: %v", err)
 				return
 			}
 			if sessions == "" {
 				return
 			}
 			if time.Now().After(end) {
-				t.Errorf("still connected to the test's database:\n%s", sessions)
+				t.Errorf("sessions left in the test's database:\n%s", sessions)
 				return
 			}
 		}
@@ -282,7 +276,7 @@ func random() string {
 // dirPattern names the data directories of test binaries.
 const dirPattern = "meterplex-test-*"
 
-// dataDir is called with the lock held.
+// dataDir must be called with the lock held.
 func dataDir(t testing.TB) string {
 	t.Helper()
 	if servers.dir != "" {
@@ -293,7 +287,7 @@ func dataDir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The database server may run as another user, who must pass through.
+	// The database server may run as another user, which must be able to enter the directory.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -301,11 +295,11 @@ func dataDir(t testing.TB) string {
 	return dir
 }
 
-// abandoned is longer than any test binary runs.
+// abandoned exceeds the run time of any test binary.
 const abandoned = 24 * time.Hour
 
-// sweep removes what killed test binaries left; what it cannot remove belongs
-// to another user.
+// sweep removes the data of killed test binaries. Directories that it cannot remove belong to another
+// user.
 func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPattern))
 	for _, dir := range dirs {

@@ -11,11 +11,11 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
-func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
+func TestEachTestHasItsOwnDatabase(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, localtest.Database(t))
-			// Fails the second time if the database is the same.
+			// Fails in the second database if it is the first one.
 			if _, err := conn.Exec(t.Context(), `CREATE TABLE here (id int)`); err != nil {
 				t.Fatal(err)
 			}

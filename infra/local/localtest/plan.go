@@ -8,18 +8,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Plan gives the plan that a session would run a statement by, whatever its
-// parameters are: that of a session which keeps its plans.
+// Plan returns the generic plan of a statement, as a session with kept plans would run it for any
+// parameters.
 func Plan(t testing.TB, conn *pgx.Conn, sql string) string {
 	t.Helper()
 	d, err := conn.Prepare(t.Context(), "planned", sql)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nothing := strings.TrimSuffix(strings.Repeat("NULL, ", len(d.ParamOIDs)), ", ")
+	nulls := strings.TrimSuffix(strings.Repeat("NULL, ", len(d.ParamOIDs)), ", ")
 	execute := "planned"
-	if nothing != "" {
-		execute = fmt.Sprintf("planned (%s)", nothing)
+	if nulls != "" {
+		execute = fmt.Sprintf("planned (%s)", nulls)
 	}
 	rows, err := conn.Query(t.Context(), "EXPLAIN EXECUTE "+execute, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {

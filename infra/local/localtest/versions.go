@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// PostgresOf is a PostgreSQL of a major version. It belongs to the test alone, with its
-// roles, and ends with it. The test is skipped if this version is not installed and cannot
-// be fetched: without Maven, or on a platform that it is not published for.
+// PostgresOf returns a PostgreSQL of a major version. Only this test uses the server and its roles; it
+// ends with the test. The test is skipped if this version is not installed and cannot be downloaded:
+// without Maven, or if it is not published for the platform.
 func PostgresOf(t testing.TB, major int) *Server {
 	t.Helper()
 	servers.mu.Lock()
@@ -23,7 +23,7 @@ func PostgresOf(t testing.TB, major int) *Server {
 		DataDir: dir, Major: major, Settings: map[string]string{"shared_buffers": "32MB"},
 	})
 	if errors.Is(err, local.ErrNoMaven) || errors.Is(err, local.ErrNotPublished) {
-		t.Skipf("PostgreSQL %d is not installed and cannot be fetched: %v", major, err)
+		t.Skipf("PostgreSQL %d is not installed and cannot be downloaded: %v", major, err)
 	}
 	if err != nil {
 		t.Fatal(err)

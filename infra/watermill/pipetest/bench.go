@@ -11,11 +11,11 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// benchBatch is what a relay that is behind carries at once.
+// benchBatch is the batch size of a relay with a backlog.
 const benchBatch = 1000
 
-// BenchmarkPublish publishes 1000 records a call, one call after the other, and
-// tells records a second.
+// BenchmarkPublish publishes 1000 records per call, one call after the other, and reports records per
+// second.
 func BenchmarkPublish(b *testing.B, pipe Pipe) {
 	pub := pipe.Publisher(b)
 	defer pub.Close()
@@ -25,7 +25,7 @@ func BenchmarkPublish(b *testing.B, pipe Pipe) {
 			b.Fatal(err)
 		}
 	}
-	publish() // a broker opens a new topic's partitions for seconds
+	publish() // a broker takes seconds to open the partitions of a new topic
 	b.ResetTimer()
 	for b.Loop() {
 		publish()
@@ -33,8 +33,8 @@ func BenchmarkPublish(b *testing.B, pipe Pipe) {
 	b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "records/s")
 }
 
-// BenchmarkConsume reads what was published before, in batches of 2000, and
-// acknowledges each; it tells records a second from the first batch on.
+// BenchmarkConsume reads published records in batches of 2000 and acknowledges each batch. It reports
+// records per second after the first batch.
 func BenchmarkConsume(b *testing.B, pipe Pipe) {
 	pub := pipe.Publisher(b)
 	defer pub.Close()
@@ -75,8 +75,8 @@ func readThrough(b *testing.B, pipe Pipe, group string, total int) (int, time.Du
 	return read - first, time.Since(start)
 }
 
-// typical records are like those of usage: an envelope of some 700 bytes, our
-// headers, tenants over all partitions.
+// typical returns records like those of usage: an envelope of about 700 bytes, our headers, tenants in
+// all partitions.
 func typical(n int) []events.Record {
 	records := make([]events.Record, n)
 	for i := range records {
@@ -99,8 +99,7 @@ func typical(n int) []events.Record {
 	return records
 }
 
-// BenchmarkRoundTrip publishes one record, receives and acknowledges it: how long
-// the pipe itself keeps an event.
+// BenchmarkRoundTrip publishes, receives and acknowledges one record: the latency of the pipe itself.
 func BenchmarkRoundTrip(b *testing.B, pipe Pipe) {
 	pub, sub := pipe.Publisher(b), pipe.Subscriber(b, "g", benchBatch, time.Second)
 	defer pub.Close()

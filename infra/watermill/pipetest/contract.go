@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// patience is when a test that waits gives up: long, as a machine may be busy.
-const patience = 60 * time.Second
+// testTimeout bounds waits in tests. It is long because the machine may be busy.
+const testTimeout = 60 * time.Second
 
 const (
 	longGrace  = 30 * time.Second
@@ -38,8 +38,7 @@ func Contract(t *testing.T, pipe Pipe) {
 	}
 }
 
-// Registered are topics of the registry, one for each contract test that needs
-// one of its own.
+// Topics of the registry, one for each contract test that needs its own.
 const (
 	ackTopic   = events.TopicUsageRaw
 	nackTopic  = events.TopicUsageValidated
@@ -50,8 +49,7 @@ const (
 	groupTopic = events.TopicNotifications
 )
 
-// Make gives n records of a topic over several partitions, each with its own
-// number as value.
+// Make returns n records of a topic in several partitions. Each has its own number as value.
 func Make(topic events.Topic, from, n int) []events.Record {
 	records := make([]events.Record, n)
 	for i := range records {
@@ -77,7 +75,7 @@ func publish(t *testing.T, pub Publisher, records []events.Record) {
 // receive waits for a batch.
 func receive(t *testing.T, messages <-chan *message.Message) (*message.Message, []events.Record) {
 	t.Helper()
-	return receiveOr(t, messages, "no batch came")
+	return receiveOr(t, messages, "no batch received")
 }
 
 func receiveOr(t *testing.T, messages <-chan *message.Message, otherwise string) (*message.Message, []events.Record) {
@@ -92,7 +90,7 @@ func receiveOr(t *testing.T, messages <-chan *message.Message, otherwise string)
 			t.Fatal(err)
 		}
 		return msg, records
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal(otherwise)
 		return nil, nil
 	}
@@ -116,7 +114,7 @@ func closeAll(t *testing.T, parts ...interface{ Close() error }) {
 	}
 }
 
-// drain acknowledges until n different values were seen.
+// drain acknowledges batches until n distinct values were received.
 func drain(t *testing.T, messages <-chan *message.Message, seen map[string]int, n int) {
 	t.Helper()
 	for len(seen) < n {
@@ -140,7 +138,7 @@ func acknowledged(t *testing.T, pipe Pipe) {
 		for _, r := range records {
 			seen[string(r.Value)]++
 			if r.Topic != ackTopic || string(r.Header(events.HeaderPosition)) != fmt.Sprintf("%d-%s", r.Partition, r.Value) {
-				t.Fatalf("a record came out changed: %+v", r)
+				t.Fatalf("a record was changed: %+v", r)
 			}
 		}
 		msg.Ack()
@@ -166,7 +164,7 @@ func refused(t *testing.T, pipe Pipe) {
 	for range 3 {
 		again, _ := receive(t, messages)
 		if !bytes.Equal(again.Payload, first.Payload) {
-			t.Fatal("the batch that came after a refusal is another one")
+			t.Fatal("the batch after a Nack differs")
 		}
 		again.Nack()
 	}
@@ -185,19 +183,19 @@ func joined(t *testing.T, pipe Pipe) {
 	for _, r := range records {
 		seen[string(r.Value)]++
 	}
-	// What A holds may be B's by now; acknowledged by A it must not be lost for
-	// B, and not hold up what comes.
+	// A's batch may have been reassigned to B. Its Ack by A must not lose records for B, and must not
+	// block later records.
 	publish(t, pub, Make(joinTopic, 200, 200))
 	time.Sleep(500 * time.Millisecond)
 	held.Ack()
 	for len(seen) < 400 {
 		select {
 		case msg := <-fromA:
-			note(t, msg, seen)
+			settle(t, msg, seen)
 		case msg := <-fromB:
-			note(t, msg, seen)
-		case <-time.After(patience):
-			t.Fatalf("%d of 400 records came", len(seen))
+			settle(t, msg, seen)
+		case <-time.After(testTimeout):
+			t.Fatalf("%d of 400 records received", len(seen))
 		}
 	}
 	closeAll(t, a, b)
@@ -209,7 +207,7 @@ func joined(t *testing.T, pipe Pipe) {
 	closeAll(t, c, pub)
 }
 
-func note(t *testing.T, msg *message.Message, seen map[string]int) {
+func settle(t *testing.T, msg *message.Message, seen map[string]int) {
 	t.Helper()
 	if msg == nil {
 		t.Fatal("a subscription ended")
@@ -243,13 +241,13 @@ func closedLate(t *testing.T, pipe Pipe) {
 		t.Error(err)
 	}
 	if _, open := <-messages; open {
-		t.Error("a batch came after Close")
+		t.Error("received a batch after Close")
 	}
 	publish(t, pub, Make(lateTopic, 100, 1))
 	next := pipe.Subscriber(t, "g", 10, longGrace)
 	msg, records := receive(t, subscribe(t, next, lateTopic))
 	if string(records[0].Value) != "100" {
-		t.Error("a batch that was acknowledged during Close came again")
+		t.Error("a batch that was acknowledged during Close was delivered again")
 	}
 	msg.Ack()
 	closeAll(t, next, pub)
@@ -285,7 +283,7 @@ func closedHanging(t *testing.T, pipe Pipe) {
 func tooLarge(t *testing.T, pipe Pipe) {
 	pub := pipe.Publisher(t)
 	records := Make(largeTopic, 0, 20)
-	const bad = 8 // partition 1, as are 1 and 15
+	const bad = 8 // in partition 1, like 1 and 15
 	records[bad].Value = bytes.Repeat([]byte("x"), 5<<20)
 	_, err := pub.PublishRecords(t.Context(), records)
 	var failed *watermill.PublishError

@@ -1,6 +1,6 @@
-// Package pipetest holds what every pipe must do, as tests that each pipe's own
-// package runs against a real server: Watermill's suite for publishers and
-// subscribers, and our contract for batches. It is for tests only.
+// Package pipetest holds the tests that every pipe must pass. Each pipe's package runs them against a
+// real server: Watermill's suite for publishers and subscribers, and our contract for batches. It is for
+// tests only.
 package pipetest
 
 import (
@@ -18,23 +18,23 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Publisher is a pipe's way in.
+// Publisher is the publishing side of a pipe.
 type Publisher interface {
 	message.Publisher
 	PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error)
 }
 
-// Pipe makes the parts of a pipe, on topics of this test's own. They take any
-// topic and keep messages' UUIDs.
+// Pipe creates the components of a pipe, on topics of its own. They accept any topic and keep message
+// UUIDs.
 type Pipe struct {
-	// Partitions is how many partitions CreateTopic makes.
+	// Partitions is the number of partitions that CreateTopic creates.
 	Partitions  int
 	Publisher   func(t testing.TB) Publisher
 	Subscriber  func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber
 	CreateTopic func(topic string) error
 }
 
-// single makes a Watermill pub/sub of single messages of the pipe.
+// single is a Watermill subscriber of single messages on a pipe.
 type single struct {
 	message.Subscriber
 	create  func(topic string) error
@@ -43,13 +43,13 @@ type single struct {
 	open    sync.WaitGroup
 }
 
-// Unbatch opens each batch into single messages. A batch is acknowledged when all
-// of its messages are; one that is refused is sent again by itself.
+// Unbatch splits each batch into single messages. A batch is acknowledged once all of its messages are. A
+// message that is not acknowledged is sent again alone.
 func Unbatch(sub message.Subscriber, create func(topic string) error) message.Subscriber {
 	return &single{Subscriber: sub, create: create, closing: make(chan struct{})}
 }
 
-// SubscribeInitialize is Watermill's interface.
+// SubscribeInitialize implements Watermill's interface.
 func (s *single) SubscribeInitialize(topic string) error { return s.create(topic) }
 
 func (s *single) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -61,7 +61,7 @@ func (s *single) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	s.open.Go(func() {
 		defer close(out)
 		for batch := range batches {
-			if s.open1(ctx, batch, out) {
+			if s.unbatch(ctx, batch, out) {
 				batch.Ack()
 			} else {
 				batch.Nack()
@@ -71,7 +71,7 @@ func (s *single) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	return out, nil
 }
 
-func (s *single) open1(ctx context.Context, batch *message.Message, out chan<- *message.Message) bool {
+func (s *single) unbatch(ctx context.Context, batch *message.Message, out chan<- *message.Message) bool {
 	records, err := watermill.Records(batch)
 	if err != nil {
 		return false
@@ -132,7 +132,7 @@ func messageOf(r *events.Record) *message.Message {
 	return msg
 }
 
-// spread publishes to the partition that a part of the message decides.
+// spread chooses the partition of a message by a hash of by.
 type spread struct {
 	Publisher
 	partitions int

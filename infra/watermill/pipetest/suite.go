@@ -9,22 +9,21 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 )
 
-// suiteGrace is short: the suite closes with messages in flight in most tests.
+// suiteGrace is short because most tests of the suite close with messages in flight.
 const suiteGrace = 50 * time.Millisecond
 
-// Suite runs Watermill's own tests, in their short form, through Unbatch.
+// Suite runs Watermill's own tests through Unbatch.
 //
-// Off are: exactly-once (a pipe delivers at least once, consumers dedupe by
-// position), a context that travels with the message (it does not leave the
-// process), and the restart of the server by a shell command (the contract kills
-// it itself). Order is asked of what shares a payload, which is what shares a
-// partition here.
+// Disabled are: exactly-once (a pipe delivers at least once, consumers deduplicate by position), a
+// context that travels with the message (it does not leave the process), and the restart of the server by
+// a shell command (the contract kills the server itself). Order is checked between messages with the same
+// payload, which share a partition here.
 func Suite(t *testing.T, pipe Pipe, maxRecords int) {
 	byPayload := func(m *message.Message) string { return string(m.Payload) }
 	inGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 		pub := spread{pipe.Publisher(t), pipe.Partitions, byPayload}
 		sub := Unbatch(pipe.Subscriber(t, group, maxRecords, suiteGrace), pipe.CreateTopic)
-		// Two of the suite's tests leave something open.
+		// Two of the suite's tests do not close everything.
 		t.Cleanup(func() { closeAll(t, pub, sub) })
 		return pub, sub
 	}

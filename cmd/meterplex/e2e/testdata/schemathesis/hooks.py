@@ -1,7 +1,7 @@
-"""What the tool may not send, and how long it looks for what to send.
+"""Excludes impossible requests, and bounds the time to generate the others.
 
-4.3.10 took more than a quarter of an hour to make up the requests of its phase "coverage",
-most of it for values that cannot be. Nothing of what is below leaves a kind of request out.
+Version 4.3.10 took more than a quarter of an hour to generate the requests of its phase
+"coverage", mostly for impossible values. These hooks exclude no kind of request.
 """
 
 import itertools
@@ -19,9 +19,9 @@ from schemathesis.generation.hypothesis import builder
 
 @schemathesis.hook
 def filter_headers(ctx, headers):
-    """Leaves out bytes that no HTTP/1.1 header can hold (RFC 9110, 5.5).
+    """Excludes bytes that are invalid in an HTTP/1.1 header (RFC 9110, 5.5).
 
-    Go's server answers such a request by itself, in plain text, before the service sees
+    Go's server answers such a request in plain text before the service sees
     it; TestConnectionsThatLie sends some of them.
     """
     return not any(
@@ -32,11 +32,11 @@ def filter_headers(ctx, headers):
 
 
 def some(names, size):
-    """Gives all pairs of optional parameters; of more of them at once, each run of neighbours.
+    """Returns all pairs of optional parameters; of larger sizes, each run of neighbours.
 
-    The tool says that it tries one combination of each size and tries all: 2^n requests
-    where an operation has n parameters, all of one kind. Each parameter is still there, and
-    absent, with every other.
+    The tool documents one combination of each size but tries all: 2^n requests for an
+    operation with n parameters. Each parameter still occurs with and without every
+    other one.
     """
     if size == 2:
         yield from itertools.combinations(names, 2)
@@ -49,11 +49,11 @@ builder.combinations = some
 
 
 def give_up(run, most=50, most_too_large=3):
-    """Ends the search for one value after some draws of nothing, not after a thousand.
+    """Ends the search for one value after 50 failed draws instead of a thousand.
 
-    For most of the parameters the tool looks for a value of another type that is no string,
-    and all that is in a query, a path or a header is one. An array of 1000 events is larger
-    than anything that it can draw, which takes it a second to find out each time.
+    For most parameters the tool searches a value of another type than string, but every
+    value in a query, a path or a header is a string. An array of 1000 events is too large
+    to draw, which the tool takes a second to detect each time.
     """
 
     def test_function(self, data):
@@ -71,7 +71,7 @@ ConjectureRunner.test_function = give_up(ConjectureRunner.test_function)
 
 
 def once(make):
-    """Makes the values of another type once for each parameter, not for each combination."""
+    """Generates the values of another type once for each parameter, not for each combination."""
     known = {}
 
     def made(ctx, ty, seen, schema):
@@ -95,7 +95,7 @@ coverage._negative_type = once(coverage._negative_type)
 
 
 def as_made(make):
-    """Keeps a wrong value of a parameter that the configuration has a right one for."""
+    """Keeps a generated invalid path parameter; the others get their configured values."""
 
     def cases(*, as_strategy_kwargs, **rest):
         given = as_strategy_kwargs.get("path_parameters") or {}
@@ -111,9 +111,9 @@ def as_made(make):
 
 
 def answered_by_another(case):
-    """Says that a method which this path does not have is another operation's there.
+    """Reports whether another operation's path template matches the path and has the method.
 
-    GET /dead-letters/bulk is of GET /dead-letters/{deadLetterId}: there is no such letter.
+    GET /dead-letters/bulk is answered by GET /dead-letters/{deadLetterId}: not found.
     """
     method, path = case.method.lower(), case.formatted_path
     paths = case.operation.schema.raw_schema["paths"]
@@ -126,7 +126,7 @@ builder.generate_coverage_cases = as_made(builder.generate_coverage_cases)
 
 
 def not_null(generate):
-    """Makes a string that is too long where the tool makes null, which may be there, too."""
+    """Violates a bound by a value of the type, e.g. a too long string, instead of by a valid null."""
 
     bounds = {"minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "pattern", "format"}
 

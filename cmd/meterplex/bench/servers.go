@@ -15,9 +15,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// stand is where the service is measured: the servers that it works with, as it
-// would start them for itself.
-type stand struct {
+// servers holds the servers of the service under test, started as the service starts its embedded servers.
+type servers struct {
 	cfg      *Config
 	database *local.Postgres
 	broker   *local.Kafka
@@ -27,8 +26,8 @@ type stand struct {
 
 const stopTime = time.Minute
 
-func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
-	s := &stand{cfg: cfg}
+func startServers(ctx context.Context, cfg *Config, dir string) (*servers, error) {
+	s := &servers{cfg: cfg}
 	// Four instances need more than the usual hundred connections.
 	settings := map[string]string{"max_connections": "200"}
 	if cfg.Profile != "" {
@@ -50,7 +49,7 @@ func newStand(ctx context.Context, cfg *Config, dir string) (*stand, error) {
 	return s, nil
 }
 
-func (s *stand) close() error {
+func (s *servers) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	var errs []error
@@ -60,14 +59,14 @@ func (s *stand) close() error {
 	if s.database != nil {
 		home := s.database.Dir()
 		errs = append(errs, s.database.Stop(ctx))
-		// It may lie outside of the folder that the run made.
+		// The server may have put it outside the run's folder.
 		errs = append(errs, os.RemoveAll(home))
 	}
 	return errors.Join(errs...)
 }
 
-// newDatabase makes an empty database of the service's owner.
-func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
+// newDatabase creates an empty database owned by the service's owner.
+func (s *servers) newDatabase(ctx context.Context, name string) (string, error) {
 	err := s.asAdmin(ctx, "postgres", "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" OWNER meterplex")
 	if err != nil {
 		return "", err
@@ -83,14 +82,14 @@ func (s *stand) newDatabase(ctx context.Context, name string) (string, error) {
 func inDatabase(address, name string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", errors.New("the database's address is no URL")
+		return "", errors.New("the database's address is not a URL")
 	}
 	u.Path = "/" + name
 	return u.String(), nil
 }
 
 // asAdmin runs statements as the superuser.
-func (s *stand) asAdmin(ctx context.Context, database string, statements ...string) error {
+func (s *servers) asAdmin(ctx context.Context, database string, statements ...string) error {
 	address, err := inDatabase(s.database.AdminURL(), database)
 	if err != nil {
 		return err
@@ -108,18 +107,20 @@ func (s *stand) asAdmin(ctx context.Context, database string, statements ...stri
 	return nil
 }
 
-// even starts a measurement from a like state: what was written before is on disk.
-func (s *stand) even(ctx context.Context) error { return s.asAdmin(ctx, "postgres", "CHECKPOINT") }
+// checkpoint makes a checkpoint, so that measurements begin from a similar state.
+func (s *servers) checkpoint(ctx context.Context) error {
+	return s.asAdmin(ctx, "postgres", "CHECKPOINT")
+}
 
-// versions adds those of the servers.
-func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
+// versions adds the versions of the servers.
+func (s *servers) versions(ctx context.Context, v Versions) (Versions, error) {
 	conn, err := pgx.Connect(ctx, s.database.URL())
 	if err != nil {
 		return v, fmt.Errorf("reach the database: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := conn.QueryRow(ctx, "SHOW server_version").Scan(&v.Postgres); err != nil {
-		return v, fmt.Errorf("ask for the database's version: %w", err)
+		return v, fmt.Errorf("read the database's version: %w", err)
 	}
 	rows, err := conn.Query(ctx, settingsSQL)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *stand) versions(ctx context.Context, v Versions) (Versions, error) {
 	return v, nil
 }
 
-// kafkaVersion is the one that infra/local fetches and checks by its hashes.
+// kafkaVersion is the version that infra/local fetches and verifies by hashes.
 const kafkaVersion = "4.3.1"
 
 const settingsSQL = `SELECT name || '=' || current_setting(name) FROM unnest(ARRAY['fsync', 'synchronous_commit',
@@ -144,8 +145,8 @@ const statementsSQL = `COPY (SELECT calls, round(total_exec_time) AS exec_ms, ro
  FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()
  ORDER BY total_exec_time + total_plan_time DESC LIMIT 40) TO STDOUT (FORMAT csv, HEADER)`
 
-// keepProfile writes the database's statements by time.
-func (s *stand) keepProfile(ctx context.Context, dir string, subject *subject) error {
+// keepProfile writes the database's slowest statements to a file.
+func (s *servers) keepProfile(ctx context.Context, dir string, subject *subject) error {
 	if dir == "" {
 		return nil
 	}

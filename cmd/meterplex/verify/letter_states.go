@@ -15,24 +15,26 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// fates follows what failed to what became of it, and counts what the head counts.
-type fates struct {
-	upTo    int64 // the dead letters' checkpoint
+// letterStates derives the state of each dead letter from the log and recounts the head's counters.
+type letterStates struct {
+	upTo    int64 // the checkpoint of the dead letter handler
 	counts  counts
 	letters map[uuid.UUID]*letter
-	failed  bool // the handler itself could not fold something
+	failed  bool // the handler could not fold an event
 }
 
 type letter struct {
-	stage, status string // as the handler must have left them
-	known         bool   // to the handler, by its checkpoint
+	stage, status string // the state that the handler must have stored
+	known         bool   // the handler's checkpoint includes it
 	parked        bool   // counted as parked now
 	seen          int
 }
 
-func newFates(upTo int64) fates { return fates{upTo: upTo, letters: map[uuid.UUID]*letter{}} }
+func newLetterStates(upTo int64) letterStates {
+	return letterStates{upTo: upTo, letters: map[uuid.UUID]*letter{}}
+}
 
-func (f *fates) of(id uuid.UUID) *letter {
+func (f *letterStates) of(id uuid.UUID) *letter {
 	l := f.letters[id]
 	if l == nil {
 		l = new(letter)
@@ -41,7 +43,7 @@ func (f *fates) of(id uuid.UUID) *letter {
 	return l
 }
 
-func (f *fates) take(x *pass, r *row, s *said, err error) {
+func (f *letterStates) add(x *pass, r *row, s *content, err error) {
 	id := s.DeadLetterID
 	if id == uuid.Nil || r.subject == conflicted || r.subject == refused || r.subject == parkedRecord {
 		id = r.id
@@ -53,7 +55,7 @@ func (f *fates) take(x *pass, r *row, s *said, err error) {
 	case validated:
 		f.counts.validated++
 		return
-	case retried, reaggregated: // what was parked is so no longer; what was refused is accepted anew
+	case retried, reaggregated: // a retry ends the parking; a refused event is accepted again
 		if l := f.of(id); l.parked {
 			l.parked = false
 			f.counts.parked--
@@ -77,8 +79,8 @@ func (f *fates) take(x *pass, r *row, s *said, err error) {
 	l.fold(r.subject, s)
 }
 
-// tally is what an event does to the head's counters.
-func (f *fates) tally(x *pass, l *letter, r *row, s *said) {
+// tally applies an event to the recounted counters.
+func (f *letterStates) tally(x *pass, l *letter, r *row, s *content) {
 	parks := false
 	switch r.subject {
 	case rejected:
@@ -102,7 +104,7 @@ func (f *fates) tally(x *pass, l *letter, r *row, s *said) {
 	}
 }
 
-func (l *letter) fold(subject int16, s *said) {
+func (l *letter) fold(subject int16, s *content) {
 	switch subject {
 	case rejected:
 		l.stage = events.StageValidation
@@ -127,29 +129,29 @@ func (l *letter) fold(subject int16, s *said) {
 const lettersSQL = `SELECT id, stage, status FROM dead_letter_events WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
-	if x.fates.failed {
-		x.letters.cannot(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
+	if x.letterStates.failed {
+		x.letters.incomplete(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
 		return nil
 	}
-	all, err := x.fed(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)
+	all, err := x.candidates(ctx, tx, x.letters, "dead_letter_events", events.GroupDeadLetter)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
 	for _, g := range all {
 		if g.tenant != uuid.Nil {
-			x.letters.note("generation %d, of one tenant, is not looked at", g.number)
+			x.letters.note("generation %d, of one tenant, is not checked", g.number)
 			continue
 		}
 		var id uuid.UUID
 		var stage, status string
 		err := each(ctx, tx, lettersSQL, []any{g.number, x.p}, []any{&id, &stage, &status}, func() error {
 			x.letters.n++
-			l := x.fates.letters[id]
+			l := x.letterStates.letters[id]
 			switch {
 			case l == nil || !l.known:
-				x.letters.fault("generation %d has the dead letter %s, of which the log says nothing", g.number, id)
+				x.letters.fault("generation %d has the dead letter %s, which the log does not have", g.number, id)
 			case l.stage != stage || l.status != status:
-				x.letters.fault("generation %d says that %s is %s %s, the log %s %s", g.number, id, stage, status, l.stage, l.status)
+				x.letters.fault("generation %d has %s as %s %s, the log as %s %s", g.number, id, stage, status, l.stage, l.status)
 			}
 			if l != nil {
 				l.seen = g.number
@@ -159,72 +161,72 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return fmt.Errorf("read dead_letter_events: %w", err)
 		}
-		for id, l := range x.fates.letters {
+		for id, l := range x.letterStates.letters {
 			x.letters.expect(l.seen == g.number || !l.known, "generation %d has no dead letter %s (%s %s)", g.number, id, l.stage, l.status)
 		}
 	}
 	return nil
 }
 
-// hash recomputes what is stored of recorded usage. Most rows store none: theirs
-// follows from the payload, which has to be one.
+// hash recomputes the stored hash of recorded usage. Most rows store no hash: it follows
+// from the payload, which must then be readable.
 func (x *pass) hash(r *row, unread error) {
 	x.hashes.n++
-	if unread == nil && len(r.hash) == 0 { // it follows from the payload
+	if unread == nil && len(r.hash) == 0 { // the hash follows from the payload
 		return
 	}
 	payload, err := r.payload()
 	if err = cmp.Or(unread, err); err != nil {
-		x.hashes.fault("%s holds no payload: %v", x.at(r.position), err)
+		x.hashes.fault("%s has no readable payload: %v", x.at(r.position), err)
 		return
 	}
 	sum := sha256.Sum256(payload)
 	if r.hash[0] != 1 {
-		x.hashes.add(1, "by a canonical form that this program does not know")
+		x.hashes.add(1, "with an unknown canonical form")
 		return
 	}
-	x.hashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload's is %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+	x.hashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
 }
 
-// clash is a conflict with the hash that it says the first payload has.
-type clash struct {
+// conflict is a conflict with the first payload's hash that it stores.
+type conflict struct {
 	position, first int64
 	hash            string
 }
 
-// maxClashes bounds the memory for conflicts of a partition.
-const maxClashes = 500_000
+// maxConflicts bounds the memory for the conflicts of a partition.
+const maxConflicts = 500_000
 
-func (x *pass) clash(r *row, s *said) {
+func (x *pass) addConflict(r *row, s *content) {
 	x.hashes.n++
 	canonical, fault := domain.Canonical(s.Payload)
 	if fault != nil {
-		x.hashes.fault("the conflict at %s: its payload is none", x.at(r.position))
+		x.hashes.fault("the conflict at %s has an invalid payload", x.at(r.position))
 		return
 	}
 	sum := sha256.Sum256(canonical)
-	x.hashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s says the hash %.16s, its payload's is %x", x.at(r.position), s.ConflictHash, sum[:8])
-	x.hashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s is with the same payload", x.at(r.position))
-	if len(x.clashes) < maxClashes {
-		x.clashes = append(x.clashes, clash{r.position, s.RawPosition, s.FirstHash})
+	x.hashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x", x.at(r.position), s.ConflictHash, sum[:8])
+	x.hashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s has the hash of the first payload", x.at(r.position))
+	if len(x.conflicts) < maxConflicts {
+		x.conflicts = append(x.conflicts, conflict{r.position, s.RawPosition, s.FirstHash})
 	} else {
-		x.hashes.add(1, "conflicts not compared with what came first")
+		x.hashes.add(1, "conflicts not compared with their first event")
 	}
 }
 
-// compareClashes looks at what conflicts say came first, some at a time.
-func (x *pass) compareClashes(ctx context.Context, tx pgx.Tx) error {
-	for len(x.clashes) > 0 {
-		some := x.clashes[:min(len(x.clashes), 1000)]
-		x.clashes = x.clashes[len(some):]
+// compareConflicts compares conflicts with their first events, 1,000 at a time.
+func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
+	for len(x.conflicts) > 0 {
+		some := x.conflicts[:min(len(x.conflicts), 1000)]
+		x.conflicts = x.conflicts[len(some):]
 		var which []int64
 		for _, c := range some {
 			which = append(which, c.first)
 		}
 		first := map[int64]string{}
-		rows, err := tx.Query(ctx, onesSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
+		rows, err := tx.Query(ctx, rowsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
 		if err != nil {
-			return fmt.Errorf("read what came before conflicts: %w", err)
+			return fmt.Errorf("read the first events of conflicts: %w", err)
 		}
 		for rows.Next() {
 			var r row
@@ -238,10 +240,10 @@ func (x *pass) compareClashes(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 		if err := rows.Err(); err != nil {
-			return fmt.Errorf("read what came before conflicts: %w", err)
+			return fmt.Errorf("read the first events of conflicts: %w", err)
 		}
 		for _, c := range some {
-			x.hashes.expect(first[c.first] == c.hash, "the conflict at %s says that the first payload's hash is %.16s, that of %s is %.16s", x.at(c.position), c.hash, x.at(c.first), first[c.first])
+			x.hashes.expect(first[c.first] == c.hash, "the conflict at %s stores the first payload's hash %.16s, %s has %.16s", x.at(c.position), c.hash, x.at(c.first), first[c.first])
 		}
 	}
 	return nil
