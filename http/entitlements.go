@@ -32,12 +32,12 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	if !isFeature(feature) {
 		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
 	}
-	query, _ := url.ParseQuery(r.URL.RawQuery) // the guard has read it before
+	params, _ := url.ParseQuery(r.URL.RawQuery) // the guard has read it before
 	amount := int64(1)
-	if text := query.Get("amount"); text != "" {
+	if text := params.Get("amount"); text != "" {
 		amount, _ = strconv.ParseInt(text, 10, 64)
 	}
-	asked := Freshness{MinPosition: query.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
+	asked := Freshness{MinPosition: params.Get("minPosition"), Prefer: r.Header.Get("Prefer")}
 	wait, err := asked.wait()
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	ask := func(p projections.AsOf) error {
 		return second(s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 10}, p))
 	}
@@ -163,8 +163,8 @@ func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
 	s.reads.setNow(time.Now)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
-	s.append(usage(tenant, "later", "calls", 7, may))
+	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
+	s.append(usageEvent(tenant, "later", "calls", 7, may))
 	s.settle()
 	var recorded time.Time
 	s.must(s.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&recorded))

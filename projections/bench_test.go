@@ -64,7 +64,7 @@ func benchmarkValidator(b *testing.B, batch int) {
 	for sent := 0; sent < b.N; sent += 1000 {
 		var pending []events.Pending
 		for i := range min(1000, b.N-sent) {
-			pending = append(pending, usage(tenants[i%len(tenants)], fmt.Sprint(sent+i), "calls", 3, may))
+			pending = append(pending, usageEvent(tenants[i%len(tenants)], fmt.Sprint(sent+i), "calls", 3, may))
 		}
 		w.append(pending...)
 	}

@@ -57,7 +57,7 @@ func (c *consuming) record(rt *rapid.T) {
 		} else {
 			c.usage = append(c.usage, u)
 		}
-		c.append(usage(u.tenant, u.id, u.feature, u.amount, may))
+		c.append(usageEvent(u.tenant, u.id, u.feature, u.amount, may))
 	}
 }
 

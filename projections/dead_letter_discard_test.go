@@ -37,7 +37,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	tenant := newID()
 	p := events.PartitionOf(tenant)
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
-	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 5, may), usage(tenant, "none", "unknown", 1, may))
+	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 5, may), usageEvent(tenant, "none", "unknown", 1, may))
 	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken, s.lettering)
 	if c := s.counts(p); c.Parked != 1 || c.Rejected != 1 {
@@ -77,7 +77,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
 	s := newTriage(t)
 	tenant := newID()
-	s.append(usage(tenant, "e", "calls", 1, may))
+	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	s.settle()
 	id := s.failed(tenant)[0].ID
 	s.must(s.retryNow(tenant, id))

@@ -24,8 +24,8 @@ func (s *scene) letter(id uuid.UUID) projections.DeadLetter {
 func TestDeadLetterOfARejection(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	event := usage(tenant, "e", "calls", 1, may)
-	at := s.append(usage(tenant, "before", "calls", 1, may), event)[1]
+	event := usageEvent(tenant, "e", "calls", 1, may)
+	at := s.append(usageEvent(tenant, "before", "calls", 1, may), event)[1]
 	s.settle()
 	s.relayed(100)
 	id := s.receipt(tenant, "e").Rejected.DeadLetterID
@@ -64,7 +64,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 func TestDeadLettersOfEachStage(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	at := s.append(usage(tenant, "e", "calls", 1, may))[0]
+	at := s.append(usageEvent(tenant, "e", "calls", 1, may))[0]
 	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: newID(), Topic: "usage.raw", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused",
 		Payload: json.RawMessage(`{"eventId":"e","feature":"calls"}`)}
 	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", KafkaOffset: 7, Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
@@ -99,7 +99,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	s := newScene(t)
 	tenants := []uuid.UUID{newID(), newID(), newID()}
 	for i := range 12 {
-		s.append(usage(tenants[i%3], fmt.Sprint("e", i), "calls", 1, may))
+		s.append(usageEvent(tenants[i%3], fmt.Sprint("e", i), "calls", 1, may))
 		s.settle()
 	}
 	// One tenant sees a generation of its own.

@@ -53,7 +53,7 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 	s := newScene(t)
 	tenants := []uuid.UUID{newID(), newID()}
 	for i := range 6 {
-		s.append(usage(tenants[i%2], fmt.Sprint(i), "calls", 1, may))
+		s.append(usageEvent(tenants[i%2], fmt.Sprint(i), "calls", 1, may))
 	}
 	s.settle()
 	s.must(second(s.pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))

@@ -93,7 +93,7 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		model := newLedger()
 		for n := range rapid.IntRange(1, 6).Draw(rt, "events") {
-			s.append(usage(tenant, fmt.Sprint(n), "calls", int64(n+1), may))
+			s.append(usageEvent(tenant, fmt.Sprint(n), "calls", int64(n+1), may))
 			model.add(tenant, "calls", int64(n+1), may)
 		}
 		s.drain(s.validating, s.lettering)
@@ -153,7 +153,7 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	a, b := tenantIn(7), tenantIn(7)
 	for n := range 230 {
-		s.append(usage(a, fmt.Sprint(n), "calls", 2, may), usage(b, fmt.Sprint(n), "calls", 3, may))
+		s.append(usageEvent(a, fmt.Sprint(n), "calls", 2, may), usageEvent(b, fmt.Sprint(n), "calls", 3, may))
 	}
 	s.settle()
 	if len(s.failed(a)) != 230 || len(s.aggregates()) != 0 {
@@ -204,7 +204,7 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 		s := newTriage(t)
 		tenant := tenantIn(9)
 		for n := range 450 {
-			s.append(usage(tenant, fmt.Sprint(n), "calls", 1, may))
+			s.append(usageEvent(tenant, fmt.Sprint(n), "calls", 1, may))
 		}
 		s.settle()
 		once := commands.Once{Key: key, RequestHash: [32]byte{1}}
@@ -262,7 +262,7 @@ func TestBulkIsBounded(t *testing.T) {
 func TestRetryRequestsThatAreNone(t *testing.T) {
 	s := newTriage(t)
 	tenant := tenantIn(3)
-	s.append(usage(tenant, "e", "calls", 1, may))
+	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	s.settle()
 	bad := say(tenant, events.RetryRequested, events.Counts{}, "not an object")
 	good := say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1})

@@ -33,7 +33,7 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 			}
 			tenant := tenantIn(6)
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
-			s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "bad", "panics", 1, may), usage(tenant, "b", "calls", 1, may))
+			s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may), usageEvent(tenant, "b", "calls", 1, may))
 			s.drain(s.validating)
 			r, seen := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 			records := s.topic(events.TopicUsageValidated, 6, 0)

@@ -73,7 +73,7 @@ func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
 	for i := range 400 {
 		tenant, amount, at := tenants[random.IntN(len(tenants))], random.Int64N(8), may.Add(time.Duration(random.IntN(80))*24*time.Hour)
 		feature := []string{"calls", "tokens"}[random.IntN(2)]
-		y.append(usage(tenant, fmt.Sprint("e", i), feature, amount, at))
+		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, amount, at))
 		period := at.Format("2006-01")
 		if feature == "tokens" {
 			period = domain.PeriodLifetime
@@ -230,7 +230,7 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y.deploy()
 	tenants := y.tenants(2)
 	y.fill(tenants, 0, 42)
-	y.append(usage(tenants[0], "withheld", "calls", 3, may))
+	y.append(usageEvent(tenants[0], "withheld", "calls", 3, may))
 	y.drain(y.validating)
 	y.must(second(y.pool.Exec(t.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
 		SELECT partition, max(position), 2, tenant_id, gen_random_uuid(), 'r' FROM event_log_rows WHERE tenant_id = $1 AND topic = 2 GROUP BY partition, tenant_id`, tenants[0])))
@@ -283,7 +283,7 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	tenants := y.tenants(3)
 	for i, tenant := range tenants {
 		y.must(second(y.pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)))
-		y.append(usage(tenant, fmt.Sprint("a", i), "calls", 10, may), usage(tenant, fmt.Sprint("b", i), "calls", 20, may.AddDate(0, 1, 0)))
+		y.append(usageEvent(tenant, fmt.Sprint("a", i), "calls", 10, may), usageEvent(tenant, fmt.Sprint("b", i), "calls", 20, may.AddDate(0, 1, 0)))
 	}
 	y.settle()
 	one := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})

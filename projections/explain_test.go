@@ -69,7 +69,7 @@ func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	sub := s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	s.append(usage(tenant, "e", "calls", 5, may))
+	s.append(usageEvent(tenant, "e", "calls", 5, may))
 	s.settle()
 	q := projections.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", SubscriptionID: sub.ID, Limit: 10}
 	for _, c := range []struct {
@@ -88,10 +88,10 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 	s := newScene(t)
 	d := newDrama(s)
 	june := may.AddDate(0, 1, 0)
-	s.append(usage(d.tenant, "good", "panics", 0, may), usage(d.tenant, "unfit", "calls", 1, may.Add(-time.Hour)))
+	s.append(usageEvent(d.tenant, "good", "panics", 0, may), usageEvent(d.tenant, "unfit", "calls", 1, may.Add(-time.Hour)))
 	s.drain(s.validating, s.aggregating)
 	before := d.known().at
-	at := s.append(usage(d.tenant, "bad", "panics", 1, may), usage(d.tenant, "no", "unknown", 1, may), usage(d.tenant, "later", "unknown", 1, june))
+	at := s.append(usageEvent(d.tenant, "bad", "panics", 1, may), usageEvent(d.tenant, "no", "unknown", 1, may), usageEvent(d.tenant, "later", "unknown", 1, june))
 	d.rest()
 	ask := func(feature string, asOf *events.Position) []projections.LeftOutUsage {
 		q := projections.ExplainQuery{TenantID: d.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10, Rejected: true}
@@ -134,7 +134,7 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 func TestP12_TheLastRefusalIsTold(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	at := s.append(usage(tenant, "no", "calls", 5, may))[0]
+	at := s.append(usageEvent(tenant, "no", "calls", 5, may))[0]
 	s.settle()
 	before := s.head(tenant)
 	letter := s.receipt(tenant, "no").Rejected.DeadLetterID

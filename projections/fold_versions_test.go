@@ -52,7 +52,7 @@ func withSecondVersions(f projections.Folds) projections.Folds {
 func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y := newYard(t)
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "first", "calls", 5, may))
+	y.append(usageEvent(tenant, "first", "calls", 5, may))
 	y.settle()
 	y.folds = withSecondVersions(y.folds)
 	y.deploy()
@@ -60,7 +60,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	if now, err := y.log.Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsV2 {
 		t.Fatalf("the rebuild is by %q: %v", now.FoldVersion, err)
 	}
-	y.append(usage(tenant, "second", "calls", 7, may))
+	y.append(usageEvent(tenant, "second", "calls", 7, may))
 	y.settle()
 	used := func(generation int) (n int64) {
 		y.must(y.pool.QueryRow(t.Context(), `SELECT sum(used)::bigint FROM entitlement_usage WHERE generation = $1 AND tenant_id = $2`, generation, tenant).Scan(&n))
@@ -70,7 +70,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 		t.Errorf("live %d, rebuilt %d; want 12 and 24", live, rebuilt)
 	}
 	y.must(y.promote(r))
-	y.append(usage(tenant, "third", "calls", 1, may))
+	y.append(usageEvent(tenant, "third", "calls", 1, may))
 	y.settle()
 	if live, rebuilt := used(1), used(r.Generation); live != 13 || rebuilt != 26 {
 		t.Errorf("after the promotion: kept %d, live %d; want 13 and 26", live, rebuilt)
@@ -80,7 +80,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y := newYard(t)
 	tenant := y.tenants(1)[0]
-	reject := func(id string) { y.append(usage(tenant, id, "unknown", 5, may)); y.settle() }
+	reject := func(id string) { y.append(usageEvent(tenant, id, "unknown", 5, may)); y.settle() }
 	reject("first")
 	y.folds = withSecondVersions(y.folds)
 	y.deploy()
@@ -99,7 +99,7 @@ func TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
 	y := newYard(t)
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "one", "calls", 5, may))
+	y.append(usageEvent(tenant, "one", "calls", 5, may))
 	y.drain(y.validating)
 	for _, p := range y.projections() {
 		t.Run(p.Name, func(t *testing.T) {

@@ -11,7 +11,7 @@ func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
 	s := newScene(t)
 	tenant := tenantIn(3)
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
-	at := s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "nothing", 1, may))[1]
+	at := s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "nothing", 1, may))[1]
 	wait := projections.Wait{MinPosition: &at}
 	lists := func() (events, letters, conflicts error) {
 		_, events = s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Wait: wait})
@@ -43,7 +43,7 @@ func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
 	s, late := newScene(t), newScene(t) // another database stands for a replica that is behind
 	tenant := tenantIn(3)
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
-	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	s.settle()
 	s.reads.setReplica(late.pool)
 	figures := func(w projections.Wait) int {

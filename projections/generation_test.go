@@ -24,7 +24,7 @@ func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
 	}
 	t.Log(err)
 	old, _ := y.runner(oldConsumer)
-	y.append(usage(tenant, "one", "calls", 1, may))
+	y.append(usageEvent(tenant, "one", "calls", 1, may))
 	y.drain(y.validating)
 	if err := old.Process(t.Context(), y.topic(events.TopicUsageValidated, events.PartitionOf(tenant), 0)); err == nil {
 		t.Error("it folded beside a generation that it cannot feed")

@@ -82,7 +82,7 @@ func (m *market) change(t *trader) {
 func (m *market) use(t *trader, amount int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := m.append(usage(t.id, newID().String(), "calls", amount, may))[0].Number
+	at := m.append(usageEvent(t.id, newID().String(), "calls", amount, may))[0].Number
 	t.usage = append(t.usage, used{at, amount})
 }
 
@@ -285,7 +285,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, newID(), tenant)
 	s.must(err)
-	s.append(usage(tenant, "e", "calls", 7, may))
+	s.append(usageEvent(tenant, "e", "calls", 7, may))
 	s.settle()
 	check := func(feature string) projections.Check {
 		c, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, feature, 1, projections.Wait{})

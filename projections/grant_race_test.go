@@ -144,7 +144,7 @@ func (r *race) crowd() {
 	for range 9 {
 		batch := make([]events.Pending, 1000)
 		for i := range batch {
-			batch[i] = usage(neighbour, newID().String(), "calls", 1, may)
+			batch[i] = usageEvent(neighbour, newID().String(), "calls", 1, may)
 		}
 		r.append(batch...)
 	}

@@ -39,7 +39,7 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
-	at := s.append(usage(tenant, "a", "calls", 1, may))[0]
+	at := s.append(usageEvent(tenant, "a", "calls", 1, may))[0]
 	s.settle()
 	cfg := s.pool.Config()
 	loads := &loadCount{}

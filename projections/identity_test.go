@@ -72,7 +72,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) 
 	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry", "discard"}).Draw(rt, "step") {
 	case "record":
 		for range n {
-			s.append(usage(tenant, newID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"), 1, may))
+			s.append(usageEvent(tenant, newID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"), 1, may))
 		}
 	case "validate":
 		s.some(s.validating, partition, n)
@@ -110,7 +110,7 @@ func TestP3_IdentityTellsWhatIsMissing(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))
+	s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "b", "calls", 1, may))
 	s.settle()
 	for applied, missing := range map[int]int64{1: 1, 3: -1} {
 		_, err := s.pool.Exec(t.Context(), `UPDATE usage_aggregates SET applied_count = $1`, applied)

@@ -19,7 +19,7 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
-	at := s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "unknown", 1, may))[0]
+	at := s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "unknown", 1, may))[0]
 	s.append(conflict(tenant, "good", at, "other"))
 	s.settle()
 	letter := s.receipt(tenant, "bad").Rejected.DeadLetterID
@@ -110,7 +110,7 @@ func TestP9_FunctionsTellATenantOfItselfAlone(t *testing.T) {
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	partition := events.PartitionOf(tenant)
-	s.append(usage(tenant, "e", "calls", 1, may))
+	s.append(usageEvent(tenant, "e", "calls", 1, may))
 	for _, v := range []struct {
 		eyes   uuid.UUID
 		rows   int

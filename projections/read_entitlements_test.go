@@ -26,7 +26,7 @@ func TestChecks(t *testing.T) {
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, newID(), tenant)
 	s.must(err)
 	for _, feature := range []string{"hard", "soft", "over", "free"} {
-		s.append(usage(tenant, feature, feature, 7, may), usage(tenant, feature+" in April", feature, 100, may.AddDate(0, -1, 0)))
+		s.append(usageEvent(tenant, feature, feature, 7, may), usageEvent(tenant, feature+" in April", feature, 100, may.AddDate(0, -1, 0)))
 	}
 	s.settle()
 	asOf := s.head(tenant)
@@ -89,7 +89,7 @@ func TestGrantsFollowSubscriptions(t *testing.T) {
 		return all
 	}
 	change := func(sub domain.Subscription) { // with another event behind it: the last of a stretch is read whatever it is
-		s.append(say(tenant, events.SubscriptionChanged, events.Counts{}, sub), usage(tenant, newID().String(), "none", 1, may))
+		s.append(say(tenant, events.SubscriptionChanged, events.Counts{}, sub), usageEvent(tenant, newID().String(), "none", 1, may))
 	}
 	first := s.subscribe(tenant, may, grant("a", domain.ResetMonthly), grant("b", domain.ResetMonthly), grant("b", domain.ResetNever))
 	for _, step := range []struct {
@@ -153,7 +153,7 @@ func TestWaitsForAPosition(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	wait := func(p events.Position, d time.Duration) (projections.Aggregates, error) {
 		return s.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 1, Wait: projections.Wait{MinPosition: &p, For: d}})
 	}

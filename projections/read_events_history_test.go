@@ -77,9 +77,9 @@ func (d *drama) happen(rt *rapid.T) {
 // again, and a retry too many.
 func (d *drama) trouble() {
 	d.Helper()
-	d.append(usage(d.tenant, "unknown", "unknown", 1, may), usage(d.tenant, "panics", "panics", 1, may))
+	d.append(usageEvent(d.tenant, "unknown", "unknown", 1, may), usageEvent(d.tenant, "panics", "panics", 1, may))
 	d.rest()
-	d.append(usage(d.tenant, "withheld", "calls", 1, may))
+	d.append(usageEvent(d.tenant, "withheld", "calls", 1, may))
 	d.withholdBy(d.read(events.TopicUsageRaw, d.partition, d.checkpoint(events.GroupValidator, d.partition))[0])
 	d.rest()
 	for range 3 {
@@ -94,8 +94,8 @@ func (d *drama) record(rt *rapid.T) {
 	feature := rapid.SampledFrom([]string{"calls", "calls", "ever", "panics", "unknown"}).Draw(rt, "feature")
 	at := may.Add(time.Duration(rapid.IntRange(0, 70*24).Draw(rt, "hour")) * time.Hour)
 	amount := rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")
-	again := usage(d.tenant, fmt.Sprint("e", rapid.IntRange(1, d.sent).Draw(rt, "again")), feature, amount, at)
-	d.append(usage(d.tenant, fmt.Sprint("e", d.sent), feature, amount, at), usage(d.neighbour, newID().String(), "calls", 1, at), again) // the last is known
+	again := usageEvent(d.tenant, fmt.Sprint("e", rapid.IntRange(1, d.sent).Draw(rt, "again")), feature, amount, at)
+	d.append(usageEvent(d.tenant, fmt.Sprint("e", d.sent), feature, amount, at), usageEvent(d.neighbour, newID().String(), "calls", 1, at), again) // the last is known
 }
 
 // withholdBy does what the relay does, with the cause and the keys that it writes.

@@ -15,7 +15,7 @@ func TestP9_FunctionsOfTheLogTellATenantOfItselfAlone(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	partition := events.PartitionOf(tenant)
-	cause := usage(tenant, "e", "calls", 1, may)
+	cause := usageEvent(tenant, "e", "calls", 1, may)
 	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{})
 	effect.CausationID = cause.EventID
 	s.append(cause, effect)

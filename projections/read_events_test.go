@@ -188,7 +188,7 @@ func TestIDsAreFoundAroundTheirTime(t *testing.T) {
 	ids := map[uuid.UUID]bool{}
 	for off, near := range map[time.Duration]bool{-9 * time.Second: true, 2 * time.Second: true, 14 * time.Minute: true, -time.Minute: false,
 		20 * time.Minute: false, 49 * time.Hour: false, -49 * time.Hour: false} {
-		e := usage(tenant, off.String(), "calls", 1, may)
+		e := usageEvent(tenant, off.String(), "calls", 1, may)
 		e.EventID = idOf(time.Now().Add(-off))
 		s.append(e)
 		ids[e.EventID] = near
@@ -307,16 +307,16 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	neighbour := tenantIn(events.PartitionOf(tenant))
-	s.append(usage(tenant, "first", "calls", 1, may))
+	s.append(usageEvent(tenant, "first", "calls", 1, may))
 	crowd := make([]events.Pending, 0, 5000)
 	for n := range 110_000 { // more than a page looks at
-		crowd = append(crowd, usage(neighbour, fmt.Sprint(n), "calls", 1, may))
+		crowd = append(crowd, usageEvent(neighbour, fmt.Sprint(n), "calls", 1, may))
 		if len(crowd) == cap(crowd) {
 			s.append(crowd...)
 			crowd = crowd[:0]
 		}
 	}
-	s.append(usage(tenant, "last", "calls", 1, may))
+	s.append(usageEvent(tenant, "last", "calls", 1, may))
 	q := projections.LogQuery{EventFilter: projections.EventFilter{TenantID: &tenant}, Limit: 10}
 	page, err := s.reads.Events(t.Context(), tenantEyes(tenant), q)
 	if err != nil || len(page.Data) != 1 || page.Next == nil {

@@ -77,7 +77,7 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 	a, b := tenantIn(3), tenantIn(9)
 	var want []string
 	for i := range 10 {
-		want = append(want, s.append(usage([]uuid.UUID{a, b}[i%2], fmt.Sprint(i), "calls", 1, may))[0].String())
+		want = append(want, s.append(usageEvent([]uuid.UUID{a, b}[i%2], fmt.Sprint(i), "calls", 1, may))[0].String())
 		time.Sleep(2 * time.Microsecond)
 	}
 	s.subscribe(a, may, grant("calls", domain.ResetMonthly))

@@ -106,7 +106,7 @@ func TestLineageSaysHowFarItIsComplete(t *testing.T) {
 	cause := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
 	first := s.append(cause)[0]
 	for i := range 10 {
-		s.append(usage(tenant, fmt.Sprint(i), "calls", 1, may))
+		s.append(usageEvent(tenant, fmt.Sprint(i), "calls", 1, may))
 	}
 	effect := say(tenant, events.TenantChanged, events.Counts{}, map[string]string{"id": tenant.String()})
 	effect.CausationID = cause.EventID

@@ -23,7 +23,7 @@ func TestProgressIsOfExactPositions(t *testing.T) {
 	tenant := tenantIn(5)
 	y.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	for i := range 50 {
-		y.append(usage(tenant, string(rune('A'+i)), "calls", 1, may))
+		y.append(usageEvent(tenant, string(rune('A'+i)), "calls", 1, may))
 	}
 	y.settle()
 	exec := func(sql string, args ...any) { y.must(second(y.pool.Exec(t.Context(), sql, args...))) }
@@ -78,7 +78,7 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 	if page, err = y.reads.Rebuilds(t.Context(), 1, page.Next); err != nil || len(page.Data) != 1 || page.Data[0].ID != first.ID || page.Next != "" {
 		t.Errorf("%+v, %v", page, err)
 	}
-	y.append(usage(tenantIn(1), "late", "calls", 1, may), usage(tenantIn(1), "later", "calls", 1, may))
+	y.append(usageEvent(tenantIn(1), "late", "calls", 1, may), usageEvent(tenantIn(1), "later", "calls", 1, may))
 	all, err := y.reads.Projections(t.Context())
 	y.must(err)
 	letters, entitlements, figures := all[0], all[1], all[2]

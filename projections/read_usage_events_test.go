@@ -34,9 +34,9 @@ func (s *scene) listed(tenant uuid.UUID, q projections.EventQuery) (ids []string
 func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	s.append(usage(tenant, "zero", "rare", 1, may), usage(tenant, "below", "calls", 1, may), usage(tenant, "floor", "rare", 1, may))
+	s.append(usageEvent(tenant, "zero", "rare", 1, may), usageEvent(tenant, "below", "calls", 1, may), usageEvent(tenant, "floor", "rare", 1, may))
 	s.must(second(s.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 19998 WHERE partition = $1`, events.PartitionOf(tenant))))
-	if at := s.append(usage(tenant, "last", "calls", 1, may))[0].Number; at != 20002 {
+	if at := s.append(usageEvent(tenant, "last", "calls", 1, may))[0].Number; at != 20002 {
 		t.Fatalf("the last event is at %d", at)
 	}
 	if ids, pages := s.listed(tenant, projections.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 2 {
@@ -45,7 +45,7 @@ func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 	if ids, _ := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) {
 		t.Errorf("of a feature are listed %q", ids)
 	}
-	s.append(usage(tenant, "more", "calls", 1, may), usage(tenant, "and more", "calls", 1, may))
+	s.append(usageEvent(tenant, "more", "calls", 1, may), usageEvent(tenant, "and more", "calls", 1, may))
 	if ids, pages := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages != 2 {
 		t.Errorf("behind a page of nothing are listed %q", ids)
 	}
@@ -55,13 +55,13 @@ func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	if at := s.append(usage(tenant, "first", "calls", 1, may))[0].Number; at != 1 {
+	if at := s.append(usageEvent(tenant, "first", "calls", 1, may))[0].Number; at != 1 {
 		t.Fatalf("the first event is at %d", at)
 	}
 	s.settle()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	for i := range 12 {
-		s.append(usage(tenant, fmt.Sprint("unknown ", i), "unknown", 1, may))
+		s.append(usageEvent(tenant, fmt.Sprint("unknown ", i), "unknown", 1, may))
 	}
 	s.settle()
 	const code = "no_active_subscription"

@@ -23,7 +23,7 @@ func crowd(b *testing.B, n int) (*scene, uuid.UUID) {
 	for i := 0; i < n; i += 1000 {
 		batch := make([]events.Pending, 1000)
 		for j := range batch {
-			batch[j] = usage([]uuid.UUID{tenant, neighbour}[j%2], fmt.Sprint("e", i+j), []string{"calls", "calls", "unknown"}[j%3], 1, may)
+			batch[j] = usageEvent([]uuid.UUID{tenant, neighbour}[j%2], fmt.Sprint("e", i+j), []string{"calls", "calls", "unknown"}[j%3], 1, may)
 		}
 		s.append(batch...)
 	}

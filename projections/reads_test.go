@@ -20,9 +20,9 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	sub := s.subscribe(tenant, may, quota("calls", 100, domain.LimitHard, domain.ResetMonthly))
-	event := usage(tenant, "evt/1", "calls", 5, may.Add(time.Hour))
+	event := usageEvent(tenant, "evt/1", "calls", 5, may.Add(time.Hour))
 	event.Canonical = 1
-	at := s.append(event, usage(tenant, "evt", "calls", 7, may))[0]
+	at := s.append(event, usageEvent(tenant, "evt", "calls", 7, may))[0]
 	s.append(conflict(tenant, "evt/1", at, "other"), conflict(tenant, "evt", at, "that of another event"))
 
 	got := s.receipt(tenant, "evt/1")
@@ -60,7 +60,7 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	at := s.append(usage(tenant, "e", "calls", 5, may))[0]
+	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	s.settle()
 	got := s.receipt(tenant, "e")
 	if got.Status != projections.UsageRejected || got.Rejected == nil || got.Rejected.Code != "no_active_subscription" || len(got.DeadLetters) != 1 {
@@ -100,7 +100,7 @@ func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
-	s.append(usage(tenant, "good", "calls", 1, may), usage(tenant, "bad", "panics", 1, may))
+	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may))
 	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken)
 	for range 2 {
@@ -120,7 +120,7 @@ func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
-	s.append(usage(tenant, "e", "panics", 1, may))
+	s.append(usageEvent(tenant, "e", "panics", 1, may))
 	poisonous := projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)
 	poisonous.Handler = poisoned{poisonous.Handler}
 	broken, _ := s.runner(poisonous)
@@ -141,7 +141,7 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 	var want []string
 	for i := range 30 {
 		feature := []string{"calls", "unknown", "calls"}[i%3]
-		s.append(usage(tenant, fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)), usage(neighbour, fmt.Sprint("n", i), "calls", 1, may))
+		s.append(usageEvent(tenant, fmt.Sprint("e", i), feature, int64(i+1), may.Add(time.Duration(i)*time.Hour)), usageEvent(neighbour, fmt.Sprint("n", i), "calls", 1, may))
 		want = append([]string{fmt.Sprint("e", i)}, want...)
 	}
 	s.settle()
@@ -187,7 +187,7 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 		feature string
 		month   int
 	}{{"monthly", 0}, {"ever", 0}, {"annual", 0}, {"monthly", 1}, {"monthly", -4}, {"monthly", 1}} {
-		s.append(usage(tenant, newID().String(), u.feature, 1<<53-1, may.AddDate(0, u.month, 3)))
+		s.append(usageEvent(tenant, newID().String(), u.feature, 1<<53-1, may.AddDate(0, u.month, 3)))
 	}
 	s.settle()
 	q := projections.AggregateQuery{TenantID: tenant, Limit: 2}
@@ -227,7 +227,7 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 func TestConflictsAreListed(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
-	first := s.append(usage(tenant, "b", "calls", 1, may))[0]
+	first := s.append(usageEvent(tenant, "b", "calls", 1, may))[0]
 	for i := range 5 {
 		s.append(conflict(tenant, []string{"b", "a/x", "c"}[i%3], first, fmt.Sprint(i)))
 	}

@@ -42,7 +42,7 @@ func (l *lines) with(level string) (found []string) {
 func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	y := newYard(t)
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "a", "calls", 10, may))
+	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
 	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")

@@ -71,7 +71,7 @@ func (m *rebuilding) record(rt *rapid.T) {
 		month := rapid.IntRange(0, 2).Draw(rt, "month")
 		amount := rapid.Int64Range(1, 1000).Draw(rt, "amount")
 		m.sent++
-		m.append(usage(tenant, fmt.Sprint("r", m.sent), "calls", amount, may.AddDate(0, month, 0)))
+		m.append(usageEvent(tenant, fmt.Sprint("r", m.sent), "calls", amount, may.AddDate(0, month, 0)))
 		m.sums[tenant.String()+machinePeriods[month]] += amount
 	}
 }

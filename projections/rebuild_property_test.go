@@ -203,7 +203,7 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 	y.versions(doubled, foldDoubled)
 	tenants := y.tenants(3)
 	for i := range 60 { // twenty months of the same figure for each tenant
-		y.append(usage(tenants[i%3], fmt.Sprint("m", i), "calls", 10, may.AddDate(0, i/3%5, 0)))
+		y.append(usageEvent(tenants[i%3], fmt.Sprint("m", i), "calls", 10, may.AddDate(0, i/3%5, 0)))
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{})

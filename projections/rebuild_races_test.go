@@ -51,7 +51,7 @@ func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
 	y := newYard(t)
 	y.versions(doubled, foldDoubled)
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "a", "calls", 10, may))
+	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
 	y.must(y.promote(r))
@@ -99,7 +99,7 @@ func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
 	y.versions(doubled, foldDoubled)
 	all := y.tenants(2)
 	for i, tenant := range all {
-		y.append(usage(tenant, fmt.Sprint("a", i), "calls", 10, may))
+		y.append(usageEvent(tenant, fmt.Sprint("a", i), "calls", 10, may))
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{TenantID: all[0]})
@@ -134,7 +134,7 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 		return key, delta, err
 	})
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "a", "calls", 10, may), usage(tenant, "b", "calls", 10, may.AddDate(0, 1, 0)))
+	y.append(usageEvent(tenant, "a", "calls", 10, may), usageEvent(tenant, "b", "calls", 10, may.AddDate(0, 1, 0)))
 	y.settle()
 	r := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
 	refusedWith(t, "period_not_conserved", y.promote(r))
@@ -151,12 +151,12 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
 	y.deploy()
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "before", "calls", 5, may))
+	y.append(usageEvent(tenant, "before", "calls", 5, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
 	v := y.built(commands.StartRebuild{Verify: true})
 	y.must(y.promote(r))
-	y.append(usage(tenant, "after", "broken", 1, may))
+	y.append(usageEvent(tenant, "after", "broken", 1, may))
 	y.settle()
 	if end := y.ended(v, y.verifying(y.rebuilder(10))); end.State != domain.RebuildFailed || end.Failure == "" {
 		t.Errorf("%+v", end)
@@ -186,10 +186,10 @@ func TestP5_AReadModelIsMendedBeforeAndAfterItJoins(t *testing.T) {
 	y := newYard(t)
 	y.entitling.Consumer.Handler = &picky{}
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "a", "calls", 7, may))
+	y.append(usageEvent(tenant, "a", "calls", 7, may))
 	y.settle()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
-	y.append(usage(tenant, "b", "calls", 7, may))
+	y.append(usageEvent(tenant, "b", "calls", 7, may))
 	y.settle()
 	y.must(y.promote(r))
 	var used string

@@ -80,7 +80,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	all := y.tenants(2)
 	a, b := all[0], all[1]
 	for i, tenant := range []uuid.UUID{a, a, b, b} {
-		y.append(usage(tenant, fmt.Sprint("s", i), "calls", 10, may.AddDate(0, i%2, 0)))
+		y.append(usageEvent(tenant, fmt.Sprint("s", i), "calls", 10, may.AddDate(0, i%2, 0)))
 	}
 	y.settle()
 	plain := map[uuid.UUID]string{a: "2026-06:10 2026-05:10 ", b: "2026-06:10 2026-05:10 "}
@@ -100,7 +100,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	y.must(y.promote(ofPeriod))
 	y.want("and one period", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:20 "})
 
-	y.append(usage(a, "later", "calls", 1, may), usage(b, "later", "calls", 1, may))
+	y.append(usageEvent(a, "later", "calls", 1, may), usageEvent(b, "later", "calls", 1, may))
 	y.settle()
 	y.want("all are fed", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:10 2026-05:22 "})
 
@@ -123,7 +123,7 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	y.versions(doubled, foldDoubled)
 	tenant := y.tenants(1)[0]
 	for i := range 3 {
-		y.append(usage(tenant, fmt.Sprint("p", i), "calls", 10, may.AddDate(0, i, 0)))
+		y.append(usageEvent(tenant, fmt.Sprint("p", i), "calls", 10, may.AddDate(0, i, 0)))
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{})
@@ -230,10 +230,10 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 		return key, delta, err
 	})
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "one", "calls", 1, may))
+	y.append(usageEvent(tenant, "one", "calls", 1, may))
 	y.settle()
 	aside := y.built(commands.StartRebuild{})
-	y.append(usage(tenant, "two", "tokens", 2, may))
+	y.append(usageEvent(tenant, "two", "tokens", 2, may))
 	y.settle()
 	y.want("the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
 	refusedWith(t, "generation_broken", y.promote(aside))
@@ -257,14 +257,14 @@ func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
 	y.deploy()
 	tenant := y.tenants(1)[0]
-	y.append(usage(tenant, "before", "broken", 5, may))
+	y.append(usageEvent(tenant, "before", "broken", 5, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
-	y.append(usage(tenant, "beside", "broken", 7, may))
+	y.append(usageEvent(tenant, "beside", "broken", 7, may))
 	y.settle()
 	y.must(y.promote(r))
 	y.want("parked", map[uuid.UUID]string{tenant: ""})
-	y.append(usage(tenant, "after", "broken", 1, may)) // the live fold takes it
+	y.append(usageEvent(tenant, "after", "broken", 1, may)) // the live fold takes it
 	y.settle()
 	y.want("taken", map[uuid.UUID]string{tenant: "2026:1 "})
 	y.retryBroken(10)

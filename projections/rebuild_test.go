@@ -149,7 +149,7 @@ func (y *yard) fill(tenants []uuid.UUID, from, n int) {
 	for i := from; i < from+n; i++ {
 		tenant := tenants[i%len(tenants)]
 		feature := []string{"calls", "tokens", "unknown", "broken"}[i%7%4]
-		y.append(usage(tenant, fmt.Sprint("e", i), feature, int64(i), may.Add(time.Duration(i)*time.Hour)))
+		y.append(usageEvent(tenant, fmt.Sprint("e", i), feature, int64(i), may.Add(time.Duration(i)*time.Hour)))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 	for n, at := range []int{4089, 8185} {
 		head(at)
 		for i := range 6 {
-			y.append(usage(tenant, fmt.Sprint("e", n, "/", i), "calls", 1<<i, may))
+			y.append(usageEvent(tenant, fmt.Sprint("e", n, "/", i), "calls", 1<<i, may))
 		}
 		y.settle()
 	}

@@ -122,7 +122,7 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 			amount := rapid.Int64Range(-1<<62, 1<<62).Draw(t, "amount")
 			at := may.Add(time.Duration(rapid.Int64Range(0, int64(70*24*time.Hour)).Draw(t, "at"))).Truncate(time.Microsecond)
 			sent++
-			pending = append(pending, usage(tenant, fmt.Sprint(sent), feature, amount, at))
+			pending = append(pending, usageEvent(tenant, fmt.Sprint(sent), feature, amount, at))
 			model.add(tenant, feature, amount, at)
 		}
 		w.append(pending...)
@@ -183,7 +183,7 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 		w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 		for i := range 300 {
 			amount := random.Int64N(1000)
-			pending = append(pending, usage(tenant, fmt.Sprint(i), "calls", amount, may.Add(time.Hour)))
+			pending = append(pending, usageEvent(tenant, fmt.Sprint(i), "calls", amount, may.Add(time.Hour)))
 			model.add(tenant, "calls", amount, may.Add(time.Hour))
 		}
 	}
@@ -238,7 +238,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(5)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	w.append(usage(tenant, "a", "calls", 3, may), usage(tenant, "b", "calls", 4, may))
+	w.append(usageEvent(tenant, "a", "calls", 3, may), usageEvent(tenant, "b", "calls", 4, may))
 	v, _ := w.validator()
 	w.process(v, w.topic(events.TopicUsageRaw, 5, 0))
 	records := w.topic(events.TopicUsageValidated, 5, 0)
@@ -266,7 +266,7 @@ func TestP10_FoldedInLogOrder(t *testing.T) {
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	var pending []events.Pending
 	for i := range 60 {
-		pending = append(pending, usage(tenant, fmt.Sprint(i), "calls", 1, may))
+		pending = append(pending, usageEvent(tenant, fmt.Sprint(i), "calls", 1, may))
 	}
 	w.append(pending...)
 	v, _ := w.validator()

@@ -115,7 +115,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 			w := newWorld(t)
 			tenant := tenantIn(6)
 			w.verdicts(tenant, "calls", 2)
-			w.append(usage(tenant, "between", "calls", 1, may))
+			w.append(usageEvent(tenant, "between", "calls", 1, may))
 			w.verdicts(tenant, "later", 1)
 			r, seen := w.aggregator(nil)
 			records := w.topic(events.TopicUsageValidated, 6, 0)
@@ -278,7 +278,7 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	g.Go(func() error { return r.Follow(ctx, wake) })
 	a, b := tenantIn(1), tenantIn(2)
 	w.verdicts(a, "calls", 10)
-	w.append(usage(b, "x", "calls", 1, may))
+	w.append(usageEvent(b, "x", "calls", 1, may))
 	wake <- struct{}{}
 	w.until(func() bool { return w.noted() == 11 })
 	cancel()
@@ -349,7 +349,7 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 // A head that somebody holds is an outage that passes, not a fault of the data.
 func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
 	w := newWorld(t)
-	w.append(usage(tenantIn(4), "a", "calls", 1, may))
+	w.append(usageEvent(tenantIn(4), "a", "calls", 1, may))
 	tx, err := w.pool.Begin(t.Context())
 	w.must(err)
 	defer tx.Rollback(context.Background()) // so that the pool can be closed, whatever fails

@@ -22,7 +22,7 @@ func TestValidatorSaysYesAndNo(t *testing.T) {
 	tenant, stranger := tenantIn(4), tenantIn(9)
 	s := w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := may.Add(36 * time.Hour)
-	good, bad, none := usage(tenant, "a", "calls", 7, at), usage(tenant, "b", "other", 1, at), usage(stranger, "a", "calls", 1, at)
+	good, bad, none := usageEvent(tenant, "a", "calls", 7, at), usageEvent(tenant, "b", "other", 1, at), usageEvent(stranger, "a", "calls", 1, at)
 	raw := w.append(good, bad, none)
 	r, seen := w.validator()
 	w.process(r, append(w.topic(events.TopicUsageRaw, 4, 0), w.topic(events.TopicUsageRaw, 9, 0)...))
@@ -61,9 +61,9 @@ func TestValidatorKnowsWhatWasKnownThen(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(4)
 	at := may.Add(time.Hour)
-	w.append(usage(tenant, "early", "calls", 1, at))
+	w.append(usageEvent(tenant, "early", "calls", 1, at))
 	w.subscribe(tenant, may, grant("calls", domain.ResetNever))
-	w.append(usage(tenant, "late", "calls", 1, at))
+	w.append(usageEvent(tenant, "late", "calls", 1, at))
 	r, _ := w.validator()
 	w.process(r, w.topic(events.TopicUsageRaw, 4, 0))
 	if got := w.counts(4); got != (events.Counts{Accepted: 2, Validated: 1, Rejected: 1}) {
@@ -85,7 +85,7 @@ func retry(w *world, tenant, deadLetter uuid.UUID, raw events.Envelope, attempt 
 func TestRetryDecidesAnewAndCountsOnce(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(4)
-	w.append(usage(tenant, "a", "calls", 5, may))
+	w.append(usageEvent(tenant, "a", "calls", 5, may))
 	r, _ := w.validator()
 	w.process(r, w.topic(events.TopicUsageRaw, 4, 0))
 	raw := w.read(events.TopicUsageRaw, 4, 0)[0]
@@ -124,9 +124,9 @@ func TestValidatorParksWhatItCannotRead(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(4)
 	w.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	poison := usage(tenant, "p", "calls", 1, may)
+	poison := usageEvent(tenant, "p", "calls", 1, may)
 	poison.Payload = json.RawMessage(`{"amount":"many"}`)
-	w.append(usage(tenant, "a", "calls", 1, may), poison, usage(tenant, "b", "calls", 1, may))
+	w.append(usageEvent(tenant, "a", "calls", 1, may), poison, usageEvent(tenant, "b", "calls", 1, may))
 	r, _ := w.validator()
 	w.process(r, w.topic(events.TopicUsageRaw, 4, 0))
 	if got := w.counts(4); got != (events.Counts{Accepted: 3, Validated: 2, Parked: 1}) {

@@ -73,7 +73,7 @@ func (s *parcels) two(topic events.Topic) (consumer *projections.Runner, at even
 	s.Helper()
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-	at = s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[0]
+	at = s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "b", "calls", 1, may))[0]
 	if topic == events.TopicUsageValidated {
 		s.drain(s.validating)
 		return s.aggregating, s.verdictOf(tenant, at)
@@ -154,7 +154,7 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 			s, topic := newParcels(t), c.topic
 			tenant := newID()
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-			at := s.append(usage(tenant, "a", "calls", 1, may), usage(tenant, "b", "calls", 1, may))[c.which]
+			at := s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "b", "calls", 1, may))[c.which]
 			s.settle()
 			if topic == events.TopicUsageValidated {
 				at = s.verdictOf(tenant, at)
@@ -230,7 +230,7 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 			s := newParcels(t)
 			tenant := newID()
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-			at := s.append(usage(tenant, "a", "calls", 1, may))[0]
+			at := s.append(usageEvent(tenant, "a", "calls", 1, may))[0]
 			if topic == events.TopicUsageValidated {
 				s.drain(s.validating)
 				at = s.verdictOf(tenant, at)
@@ -268,7 +268,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 	}
 	for range 2 {
 		for _, tenant := range tenants {
-			s.pipe.refuse(s.append(usage(tenant, newID().String(), "calls", 1, may), usage(tenant, newID().String(), "calls", 1, may))[1])
+			s.pipe.refuse(s.append(usageEvent(tenant, newID().String(), "calls", 1, may), usageEvent(tenant, newID().String(), "calls", 1, may))[1])
 		}
 	}
 	s.some(s.validating, 0, 1<<20) // of this one all is read before; the relay may be faster in the others

@@ -95,8 +95,8 @@ func grant(feature, reset string) domain.Grant {
 	return domain.Grant{Entitlement: domain.Entitlement{Feature: feature, ResetPeriod: reset}, Type: domain.FeatureMetered}
 }
 
-// usage is a recorded event of a tenant.
-func usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
+// usageEvent is a recorded event of a tenant.
+func usageEvent(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
 	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"})
 	if err != nil {
 		panic(err)

@@ -74,7 +74,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	load := l.ownWriter(whale).load
 	load.longest = time.Hour
 	message := func(id string) commands.Submitted {
-		m := usage(whale, id, 1)
+		m := usageEvent(whale, id, 1)
 		m.Inbox = "m/" + id
 		return m
 	}
@@ -85,7 +85,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	if len(flood) != maxQueuedRows/2000 {
 		t.Errorf("the flood has %d thousand rows", len(flood))
 	}
-	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{usage(whale, "http", 1)}); !isOverloaded(err) {
+	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{usageEvent(whale, "http", 1)}); !isOverloaded(err) {
 		t.Errorf("the flood goes on: %v", err)
 	}
 	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{message("one")}); err != nil {

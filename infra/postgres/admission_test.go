@@ -66,12 +66,12 @@ func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
 	let := holdHead(t, pool, events.PartitionOf(tenant))
 	first := make(chan error, 1)
 	go func() {
-		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{usage(tenant, "first", 1)})
+		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, "first", 1)})
 		first <- err
 	}()
 	until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
 	for n := range 10 {
-		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
+		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
 			t.Fatalf("a submission was taken: %v", err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestAWriterThatStandsStillRefusesAtOnceAndStoresNothing(t *testing.T) {
 		t.Errorf("%d events are in the log, 1 was taken", n)
 	}
 	until(t, "the door is open", func() bool { return l.Admit(tenant) == nil })
-	if got := submit(t, l, tenant, usage(tenant, "refused0", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "refused0", 1)); got[0].Status != commands.Appended {
 		t.Errorf("what was refused and sent again is %v", got[0].Status)
 	}
 	if q := l.Queue(); q.Rows != 0 || q.Bytes != 0 {
@@ -104,7 +104,7 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	batches := make([][]commands.Submitted, callers)
 	for caller := range batches {
 		for i := range size {
-			batches[caller] = append(batches[caller], usage(tenants[caller%2], fmt.Sprint(caller, "/", i), 1))
+			batches[caller] = append(batches[caller], usageEvent(tenants[caller%2], fmt.Sprint(caller, "/", i), 1))
 		}
 	}
 	let := holdHead(t, pool, events.PartitionOf(tenant))
@@ -169,7 +169,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			let := holdHead(t, pool, events.PartitionOf(whale)) // a group gives up 8 s after it began to wait
 			batchOf := func(tenant uuid.UUID, name string, n int) (b []commands.Submitted) {
 				for i := range n {
-					u := usage(tenant, fmt.Sprint(name, "/", i), 1)
+					u := usageEvent(tenant, fmt.Sprint(name, "/", i), 1)
 					u.Body = append(u.Body[:len(u.Body)-1], more...)
 					b = append(b, u)
 				}
@@ -288,7 +288,7 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 		})
 	}
 	until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
-	if got := submit(t, l, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
 	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
@@ -329,7 +329,7 @@ func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	}
 	until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
 	tenant := uuid.New()
-	if got := submit(t, l, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
 	until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })

@@ -17,7 +17,7 @@ func BenchmarkRead(b *testing.B) {
 	tenant := uuid.Must(uuid.NewV7())
 	batch := make([]commands.Submitted, 1000)
 	for i := range batch {
-		batch[i] = usage(tenant, fmt.Sprintf("e%06d", i), i+1)
+		batch[i] = usageEvent(tenant, fmt.Sprintf("e%06d", i), i+1)
 	}
 	submit(b, l, tenant, batch...)
 	b.ReportAllocs()

@@ -131,7 +131,7 @@ func TestRowsOfBeforeAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	tenant := uuid.Must(uuid.NewV7())
-	old := usage(tenant, "a", 1)
+	old := usageEvent(tenant, "a", 1)
 	old.Payload, old.Body = old.Whole(), nil
 	partition := events.PartitionOf(tenant)
 	for _, sql := range []string{
@@ -149,7 +149,7 @@ func TestRowsOfBeforeAreRead(t *testing.T) {
 	}
 	l, pool := openLogAt(t, url)
 	comparePayloads(t, pool, []events.Pending{old.Pending}, `SELECT l.payload::text, l.payload_hash FROM event_log l`)
-	places := submit(t, l, tenant, usage(tenant, "a", 1), usage(tenant, "a", 2), usage(tenant, "b", 1))
+	places := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "a", 2), usageEvent(tenant, "b", 1))
 	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended}; !slices.Equal(statuses(places), want) {
 		t.Errorf("sent again: %v, want %v", statuses(places), want)
 	}

@@ -105,18 +105,18 @@ func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
 			c, proxied := newCutter(t, database)
 			l, pool := openLogAt(t, proxied)
 			tenant := uuid.Must(uuid.NewV7())
-			submit(t, l, tenant, usage(tenant, "warm", 1)) // origins and statements are known
+			submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
 			for round := range 5 {
 				before := c.reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
-				places := submit(t, l, tenant, usage(tenant, fmt.Sprint("a", round), 1), usage(tenant, fmt.Sprint("b", round), 1))
+				places := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
 				if places[0].Status != commands.Appended || places[1].Status != commands.Appended {
 					t.Fatalf("round %d: %v", round, places)
 				}
 				if c.reached.Load() == before {
 					t.Fatalf("round %d: no COMMIT was cut", round)
 				}
-				again := submit(t, l, tenant, usage(tenant, fmt.Sprint("a", round), 1))
+				again := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1))
 				if again[0].Status != commands.Duplicate || again[0].Position != places[0].Position {
 					t.Fatalf("round %d: sent again: %v, first %v", round, again, places)
 				}
@@ -155,7 +155,7 @@ func TestP1_AWholeGroupThatFindsItselfInTheLogWasAppended(t *testing.T) {
 	// The second look may find everything and have nothing to write.
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	s := usage(tenant, "a", 1)
+	s := usageEvent(tenant, "a", 1)
 	first := submit(t, l, tenant, s)
 	again := submit(t, l, tenant, s) // the same EventID: ours, of a commit that was not answered
 	if again[0] != first[0] {
@@ -197,7 +197,7 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 		}
 	}()
 	for n := 0; n < 300 || (killed.Load() == 0 && n < 20_000); n++ {
-		if p := submit(t, l, tenant, usage(tenant, fmt.Sprint("e", n), 1)); p[0].Status != commands.Appended {
+		if p := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("e", n), 1)); p[0].Status != commands.Appended {
 			t.Fatalf("event %d: %v", n, p)
 		}
 		stored.Add(1)

@@ -19,7 +19,7 @@ func TestRowsComeInPieces(t *testing.T) {
 		rows := make([]row, count)
 		want := bytes.Clone(copySignature)
 		for i := range rows {
-			p := usage(tenant, "a", i).Pending
+			p := usageEvent(tenant, "a", i).Pending
 			if i == 500 {
 				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
 			}

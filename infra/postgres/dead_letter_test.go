@@ -26,7 +26,7 @@ type letters struct {
 func newLetters(t testing.TB) *letters {
 	l, pool, _ := openLog(t)
 	w := &letters{t, l, pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
-	submit(t, l, w.tenant, usage(w.tenant, "a", 1))
+	submit(t, l, w.tenant, usageEvent(w.tenant, "a", 1))
 	return w
 }
 

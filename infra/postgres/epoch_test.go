@@ -39,19 +39,19 @@ var otherLives = map[string]struct{ head, reason string }{
 func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T) {
 	appends := map[string]func(l *Log, pool *pgxpool.Pool, tenant uuid.UUID) error{
 		"ingest": func(l *Log, _ *pgxpool.Pool, tenant uuid.UUID) error {
-			_, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, "new", 1)})
+			_, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, "new", 1)})
 			return err
 		},
 		"change": func(l *Log, _ *pgxpool.Pool, tenant uuid.UUID) error {
 			return l.Change(t.Context(), tenant, func(tx commands.Tx) error {
-				_, err := tx.Append(usage(tenant, "new", 1).Pending)
+				_, err := tx.Append(usageEvent(tenant, "new", 1).Pending)
 				return err
 			})
 		},
 		"consumer": func(l *Log, pool *pgxpool.Pool, tenant uuid.UUID) (err error) {
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				err = pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-					_, err := l.AppendTx(t.Context(), tx, []events.Pending{usage(tenant, "new", 1).Pending})
+					_, err := l.AppendTx(t.Context(), tx, []events.Pending{usageEvent(tenant, "new", 1).Pending})
 					return err
 				})
 				if err == nil {
@@ -75,7 +75,7 @@ func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T)
 func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, head, reason string, appendOne func(uuid.UUID) error) {
 	tenant := uuid.Must(uuid.NewV7())
 	p := events.PartitionOf(tenant)
-	old := submit(t, l, tenant, usage(tenant, "old", 1))[0].Position
+	old := submit(t, l, tenant, usageEvent(tenant, "old", 1))[0].Position
 	if _, err := owner.Exec(`UPDATE relay_cursors SET owner = 'relay', position = $2, lease_until = now() + interval '1 hour' WHERE partition = $1`, p, old.Number); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func testRaisedFirst(t *testing.T, l *Log, pool *pgxpool.Pool, owner *sql.DB, he
 func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
 	l, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	before := submit(t, l, tenant, usage(tenant, "before", 1))[0].Position
+	before := submit(t, l, tenant, usageEvent(tenant, "before", 1))[0].Position
 	if _, err := l.Read(t.Context(), before.Partition, 0, before.Number, 10); err != nil { // cached for readers, too
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at := submit(t, l, tenant, usage(tenant, "after", 1))[0].Position
+	at := submit(t, l, tenant, usageEvent(tenant, "after", 1))[0].Position
 	got, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
 	if err != nil || len(got) != 1 || got[0].Actor != (events.Actor{Type: "api_key", ID: "k"}) {
 		t.Fatalf("recorded as %+v: %v", got, err)
@@ -194,7 +194,7 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	p := events.PartitionOf(tenant)
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	epoch := func() (n int32) {
 		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -222,10 +222,10 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 func TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted(t *testing.T) {
 	l, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	other, _ := openLogAt(t, url)
 	for _, want := range []string{"committed", "aborted"} {
-		if got := submit(t, other, tenant, usage(tenant, "a", 1)); got[0].Status != commands.Duplicate {
+		if got := submit(t, other, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Duplicate {
 			t.Fatalf("answered %+v", got)
 		}
 		var ended string

@@ -114,7 +114,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 		}
 	}()
 	for places := []commands.Placement(nil); len(places) == 0; {
-		places, err = l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, "waits", 1)})
+		places, err = l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, "waits", 1)})
 		if took := time.Since(began); took > after+15*time.Second {
 			t.Fatalf("not stored after %v: %v", took, err)
 		}
@@ -142,7 +142,7 @@ func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 15 {
-		submit(t, l, tenant, usage(tenant, fmt.Sprint(n), 1))
+		submit(t, l, tenant, usageEvent(tenant, fmt.Sprint(n), 1))
 		if err := watch.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	only := func(s commands.Submitted) commands.Submitted { s.ProbeOnly = true; return s }
-	got := submit(t, l, tenant, only(usage(tenant, "a", 3)), usage(tenant, "a", 1), only(usage(tenant, "a", 2)), only(usage(tenant, "a", 1)), only(usage(tenant, "b", 1)))
+	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)), only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
 	want := []commands.PlacementStatus{commands.Absent, commands.Appended, commands.Conflict, commands.Duplicate, commands.Absent}
 	if !slices.Equal(statuses(got), want) {
 		t.Errorf("%v, want %v", statuses(got), want)
@@ -34,7 +34,7 @@ func TestP2_TheFirstOfEachKeyIsFound(t *testing.T) {
 		want := map[logKey]int{}
 		var members []member
 		for i := range n {
-			p := usage(rapid.SampledFrom(tenants).Draw(t, "tenant"), fmt.Sprint(rapid.IntRange(1, keys).Draw(t, "key")), 1)
+			p := usageEvent(rapid.SampledFrom(tenants).Draw(t, "tenant"), fmt.Sprint(rapid.IntRange(1, keys).Draw(t, "key")), 1)
 			note := rapid.Bool().Draw(t, "note")
 			first, known := want[keyOf(&p.Pending)]
 			if !known {

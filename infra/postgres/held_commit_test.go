@@ -76,7 +76,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 			tenant := uuid.Must(uuid.NewV7())
 			var batch []commands.Submitted
 			for n := range size {
-				batch = append(batch, usage(tenant, fmt.Sprint("e", n), 1))
+				batch = append(batch, usageEvent(tenant, fmt.Sprint("e", n), 1))
 			}
 			held := holdCommits(t, database, "INSERT", "event_log_rows")
 			answered := make(chan error, 1)

@@ -22,7 +22,7 @@ type delivery struct {
 }
 
 func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
-	s := usage(tenant, d.event, d.amount)
+	s := usageEvent(tenant, d.event, d.amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", d.message), sha256.Sum256(nil), 0)
 	if d.refused {
 		s.ProbeOnly = true

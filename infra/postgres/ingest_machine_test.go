@@ -52,7 +52,7 @@ func (m *ingesting) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submi
 	batch := make([]commands.Submitted, rapid.IntRange(sizes[0], sizes[1]).Draw(rt, "size"))
 	for i := range batch {
 		id := fmt.Sprint("e", rapid.IntRange(0, 200).Draw(rt, "id"))
-		batch[i] = usage(tenant, id, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "amount"))
+		batch[i] = usageEvent(tenant, id, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "amount"))
 		batch[i].ProbeOnly = probes && rapid.IntRange(0, 9).Draw(rt, "fate") == 0
 	}
 	return tenant, batch

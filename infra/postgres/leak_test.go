@@ -11,7 +11,7 @@ import (
 func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	s := &submission{tenant: tenant, batch: []commands.Submitted{usage(tenant, "a", 1)}, places: make([]commands.Placement, 1)}
+	s := &submission{tenant: tenant, batch: []commands.Submitted{usageEvent(tenant, "a", 1)}, places: make([]commands.Placement, 1)}
 	g := newGroup(l, []*submission{s})
 	for round := range 40 { // more than the pool has
 		g.partitions = []int16{99}

@@ -47,8 +47,8 @@ func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
 	return l, pool
 }
 
-// usage makes a submission, in short as those that are decoded; other amounts make other payloads.
-func usage(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
+// usageEvent makes a submission, in short as those that are decoded; other amounts make other payloads.
+func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
 	return commands.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: domain.CanonicalVersion, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
@@ -76,23 +76,23 @@ func statuses(places []commands.Placement) []commands.PlacementStatus {
 func TestP2_VerdictsWithinAndAcrossBatches(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	first := submit(t, l, tenant, usage(tenant, "a", 1), usage(tenant, "b", 1), usage(tenant, "a", 1), usage(tenant, "b", 2))
+	first := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 2))
 	if want := []commands.PlacementStatus{commands.Appended, commands.Appended, commands.Duplicate, commands.Conflict}; !slices.Equal(statuses(first), want) {
 		t.Fatalf("in a batch: %v, want %v", statuses(first), want)
 	}
 	if first[2].Position != first[0].Position || first[3].Position != first[1].Position {
 		t.Fatalf("positions of the first ones expected: %v", first)
 	}
-	probe := usage(tenant, "new", 1)
+	probe := usageEvent(tenant, "new", 1)
 	probe.ProbeOnly = true
-	known := usage(tenant, "a", 1)
+	known := usageEvent(tenant, "a", 1)
 	known.ProbeOnly = true
-	again := submit(t, l, tenant, usage(tenant, "a", 1), usage(tenant, "b", 3), usage(tenant, "c", 1), probe, known)
+	again := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 3), usageEvent(tenant, "c", 1), probe, known)
 	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended, commands.Absent, commands.Duplicate}; !slices.Equal(statuses(again), want) {
 		t.Fatalf("across batches: %v, want %v", statuses(again), want)
 	}
 	other := uuid.Must(uuid.NewV7())
-	if s := statuses(submit(t, l, other, usage(other, "a", 9))); s[0] != commands.Appended {
+	if s := statuses(submit(t, l, other, usageEvent(other, "a", 9))); s[0] != commands.Appended {
 		t.Fatalf("P9: another tenant's eventId is its own: %v", s)
 	}
 }
@@ -101,7 +101,7 @@ func TestP2_VerdictsWithinAndAcrossBatches(t *testing.T) {
 func TestP2_TheLogItselfRefusesASecondEventOfAKey(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	_, err := pool.Exec(t.Context(), `INSERT INTO event_log_rows
  SELECT (jsonb_populate_record(l, '{"position": 2000000}')).* FROM event_log_rows l WHERE tenant_id = $1`, tenant)
 	if sqlState(err) != uniqueViolation {
@@ -112,9 +112,9 @@ func TestP2_TheLogItselfRefusesASecondEventOfAKey(t *testing.T) {
 func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	for range 3 {
-		submit(t, l, tenant, usage(tenant, "a", 2), usage(tenant, "a", 3), usage(tenant, "a", 2))
+		submit(t, l, tenant, usageEvent(tenant, "a", 2), usageEvent(tenant, "a", 3), usageEvent(tenant, "a", 2))
 	}
 	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.UsageConflicted); n != 2 {
 		t.Fatalf("%d conflicts are recorded for 2 other payloads", n)
@@ -164,7 +164,7 @@ func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
 			order := rnd.Perm(200)
 			batch := make([]commands.Submitted, len(order))
 			for i, n := range order {
-				batch[i] = usage(tenant, fmt.Sprint("e", n), n)
+				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n)
 			}
 			places, err := l.Submit(context.Background(), tenant, batch)
 			if err != nil {
@@ -203,9 +203,9 @@ func TestPositionsAreDenseUnderManyTenantsAndTwoInstances(t *testing.T) {
 			l := []*Log{one, two}[c%2]
 			tenant := uuid.NewSHA1(uuid.Nil, []byte{byte(c % 7)})
 			for n := range 30 {
-				batch := []commands.Submitted{usage(tenant, fmt.Sprint("x", n), n)}
+				batch := []commands.Submitted{usageEvent(tenant, fmt.Sprint("x", n), n)}
 				for k := range n % 5 {
-					batch = append(batch, usage(tenant, fmt.Sprint(c, "/", n, "/", k), k))
+					batch = append(batch, usageEvent(tenant, fmt.Sprint(c, "/", n, "/", k), k))
 				}
 				if _, err := l.Submit(context.Background(), tenant, batch); err != nil {
 					t.Error(err)
@@ -247,9 +247,9 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 func TestReadGivesWholeEnvelopes(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	sent := usage(tenant, "a", 1)
+	sent := usageEvent(tenant, "a", 1)
 	sent.CorrelationID, sent.Replay = uuid.Must(uuid.NewV7()), "offline"
-	at := submit(t, l, tenant, sent, usage(tenant, "b", 1))
+	at := submit(t, l, tenant, sent, usageEvent(tenant, "b", 1))
 	got, err := l.Read(t.Context(), at[0].Position.Partition, 0, 1<<40, 10)
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%d events, %v", len(got), err)

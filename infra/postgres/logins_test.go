@@ -262,7 +262,7 @@ func (l *loginTrial) works() {
 	defer pool.Close()
 	defer log.Close()
 	tenant := uuid.Must(uuid.NewV7())
-	if at := submit(l, log, tenant, usage(tenant, "a", 1))[0].Position; at.Number != 1 {
+	if at := submit(l, log, tenant, usageEvent(tenant, "a", 1))[0].Position; at.Number != 1 {
 		l.Errorf("appended at %v", at)
 	}
 	tx, err := pool.Begin(l.Context())

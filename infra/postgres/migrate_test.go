@@ -320,7 +320,7 @@ func TestOutboxShowsWhatWasWithheldLateAsPublished(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1), usage(tenant, "b", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1))
 	partition := events.PartitionOf(tenant)
 	for _, sql := range []string{`UPDATE relay_cursors SET position = 2 WHERE partition = $1 AND $2::uuid IS NOT NULL`,
 		`INSERT INTO withheld_records VALUES ($1, 1, 1, $2, gen_random_uuid(), 'x', now(), false), ($1, 2, 1, $2, NULL, 'x', now(), true)`} {

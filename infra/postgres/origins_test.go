@@ -73,7 +73,7 @@ func rendered(t *testing.T, url string, tenant uuid.UUID) (wires []string, err e
 func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
 	l, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	before, err := rendered(t, url, tenant)
 	if err != nil || len(before) != 1 {
 		t.Fatal(before, err)
@@ -104,7 +104,7 @@ func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
 func TestVocabulariesOfTheLogCannotLie(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	for what, sql := range map[string]string{
 		"another document's hash":    `INSERT INTO log_vocabularies VALUES (repeat('0', 64), '{}')`,
 		"a change of a document":     `UPDATE log_vocabularies SET document = document || ' '`,
@@ -132,13 +132,13 @@ func TestKnownOriginsTakeNoNumbers(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	for n := range 5 {
 		l, _ := openLogAt(t, url)
-		submit(t, l, tenant, usage(tenant, string(rune('a'+n)), 1))
+		submit(t, l, tenant, usageEvent(tenant, string(rune('a'+n)), 1))
 	}
 	var origins, numbers int
 	if err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM log_origins), (SELECT count(DISTINCT origin) FROM event_log_rows)`).Scan(&origins, &numbers); err != nil || origins != 1 || numbers != 1 {
 		t.Errorf("%d origins, %d of them used, %v", origins, numbers, err)
 	}
-	another := usage(tenant, "another", 1)
+	another := usageEvent(tenant, "another", 1)
 	another.Residency = "eu"
 	l, _ := openLogAt(t, url)
 	submit(t, l, tenant, another)
@@ -154,7 +154,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	l, pool, url := openLog(t)
 	l.cfg.Region = "eu-west-1"
 	tenant := uuid.Must(uuid.NewV7())
-	list := []commands.Submitted{usage(tenant, "a", 1), usage(tenant, "b", 1), usage(tenant, "c", 1)}
+	list := []commands.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
 	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
 	submit(t, l, tenant, list...)
 	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{}`)}

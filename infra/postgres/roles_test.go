@@ -12,7 +12,7 @@ const insufficientPrivilege = "42501"
 func TestP6_TheServiceCannotAlterTheLog(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, usage(tenant, "a", 1))
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	for _, sql := range []string{
 		`UPDATE event_log SET body = '{}'`, `UPDATE event_log_rows SET body = '{}'`,
 		`DELETE FROM event_log`, `DELETE FROM event_log_rows`, `TRUNCATE event_log`, `TRUNCATE event_log_rows`,
@@ -35,8 +35,8 @@ func TestP6_TheServiceCannotAlterTheLog(t *testing.T) {
 func TestP9_ATenantsRoleSeesItsOwnRowsOnly(t *testing.T) {
 	l, pool, _ := openLog(t)
 	mine, other := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
-	submit(t, l, mine, usage(mine, "a", 1))
-	submit(t, l, other, usage(other, "a", 1), usage(other, "b", 1))
+	submit(t, l, mine, usageEvent(mine, "a", 1))
+	submit(t, l, other, usageEvent(other, "a", 1), usageEvent(other, "b", 1))
 	asTenant := func(id string, check func(tx pgx.Tx)) {
 		t.Helper()
 		tx, err := pool.Begin(t.Context())

@@ -42,7 +42,7 @@ func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
 	}
 	held := make(chan error, 1)
 	go func() {
-		_, err := l.Submit(t.Context(), tenants[0], []commands.Submitted{usage(tenants[0], "held", 1)})
+		_, err := l.Submit(t.Context(), tenants[0], []commands.Submitted{usageEvent(tenants[0], "held", 1)})
 		held <- err
 	}()
 	var all sync.WaitGroup
@@ -54,7 +54,7 @@ func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
 		all.Go(func() {
 			for n := range 20 {
 				began := time.Now()
-				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
+				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
 					t.Error(err)
 				}
 				longest[i] = max(longest[i], time.Since(began))
@@ -98,7 +98,7 @@ func TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs(t *testing.T) {
 	for i, tenant := range tenants {
 		all.Go(func() {
 			for n := range 50 {
-				places, err := l.Submit(context.Background(), tenant, []commands.Submitted{usage(tenant, fmt.Sprint("e", n), i+1)})
+				places, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
 				if err != nil || places[0].Status != commands.Appended {
 					t.Errorf("event %d of tenant %d: %v %v", n, i, places, err)
 				}
@@ -134,7 +134,7 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 	for _, tenant := range tenants {
 		batch := func() (b []commands.Submitted) {
 			for n := range size {
-				b = append(b, usage(tenant, fmt.Sprint("e", n), n+1))
+				b = append(b, usageEvent(tenant, fmt.Sprint("e", n), n+1))
 			}
 			return b
 		}
