@@ -34,7 +34,7 @@ type AsOf struct {
 // AggregatesAsOf lists a tenant's figures as they were known at a moment, as
 // Aggregates does; its cursor stays with the position.
 func (r *UsageReads) AggregatesAsOf(ctx context.Context, v Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
-	after, number, err := parseAsOfCursor(q.After)
+	after, number, err := ParseAsOfCursor(q.After)
 	if err != nil {
 		return Aggregates{}, err
 	}
@@ -64,7 +64,7 @@ func (r *UsageReads) AggregatesAsOf(ctx context.Context, v Viewer, q AggregateQu
 	return page, err
 }
 
-func parseAsOfCursor(s string) (aggregatePlace, int64, error) {
+func ParseAsOfCursor(s string) (aggregatePlace, int64, error) {
 	if s == "" {
 		return aggregatePlace{}, 0, nil
 	}
@@ -73,7 +73,7 @@ func parseAsOfCursor(s string) (aggregatePlace, int64, error) {
 	if err != nil || number < 0 {
 		return aggregatePlace{}, 0, ErrCursorInvalid
 	}
-	after, err := parseAggregateCursor("0|" + place)
+	after, err := ParseAggregateCursor("0|" + place)
 	return after, number, err
 }
 
@@ -121,9 +121,9 @@ func (r *UsageReads) moment(ctx context.Context, v Viewer, tenant uuid.UUID, at 
 		if at.Time.After(r.Now()) {
 			return position, positionInvalid("asOf lies ahead of now")
 		}
-		err := r.snapshot(ctx, v, query{`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, each(func(rows pgx.Rows) error {
+		err := r.snapshot(ctx, v, statement(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, each(func(rows pgx.Rows) error {
 			return rows.Scan(&position.Number)
-		})})
+		})))
 		if err != nil {
 			return position, err
 		}

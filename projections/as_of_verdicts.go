@@ -75,7 +75,7 @@ func (r *UsageReads) counted(ctx context.Context, v Viewer, tenant uuid.UUID, vi
 func (r *UsageReads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*tenantVerdicts, error) {
 	t := &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant),
 		retried: make(map[uuid.UUID]int64), uncounted: make(map[int64]uncountedUsage)}
-	err := step(ctx, tx, query{readLiveVersions, []any{tenant}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readLiveVersions, []any{tenant}, each(func(rows pgx.Rows) error {
 		var period, version string
 		if err := rows.Scan(&period, &version); err != nil {
 			return err
@@ -83,33 +83,33 @@ func (r *UsageReads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID
 		fold, err := r.Folds.Of(version)
 		t.folds = append(t.folds, liveFold{period, fold})
 		return err
-	})})
+	})))
 	if err != nil {
 		return nil, err
 	}
-	err = step(ctx, tx, query{readRetried, []any{t.partition, tenant}, each(func(rows pgx.Rows) error {
+	err = step(ctx, tx, statement(readRetried, []any{t.partition, tenant}, each(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var position int64
 		err := rows.Scan(&id, &position)
 		t.retried[id] = position
 		return err
-	})})
+	})))
 	if err != nil {
 		return nil, err
 	}
-	return t, step(ctx, tx, query{readUncounted, []any{t.partition, tenant}, each(func(rows pgx.Rows) error {
+	return t, step(ctx, tx, statement(readUncounted, []any{t.partition, tenant}, each(func(rows pgx.Rows) error {
 		var source int64
 		var why uncountedUsage
 		err := rows.Scan(&source, &why.code, &why.reason)
 		t.uncounted[source] = why
 		return err
-	})})
+	})))
 }
 
 // visit tells verdicts that are counted from those that are not: what the fold does
 // not take now, the aggregator has not taken either.
 func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func(*countedUsage)) error {
-	return step(ctx, tx, query{readVerdicts, []any{t.partition, t.tenant}, each(func(rows pgx.Rows) error {
+	return step(ctx, tx, statement(readVerdicts, []any{t.partition, t.tenant}, each(func(rows pgx.Rows) error {
 		e := events.Envelope{TenantID: t.tenant, Position: events.Position{Partition: t.partition}}
 		var causation *uuid.UUID
 		if err := rows.Scan(&e.Position.Number, &e.Subject, &causation, &e.OccurredAt, &e.DedupeKey, (*[]byte)(&e.Payload)); err != nil {
@@ -129,7 +129,7 @@ func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func
 			counted(&c)
 		}
 		return nil
-	})})
+	})))
 }
 
 func (t *tenantVerdicts) causeOf(e *events.Envelope, raw int64, causation *uuid.UUID) int64 {

@@ -233,3 +233,9 @@ func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand)
 	e.spans = spans
 	return nil
 }
+
+// ConsumeStatements returns the SQL of the consumer that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func ConsumeStatements() map[string]string {
+	return map[string]string{"lock checkpoints": lockCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
+}

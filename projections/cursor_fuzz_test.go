@@ -23,7 +23,7 @@ func FuzzPlaces(f *testing.F) {
 	for _, s := range awkwardPlaces() {
 		f.Add(s)
 	}
-	places := projections.Places()
+	places := Places()
 	f.Fuzz(func(t *testing.T, s string) {
 		for name, take := range places {
 			switch err := take(s); {

@@ -78,7 +78,7 @@ ORDER BY g.n DESC, g.fingerprint DESC`
 // DeadLetterGroups groups what DeadLetters would list, the biggest group first,
 // for operators.
 func (r *LetterReads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLetterGroupPage, error) {
-	count, fingerprint, err := parseGroupCursor(q.After)
+	count, fingerprint, err := ParseGroupCursor(q.After)
 	if err != nil {
 		return DeadLetterGroupPage{}, err
 	}
@@ -88,7 +88,7 @@ func (r *LetterReads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (
 	}
 	page := DeadLetterGroupPage{Data: []DeadLetterGroup{}}
 	args := append(q.filter(), count, fingerprint, limit+1)
-	err = r.at(q.Wait).snapshot(ctx, viewer, query{readDeadLetterGroups, args, each(func(rows pgx.Rows) error {
+	err = r.at(q.Wait).snapshot(ctx, viewer, statement(readDeadLetterGroups, args, each(func(rows pgx.Rows) error {
 		var g DeadLetterGroup
 		s := &g.Statuses
 		err := rows.Scan(&g.Fingerprint, &g.Stage, &g.Code, &g.Reason, &g.Feature, &g.Consumer, &g.Count, &s.Failed, &s.Retrying, &s.Resolved, &s.Discarded,
@@ -96,7 +96,7 @@ func (r *LetterReads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (
 		g.FirstFailedAt, g.LastFailedAt = g.FirstFailedAt.UTC(), g.LastFailedAt.UTC()
 		page.Data = append(page.Data, g)
 		return err
-	})})
+	})))
 	if err != nil {
 		return DeadLetterGroupPage{}, err
 	}
@@ -107,8 +107,8 @@ func (r *LetterReads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (
 	return page, nil
 }
 
-// parseGroupCursor reads the size and the fingerprint of a page's last group.
-func parseGroupCursor(s string) (count *int64, fingerprint string, err error) {
+// ParseGroupCursor reads the size and the fingerprint of a page's last group.
+func ParseGroupCursor(s string) (count *int64, fingerprint string, err error) {
 	if s == "" {
 		return nil, "", nil
 	}
@@ -130,11 +130,11 @@ SELECT d.id, d.tenant_id FROM letters d ORDER BY d.id LIMIT $12`
 // for operators.
 func (r *LetterReads) FindDeadLetters(ctx context.Context, q DeadLetterQuery, limit int) ([]DeadLetterRef, error) {
 	var refs []DeadLetterRef
-	err := r.snapshot(ctx, Viewer{Operator: true}, query{findDeadLetters, append(q.filter(), limit), each(func(rows pgx.Rows) error {
+	err := r.snapshot(ctx, Viewer{Operator: true}, statement(findDeadLetters, append(q.filter(), limit), each(func(rows pgx.Rows) error {
 		var ref DeadLetterRef
 		err := rows.Scan(&ref.ID, &ref.TenantID)
 		refs = append(refs, ref)
 		return err
-	})})
+	})))
 	return refs, err
 }

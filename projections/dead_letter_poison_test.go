@@ -49,7 +49,9 @@ func poisonCases() map[string]poisonCase {
 	return map[string]poisonCase{
 		"validator": {
 			func(s *scene) *projections.Runner { return s.validating },
-			func(tenant uuid.UUID, n int) events.Pending { return usageEvent(tenant, fmt.Sprint(n), "calls", 1, may) },
+			func(tenant uuid.UUID, n int) events.Pending {
+				return usageEvent(tenant, fmt.Sprint(n), "calls", 1, may)
+			},
 			`{"eventId":5}`,
 			func(s *scene, tenant uuid.UUID) int64 {
 				return count(s, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 2`, tenant)

@@ -134,7 +134,7 @@ func (c *comparison) arguments(q DiffQuery) ([]any, error) {
 		}
 		period = q.PeriodKey
 	}
-	after, err := parseDiffCursor(q.After)
+	after, err := ParseDiffCursor(q.After)
 	if err != nil {
 		return nil, err
 	}
@@ -160,13 +160,13 @@ func (c *comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int
 	if limit > 0 {
 		most = &limit
 	}
-	return step(ctx, tx, query{c.projection.Diff.Rows, append(args, q.All, most), each(func(rows pgx.Rows) error {
+	return step(ctx, tx, statement(c.projection.Diff.Rows, append(args, q.All, most), each(func(rows pgx.Rows) error {
 		row, err := scanDiff(rows)
 		if err != nil {
 			return err
 		}
 		return take(row)
-	})})
+	})))
 }
 
 func scanDiff(rows pgx.Rows) (DiffRow, error) {
@@ -203,8 +203,8 @@ func diffCursor(last *DiffRow) string {
 	return strings.Join([]string{last.TenantID.String(), last.Feature, period, subscription.String()}, "|")
 }
 
-// parseDiffCursor gives the parts of a key; of no cursor, those before the first.
-func parseDiffCursor(s string) ([]string, error) {
+// ParseDiffCursor gives the parts of a key; of no cursor, those before the first.
+func ParseDiffCursor(s string) ([]string, error) {
 	if s == "" {
 		return []string{uuid.Nil.String(), "", "", uuid.Nil.String()}, nil
 	}

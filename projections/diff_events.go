@@ -88,7 +88,7 @@ type telling struct {
 // that come to something else for the key.
 func (r *UsageReads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, error) {
 	page := DiffEvents{Data: []DiffEvent{}}
-	after, err := parseAfter(q.After)
+	after, err := ParseEventCursor(q.After)
 	if err != nil || !storable(q.Feature) || !storable(q.PeriodKey) {
 		return page, err
 	}
@@ -102,14 +102,14 @@ func (r *UsageReads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEve
 			return err
 		}
 		args := []any{t.partition, q.TenantID, after, page.AsOf.Number}
-		err = step(ctx, tx, query{readKeysVerdicts, args, each(func(rows pgx.Rows) error {
+		err = step(ctx, tx, statement(readKeysVerdicts, args, each(func(rows pgx.Rows) error {
 			e := events.Envelope{TenantID: q.TenantID, Position: events.Position{Partition: t.partition}}
 			var payload string
 			err := rows.Scan(&e.Position.Number, &e.Subject, &e.EventID, &e.RecordedAt, &e.OccurredAt, &e.DedupeKey, &payload)
 			e.Payload = json.RawMessage(payload)
 			t.take(&e)
 			return err
-		})})
+		})))
 		if err != nil || q.After != "" {
 			return err
 		}
@@ -118,7 +118,7 @@ func (r *UsageReads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEve
 	return page, err
 }
 
-func parseAfter(text string) (int64, error) {
+func ParseEventCursor(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
@@ -208,7 +208,7 @@ func (t *telling) explain(ctx context.Context, tx pgx.Tx, live, rebuilt int) err
 	var rows [2]big.Int
 	var liveRow, rebuiltRow string
 	args := []any{t.q.TenantID, t.q.Feature, t.q.PeriodKey, t.q.SubscriptionID, live, rebuilt}
-	err := step(ctx, tx, query{readKeysRows, args, each(func(r pgx.Rows) error { return r.Scan(&liveRow, &rebuiltRow) })})
+	err := step(ctx, tx, statement(readKeysRows, args, each(func(r pgx.Rows) error { return r.Scan(&liveRow, &rebuiltRow) })))
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*comparison, error) 
 	if no := of.Comparable(); no != nil {
 		return nil, no
 	}
-	c := &comparison{rebuild: of, scope: Scope{of.TenantID, of.PeriodKey}}
+	c := &comparison{rebuild: of, scope: Scope{TenantID: of.TenantID, PeriodKey: of.PeriodKey}}
 	if err := c.readBase(ctx, tx); err != nil {
 		return nil, err
 	}
@@ -80,12 +80,12 @@ func (c *comparison) readBase(ctx context.Context, tx pgx.Tx) error {
 		asOf = &before
 	}
 	var all []pointer
-	err := step(ctx, tx, query{readBase, []any{c.rebuild.Projection, asOf, c.rebuild.TenantID, c.rebuild.PeriodKey}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readBase, []any{c.rebuild.Projection, asOf, c.rebuild.TenantID, c.rebuild.PeriodKey}, each(func(rows pgx.Rows) error {
 		var p pointer
 		err := rows.Scan(&p.TenantID, &p.PeriodKey, &p.flip, &p.generation, &p.foldVersion, &p.broken, &p.dropped)
 		all = append(all, p)
 		return err
-	})})
+	})))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c *comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 		live = append(live, c.base[i].generation)
 	}
 	apart := -1
-	err := step(ctx, tx, query{readEqual, []any{c.rebuild.ID, c.rebuild.Consumer, c.rebuild.Generation, live}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readEqual, []any{c.rebuild.ID, c.rebuild.Consumer, c.rebuild.Generation, live}, each(func(rows pgx.Rows) error {
 		var p events.Position
 		var equal bool
 		err := rows.Scan(&p.Partition, &p.Number, &equal)
@@ -123,7 +123,7 @@ func (c *comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 		}
 		c.positions = append(c.positions, p)
 		return err
-	})})
+	})))
 	switch {
 	case err != nil:
 		return err

@@ -41,14 +41,14 @@ func (c *comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffT
 		return nil, err
 	}
 	t := new(DiffTotals)
-	return t, step(ctx, tx, query{c.projection.Diff.Totals, append(args, maxReadSums), each(func(rows pgx.Rows) error {
+	return t, step(ctx, tx, statement(c.projection.Diff.Totals, append(args, maxReadSums), each(func(rows pgx.Rows) error {
 		var s DiffSum
 		var live, rebuilt, delta *string
 		err := rows.Scan(&s.TenantID, &s.PeriodKey, &live, &rebuilt, &delta, &s.Keys, &s.Differing)
 		s.Live, s.Rebuilt, s.Delta = exactText(live), exactText(rebuilt), exactText(delta)
 		t.add(s)
 		return err
-	})})
+	})))
 }
 
 func exactText(text *string) *json.Number {
@@ -143,17 +143,17 @@ func (c *comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (
 	low, high, period := args[7], args[8], args[9].([]string)[1]
 	partitions, upTo := split(c.positions)
 	k := new(Conservation)
-	err = step(ctx, tx, query{readConservation, []any{partitions, upTo, low, high, period, c.rebuild.Generation}, each(func(rows pgx.Rows) error {
+	err = step(ctx, tx, statement(readConservation, []any{partitions, upTo, low, high, period, c.rebuild.Generation}, each(func(rows pgx.Rows) error {
 		return rows.Scan(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)
-	})})
+	})))
 	k.Holds = k.Verdicts == k.Counted+k.Parked+k.Withheld
 	if err != nil || period != "" {
 		return k, err
 	}
 	var recorded, validated, rejected int64
-	err = step(ctx, tx, query{readAccepted, []any{partitions, low, high}, each(func(rows pgx.Rows) error {
+	err = step(ctx, tx, statement(readAccepted, []any{partitions, low, high}, each(func(rows pgx.Rows) error {
 		return rows.Scan(&recorded, &validated, &rejected)
-	})})
+	})))
 	undecided := recorded - validated - rejected
 	k.Recorded, k.Validated, k.Rejected, k.Undecided = &recorded, &validated, &rejected, &undecided
 	return k, err

@@ -229,3 +229,9 @@ func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
 		c.onIngest = append(c.onIngest, grant.OnIngest)
 	}
 }
+
+// EntitlementStatements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func EntitlementStatements() map[string]string {
+	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}
+}

@@ -74,7 +74,7 @@ type explaining struct {
 // Explain gives the events behind a figure.
 func (r *UsageReads) Explain(ctx context.Context, v Viewer, q ExplainQuery) (Explanation, error) {
 	x := explaining{ExplainQuery: &q, limit: pageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
-	place, given, err := parseExplainPlace(q.After)
+	place, given, err := ParseExplainCursor(q.After)
 	if err == nil && given != nil && *given != x.live {
 		err = ErrCursorInvalid
 	}
@@ -152,7 +152,7 @@ func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
 	x.place.asOf = stands.asOf(x.TenantID, x.Wait).Number
 	args := []any{events.PartitionOf(x.TenantID), x.TenantID, x.Feature, x.PeriodKey, subscription}
 	found := false
-	err := step(ctx, tx, query{readFigure, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readFigure, args, each(func(rows pgx.Rows) error {
 		found = true
 		var amount string
 		err := rows.Scan(&x.place.bound, &amount, &x.place.count)
@@ -160,7 +160,7 @@ func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
 			err = errors.Join(err, errNoInteger)
 		}
 		return err
-	})})
+	})))
 	if err == nil && !found {
 		err = errNoStanding
 	}
@@ -241,10 +241,10 @@ func (x *explaining) recordedAt(ctx context.Context, tx pgx.Tx, partition int16)
 		partitions[i], numbers[i] = partition, c.verdict.RawPosition
 	}
 	times := make(map[int64]time.Time, len(numbers))
-	return times, step(ctx, tx, query{readTimes, []any{partitions, numbers}, each(func(rows pgx.Rows) error {
+	return times, step(ctx, tx, statement(readTimes, []any{partitions, numbers}, each(func(rows pgx.Rows) error {
 		var e timed
 		err := rows.Scan(&e.Partition, &e.Number, &e.at)
 		times[e.Number] = e.at.UTC()
 		return err
-	})})
+	})))
 }

@@ -55,7 +55,7 @@ func (x *explaining) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, 
 		from, to = &start, &end
 	}
 	args := []any{t.partition, t.tenant, x.Feature, from, to}
-	err := step(ctx, tx, query{readRejections, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readRejections, args, each(func(rows pgx.Rows) error {
 		u := LeftOutUsage{Status: UsageRejected, VerdictPosition: events.Position{Partition: t.partition}}
 		var causation *uuid.UUID
 		var payload []byte
@@ -72,7 +72,7 @@ func (x *explaining) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, 
 			keep(no.RawPosition, u)
 		}
 		return nil
-	})})
+	})))
 	list := make([]LeftOutUsage, 0, len(last))
 	for _, u := range last {
 		list = append(list, u)

@@ -26,8 +26,8 @@ func (p *explainPlace) String(live bool) string {
 	return strings.Join([]string{kind, number(p.asOf), number(p.bound), number(p.after), p.total.String(), number(p.count)}, "|")
 }
 
-// parseExplainPlace reads what String wrote; live is nil where there is nothing.
-func parseExplainPlace(s string) (p explainPlace, live *bool, err error) {
+// ParseExplainCursor reads what String wrote; live is nil where there is nothing.
+func ParseExplainCursor(s string) (p explainPlace, live *bool, err error) {
 	if s == "" {
 		return p, nil, nil
 	}

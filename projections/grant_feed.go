@@ -241,13 +241,13 @@ func (c *GrantCache) step(ctx context.Context, now time.Time) (steps []grantStep
 		p.mu.RUnlock()
 	}
 	nothing := func(pgx.Rows) error { return nil }
-	err = c.looks.snapshot(ctx, Viewer{Operator: true}, query{keepPlans, nil, nothing}, query{alongIndexes, nil, nothing},
-		query{readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, each(func(rows pgx.Rows) error {
+	err = c.looks.snapshot(ctx, Viewer{Operator: true}, statement(keepPlans, nil, nothing), statement(alongIndexes, nil, nothing),
+		statement(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, each(func(rows pgx.Rows) error {
 			var s grantStep
 			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &server.flip, &server.started)
 			steps = append(steps, s)
 			return err
-		})})
+		})))
 	return steps, server, err
 }
 
@@ -335,12 +335,12 @@ func (c *GrantCache) loadFeatures(ctx context.Context, l *featureLoad) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
 	known := make(map[string]bool)
-	err := c.looks.snapshot(ctx, Viewer{Operator: true}, query{readFeatures, nil, each(func(rows pgx.Rows) error {
+	err := c.looks.snapshot(ctx, Viewer{Operator: true}, statement(readFeatures, nil, each(func(rows pgx.Rows) error {
 		var key string
 		err := rows.Scan(&key)
 		known[key] = true
 		return err
-	})})
+	})))
 	if err != nil {
 		known, err = nil, fmt.Errorf("read the features: %w", err)
 	}

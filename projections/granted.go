@@ -78,7 +78,7 @@ func (r *GrantReads) readGranted(ctx context.Context, v Viewer, tenant uuid.UUID
 	g := &granted{tenant: tenant, held: "0"}
 	g.from, g.month, _ = domain.PeriodBounds(month)
 	_, g.year, _ = domain.PeriodBounds(year)
-	read := query{readGranted, []any{tenant, month, year}, each(func(rows pgx.Rows) error {
+	read := statement(readGranted, []any{tenant, month, year}, each(func(rows pgx.Rows) error {
 		var feature, kind, behavior, reset *string
 		var limit *int64
 		var used string
@@ -87,7 +87,7 @@ func (r *GrantReads) readGranted(ctx context.Context, v Viewer, tenant uuid.UUID
 		}
 		g.grants = append(g.grants, newGrant(grant{feature: *feature, kind: *kind, behavior: *behavior, reset: *reset, limit: limit}, used))
 		return nil
-	})}
+	}))
 	if err := r.snapshot(ctx, v, standingOf(entitlementsSource(), tenant, &g.stands), read); err != nil {
 		return nil, err
 	}
@@ -183,11 +183,11 @@ func (r *GrantReads) knownFeatures(ctx context.Context, v Viewer, features []str
 		}
 	}
 	known := make(map[string]bool)
-	err := r.snapshot(ctx, v, query{readKnown, []any{asked}, each(func(rows pgx.Rows) error {
+	err := r.snapshot(ctx, v, statement(readKnown, []any{asked}, each(func(rows pgx.Rows) error {
 		var key string
 		err := rows.Scan(&key)
 		known[key] = true
 		return err
-	})})
+	})))
 	return known, err
 }

@@ -74,7 +74,7 @@ ORDER BY h.partition`
 // Identity computes the terms in one snapshot, for operators.
 func (r *AuditReads) Identity(ctx context.Context) (Identity, error) {
 	identity := Identity{Holds: true, Partitions: make([]PartitionTerms, 0, events.Partitions)}
-	err := r.snapshot(ctx, Viewer{Operator: true}, query{readIdentity, nil, each(func(rows pgx.Rows) error {
+	err := r.snapshot(ctx, Viewer{Operator: true}, statement(readIdentity, nil, each(func(rows pgx.Rows) error {
 		var p PartitionTerms
 		err := rows.Scan(&p.Partition, &p.Accepted, &p.Applied, &p.Rejected, &p.Undecided, &p.Unapplied, &p.Parked, &p.Validated)
 		p.Missing = p.Accepted - p.Applied - p.Rejected - p.Undecided - p.Unapplied - p.Parked
@@ -82,7 +82,7 @@ func (r *AuditReads) Identity(ctx context.Context) (Identity, error) {
 		identity.Total.add(&p.Terms)
 		identity.Holds = identity.Holds && p.Missing == 0
 		return err
-	})})
+	})))
 	if err != nil {
 		return Identity{}, err
 	}

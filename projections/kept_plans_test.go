@@ -6,7 +6,6 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections"
 )
 
 // TestKeptPlansUseTheKeys: what is planned while the tables are empty is kept when
@@ -19,7 +18,7 @@ func TestKeptPlansUseTheKeys(t *testing.T) {
 	conn, err := pool.Acquire(t.Context())
 	w.must(err)
 	defer conn.Release()
-	for name, sql := range projections.KeptStatements() {
+	for name, sql := range KeptStatements() {
 		plan := localtest.Plan(t, conn.Conn(), sql)
 		for _, bad := range []string{"Seq Scan", "Bitmap", "Hash Join", "Merge Join", "Materialize"} {
 			if strings.Contains(plan, bad) {

@@ -201,9 +201,9 @@ func (d *DB) awaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) e
 	target := int64(-1)
 	for poll := pollFirst; ; poll = min(2*poll, pollLast) {
 		var last, folded int64
-		err := d.snapshot(ctx, v, query{readLettersStanding, []any{events.PartitionOf(tenant)}, each(func(rows pgx.Rows) error {
+		err := d.snapshot(ctx, v, statement(readLettersStanding, []any{events.PartitionOf(tenant)}, each(func(rows pgx.Rows) error {
 			return rows.Scan(&last, &folded)
-		})})
+		})))
 		if err != nil {
 			return err
 		}

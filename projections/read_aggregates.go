@@ -88,7 +88,7 @@ WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0
 // ErrCursorInvalid once one of them is gone.
 func (r *UsageReads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery) (Aggregates, error) {
 	q.Limit = pageSize(q.Limit)
-	after, err := parseAggregateCursor(q.After)
+	after, err := ParseAggregateCursor(q.After)
 	if err != nil {
 		return Aggregates{}, err
 	}
@@ -99,9 +99,9 @@ func (r *UsageReads) Aggregates(ctx context.Context, v Viewer, q AggregateQuery)
 	var stands standing
 	var flip int
 	var gone bool
-	err = r.at(q.Wait).snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, &stands), query{readFlip, []any{q.TenantID, after.flip}, each(func(rows pgx.Rows) error {
+	err = r.at(q.Wait).snapshot(ctx, v, standingOf(aggregatesSource(), q.TenantID, &stands), statement(readFlip, []any{q.TenantID, after.flip}, each(func(rows pgx.Rows) error {
 		return rows.Scan(&flip, &gone)
-	})}, query{
+	})), query{
 		sql: readAggregates,
 		args: []any{q.TenantID, after.flip, q.Feature, q.PeriodKey,
 			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
@@ -156,7 +156,7 @@ func aggregateCursor(flip int, last *Aggregate) string {
 	return strings.Join([]string{strconv.Itoa(flip), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
 }
 
-func parseAggregateCursor(s string) (aggregatePlace, error) {
+func ParseAggregateCursor(s string) (aggregatePlace, error) {
 	if s == "" {
 		return aggregatePlace{}, nil
 	}

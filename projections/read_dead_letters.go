@@ -133,7 +133,7 @@ LIMIT 1`
 
 // DeadLetters lists dead letters, newest first.
 func (r *LetterReads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
-	after, err := parseDeadLetterCursor(q.After)
+	after, err := ParseDeadLetterCursor(q.After)
 	if err != nil {
 		return DeadLetterPage{}, err
 	}
@@ -149,11 +149,11 @@ func (r *LetterReads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQue
 		return DeadLetterPage{}, err
 	}
 	page := DeadLetterPage{Data: []DeadLetter{}}
-	err = r.at(q.Wait).snapshot(ctx, v, query{sql, append(q.filter(), after, limit+1), each(func(rows pgx.Rows) error {
+	err = r.at(q.Wait).snapshot(ctx, v, statement(sql, append(q.filter(), after, limit+1), each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)
 		page.Data = append(page.Data, d)
 		return err
-	})})
+	})))
 	if err != nil {
 		return DeadLetterPage{}, err
 	}
@@ -163,7 +163,7 @@ func (r *LetterReads) DeadLetters(ctx context.Context, v Viewer, q DeadLetterQue
 	return page, nil
 }
 
-func parseDeadLetterCursor(s string) (*uuid.UUID, error) {
+func ParseDeadLetterCursor(s string) (*uuid.UUID, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -177,11 +177,11 @@ func parseDeadLetterCursor(s string) (*uuid.UUID, error) {
 // DeadLetter gives one; ErrNotFound where the viewer sees none with this id.
 func (r *LetterReads) DeadLetter(ctx context.Context, v Viewer, id uuid.UUID) (DeadLetter, error) {
 	var found []DeadLetter
-	err := r.snapshot(ctx, v, query{readDeadLetter, []any{id}, each(func(rows pgx.Rows) error {
+	err := r.snapshot(ctx, v, statement(readDeadLetter, []any{id}, each(func(rows pgx.Rows) error {
 		d, err := scanDeadLetter(rows)
 		found = append(found, d)
 		return err
-	})})
+	})))
 	if err != nil {
 		return DeadLetter{}, err
 	}

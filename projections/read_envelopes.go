@@ -36,11 +36,11 @@ func readEvents(ctx context.Context, tx pgx.Tx, places []events.Position) ([]eve
 		return list, nil
 	}
 	var origins []origin
-	err := step(ctx, tx, query{readEnvelopes, placesArgs(places), each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readEnvelopes, placesArgs(places), each(func(rows pgx.Rows) error {
 		e, from, err := scanEnvelope(rows)
 		list, origins = append(list, e), append(origins, from)
 		return err
-	})})
+	})))
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +96,10 @@ func resolveOrigins(ctx context.Context, tx pgx.Tx, list []events.Envelope, orig
 		order, places = append(order, r), append(places, list[i].Position)
 	}
 	n := 0
-	err := step(ctx, tx, query{readResidencies, placesArgs(places), each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readResidencies, placesArgs(places), each(func(rows pgx.Rows) error {
 		n++
 		return rows.Scan(&order[n-1].residency)
-	})})
+	})))
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func vocabularyOf(ctx context.Context, tx pgx.Tx, hash string) (*events.Vocabula
 		return v, nil
 	}
 	var document string
-	if err := step(ctx, tx, query{readVocabulary, []any{hash}, each(func(rows pgx.Rows) error { return rows.Scan(&document) })}); err != nil {
+	if err := step(ctx, tx, statement(readVocabulary, []any{hash}, each(func(rows pgx.Rows) error { return rows.Scan(&document) }))); err != nil {
 		return nil, err
 	}
 	if document == "" {

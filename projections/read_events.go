@@ -98,13 +98,13 @@ const readHeadsOf = `SELECT partition, position FROM log_heads WHERE partition =
 
 func readHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (Frontier, error) {
 	var heads Frontier
-	err := step(ctx, tx, query{readHeadsOf, []any{partitions}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readHeadsOf, []any{partitions}, each(func(rows pgx.Rows) error {
 		var partition int16
 		var head int64
 		err := rows.Scan(&partition, &head)
 		heads[partition] = head
 		return err
-	})})
+	})))
 	return heads, err
 }
 
@@ -118,7 +118,7 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 	if w.filter.From == nil && w.filter.To == nil {
 		return nil
 	}
-	return step(ctx, tx, query{readBounds, []any{w.filter.partitions(), w.filter.From, w.filter.To}, each(func(rows pgx.Rows) error {
+	return step(ctx, tx, statement(readBounds, []any{w.filter.partitions(), w.filter.From, w.filter.To}, each(func(rows pgx.Rows) error {
 		var partition int16
 		var low int64
 		var high *int64
@@ -130,7 +130,7 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 			w.upTo[partition] = min(w.upTo[partition], *high)
 		}
 		return nil
-	})})
+	})))
 }
 
 // next gives at most limit events, and passes them and what was not asked for.
@@ -184,11 +184,11 @@ func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirs
 	}
 	args := []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID, w.letters, newestFirst, limit}
 	var found []int64
-	err := step(ctx, tx, query{readPositions, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readPositions, args, each(func(rows pgx.Rows) error {
 		var number int64
 		err := rows.Scan(&number)
 		found = append(found, number)
 		return err
-	})})
+	})))
 	return found, err
 }

@@ -127,9 +127,9 @@ func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*
 
 func onePlace(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {
 	var found *events.Position
-	err := step(ctx, tx, query{sql, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(sql, args, each(func(rows pgx.Rows) error {
 		found = new(events.Position)
 		return rows.Scan(&found.Partition, &found.Number)
-	})})
+	})))
 	return found, err
 }

@@ -138,9 +138,9 @@ func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 	}
 	partition := events.PartitionOf(*f.TenantID)
 	var recorded int64
-	err := step(ctx, tx, query{readUsageStream, []any{partition, f.TenantID, f.Stream.ID}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readUsageStream, []any{partition, f.TenantID, f.Stream.ID}, each(func(rows pgx.Rows) error {
 		return rows.Scan(&recorded, &w.letters)
-	})})
+	})))
 	switch {
 	case err != nil:
 		return err

@@ -163,12 +163,12 @@ func (w *walk) toLast(ctx context.Context, tx pgx.Tx, n int) error {
 		}
 	}
 	var last []timed
-	err := step(ctx, tx, query{readTimes, []any{in, numbers}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readTimes, []any{in, numbers}, each(func(rows pgx.Rows) error {
 		var e timed
 		err := rows.Scan(&e.Partition, &e.Number, &e.at)
 		last = append(last, e)
 		return err
-	})})
+	})))
 	if err != nil {
 		return err
 	}

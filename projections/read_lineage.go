@@ -197,12 +197,12 @@ const readCaused = `SELECT $1::smallint, c FROM caused_positions($1, $2, $3, $4,
 func (l *lineage) look(ctx context.Context, after, upTo int64) error {
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, after, upTo, l.ids(), maxLineage + 1}
-	err := step(ctx, l.tx, query{readCaused, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, l.tx, statement(readCaused, args, each(func(rows pgx.Rows) error {
 		var p events.Position
 		err := rows.Scan(&p.Partition, &p.Number)
 		places = append(places, p)
 		return err
-	})})
+	})))
 	if err != nil {
 		return err
 	}

@@ -98,12 +98,12 @@ const (
 func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids, h.positions}
-	err := step(ctx, l.tx, query{fmt.Sprintf(readHinted, by), args, each(func(rows pgx.Rows) error {
+	err := step(ctx, l.tx, statement(fmt.Sprintf(readHinted, by), args, each(func(rows pgx.Rows) error {
 		var p events.Position
 		err := rows.Scan(&p.Partition, &p.Number)
 		places = append(places, p)
 		return err
-	})})
+	})))
 	return places, err
 }
 
@@ -147,11 +147,11 @@ func (l *lineage) letters(ctx context.Context, names []string) ([]uuid.UUID, err
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := step(ctx, l.tx, query{readLettersOf, []any{l.root.TenantID, names}, each(func(rows pgx.Rows) error {
+	err := step(ctx, l.tx, statement(readLettersOf, []any{l.root.TenantID, names}, each(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		err := rows.Scan(&id)
 		ids = append(ids, id)
 		return err
-	})})
+	})))
 	return ids, err
 }

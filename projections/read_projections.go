@@ -128,32 +128,32 @@ func (r *RebuildReads) Projections(ctx context.Context) ([]ProjectionStatus, err
 	}
 	var name string
 	err := r.snapshot(ctx, Viewer{Operator: true},
-		query{readProjectionLag, []any{names, topics, consumers}, each(func(rows pgx.Rows) error {
+		statement(readProjectionLag, []any{names, topics, consumers}, each(func(rows pgx.Rows) error {
 			var p ProjectionStatus
 			err := rows.Scan(&name, &p.Generation, &p.FoldVersion, &p.Checkpoint, &p.LagEvents, &p.LagSeconds)
 			of := byName[name]
 			of.Generation, of.FoldVersion, of.Checkpoint, of.LagEvents, of.LagSeconds = p.Generation, p.FoldVersion, p.Checkpoint, p.LagEvents, p.LagSeconds
 			return err
-		})},
-		query{readGenerationStates, []any{names}, each(func(rows pgx.Rows) error {
+		})),
+		statement(readGenerationStates, []any{names}, each(func(rows pgx.Rows) error {
 			g, err := scanGeneration(rows, &name)
 			byName[name].Generations = append(byName[name].Generations, g)
 			return err
-		})},
-		query{readScoped, []any{names}, each(func(rows pgx.Rows) error {
+		})),
+		statement(readScoped, []any{names}, each(func(rows pgx.Rows) error {
 			var s ScopedGeneration
 			err := rows.Scan(&name, &s.TenantID, &s.PeriodKey, &s.Generation)
 			byName[name].Scoped = append(byName[name].Scoped, s)
 			return err
-		})},
-		query{readLastRebuilds, []any{names}, each(func(rows pgx.Rows) error {
+		})),
+		statement(readLastRebuilds, []any{names}, each(func(rows pgx.Rows) error {
 			var last LastRebuild
 			var drift *int64
 			err := rows.Scan(&name, &last.ID, &last.State, &last.Purpose, &last.CreatedAt, &drift)
 			last.CreatedAt = last.CreatedAt.UTC()
 			byName[name].LastRebuild, byName[name].DriftRows = &last, drift
 			return err
-		})})
+		})))
 	return all, err
 }
 

@@ -61,13 +61,13 @@ func unitsOf(ctx context.Context, tx pgx.Tx, rebuilds []stored) (map[uuid.UUID][
 		ids = append(ids, rebuilds[i].ID)
 	}
 	units := make(map[uuid.UUID][]Unit)
-	err := step(ctx, tx, query{readUnits, []any{ids}, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readUnits, []any{ids}, each(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var u Unit
 		err := rows.Scan(&id, &u.Partition, &u.Target, &u.Position, &u.Joined, &u.Live)
 		units[id] = append(units[id], u)
 		return err
-	})})
+	})))
 	return units, err
 }
 

@@ -78,7 +78,7 @@ type stored struct {
 func (r *RebuildReads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
 
 func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int, keep time.Duration) (found []stored, err error) {
-	err = step(ctx, tx, query{readRebuilds, []any{id, before, limit, keep}, each(func(rows pgx.Rows) error {
+	err = step(ctx, tx, statement(readRebuilds, []any{id, before, limit, keep}, each(func(rows pgx.Rows) error {
 		var s stored
 		var report *string
 		r := &s.Rebuild
@@ -89,7 +89,7 @@ func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int
 		}
 		found = append(found, s)
 		return err
-	})})
+	})))
 	return found, err
 }
 

@@ -187,10 +187,10 @@ func (r *AuditReads) Receipt(ctx context.Context, v Viewer, tenant uuid.UUID, ev
 	err := r.snapshot(ctx, v,
 		standingOf(aggregatesSource(), tenant, &c.stands),
 		usageStandingOf(tenant, &common),
-		query{readRecorded, []any{c.partition, tenant, eventID}, each(c.scanRecorded)},
-		query{readSteps, []any{c.partition, tenant, eventID}, each(c.scanStep)},
-		query{readEventConflicts, []any{c.partition, tenant, eventID}, each(c.scanConflict)},
-		query{readEventLetters, []any{tenant, eventID}, each(c.scanLetter)})
+		statement(readRecorded, []any{c.partition, tenant, eventID}, each(c.scanRecorded)),
+		statement(readSteps, []any{c.partition, tenant, eventID}, each(c.scanStep)),
+		statement(readEventConflicts, []any{c.partition, tenant, eventID}, each(c.scanConflict)),
+		statement(readEventLetters, []any{tenant, eventID}, each(c.scanLetter)))
 	if err != nil {
 		return Receipt{}, err
 	}

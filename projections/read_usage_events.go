@@ -156,11 +156,11 @@ func (s *usageScan) read(ctx context.Context, tx pgx.Tx, limit int) ([]UsageEven
 	partition := events.PartitionOf(s.query.TenantID)
 	args := []any{partition, s.before, s.floor, s.query.TenantID, s.query.Feature, s.query.From, s.query.To, limit, s.stands.letterGeneration}
 	var list []UsageEventRow
-	err := step(ctx, tx, query{readUsageEvents, args, each(func(rows pgx.Rows) error {
+	err := step(ctx, tx, statement(readUsageEvents, args, each(func(rows pgx.Rows) error {
 		u, err := s.scan(rows, partition)
 		list = append(list, u)
 		return err
-	})})
+	})))
 	return list, err
 }
 

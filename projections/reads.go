@@ -64,6 +64,11 @@ type query struct {
 	scan func(pgx.Rows) error
 }
 
+// statement returns a query of a snapshot.
+func statement(sql string, args []any, scan func(pgx.Rows) error) query {
+	return query{sql, args, scan}
+}
+
 // patience is how long a read waits for a connection: who waits longer has more
 // before him than is answered in time.
 const patience = time.Second

@@ -212,7 +212,7 @@ type unit struct {
 
 func (u *unit) generation() Generation {
 	r := u.rebuild
-	return Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: Scope{r.TenantID, r.PeriodKey}}
+	return Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
 }
 
 // taking is take by no more workers of this instance than leave the others who need

@@ -1,162 +1,22 @@
 package projections
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
-	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
-
-func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
-	var e epochs
-	e.spans[3] = []epochSpan{{1, 1}, {2, 101}, {3, 51}} // restored to 100, then to an older 50
-	for position, want := range map[int64]int32{1: 1, 50: 1, 51: 3, 150: 3} {
-		if got := e.owner(3, position); got != want {
-			t.Errorf("position %d belongs to epoch %d, want %d", position, got, want)
-		}
-	}
-	if e.owner(4, 9) != 0 || !e.knows(4, 0) || e.knows(4, 1) || e.knows(3, 2) || !e.knows(3, 3) {
-		t.Error("a partition without epochs is of epoch 0; only the last one is known")
-	}
-}
-
-func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
-	now := time.Unix(0, 0)
-	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
-	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, g lag) []*lane { return w.lost([]lag{g}, at(s)) }
-	if look(0, lag{1, 0, 10, 9}) != nil || look(20, lag{1, 0, 12, 9}) != nil {
-		t.Error("lost before it was relayed")
-	}
-	if look(21, lag{1, 0, 12, 12}) != nil || look(25, lag{1, 4, 13, 13}) != nil || look(29, lag{1, 4, 13, 13}) != nil {
-		t.Error("lost too early, or though the consumer moved")
-	}
-	lost := look(30, lag{1, 4, 20, 13})
-	if len(lost) != 1 || lost[0].items[0].place.Position.Number != 13 {
-		t.Fatalf("got %+v, want one lane up to 13", lost)
-	}
-	if look(31, lag{1, 4, 20, 20}) != nil {
-		t.Error("lost again at once")
-	}
-}
-
-func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
-	now := time.Unix(0, 0)
-	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, worked int64) []*lane {
-		source := 50_000 + int64(s)
-		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
-	}
-	for s := range 20 { // partition 1 waits for what the topic holds of partition 2
-		if lost := look(s, int64(s)*2000); len(lost) != 0 {
-			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
-		}
-	}
-	if lost := look(25, 50_001); len(lost) != 1 || lost[0].partition != 1 {
-		t.Errorf("the rest is worked off: %d lanes, want that of partition 1", len(lost))
-	}
-}
-
-func TestATailIsLostInTheEndWhateverElseMoves(t *testing.T) {
-	now := time.Unix(0, 0)
-	w := tailWatch{after: 5 * time.Second}
-	for s := range 32 {
-		lost := w.lost([]lag{{1, 4, 100, 100}, {2, int64(s), 1_000_000, 1_000_000}}, now.Add(time.Duration(s)*time.Second))
-		if got := len(lost) == 1; got != (s == 20) {
-			t.Fatalf("after %d s: %d lanes", s, len(lost))
-		}
-	}
-}
-
-// Another database in the same place may hold other events at the same positions: what
-// is kept under a mark of the one before is not unchanged.
-func TestAnotherStartOfTheServerChangesEveryMark(t *testing.T) {
-	c := NewGrantCache(nil, nil)
-	p := &c.partitions[3]
-	kept := func() bool { return len(p.kept) == 1 }
-	look := func(second int64, folded int64) [events.Partitions]int64 {
-		p.kept[uuid.Max] = &granted{stands: standing{folded: folded}}
-		c.apply(t.Context(), []grantStep{{partition: 3, folded: folded, catalogue: 101, told: true}}, grantServer{started: time.Unix(second, 0)}, 1)
-		return *c.feed.catalogue.Load()
-	}
-	first := look(1, 10)
-	if again := look(1, 20); again != first || !kept() {
-		t.Errorf("the same server: marks %d and %d, kept %t", first[3], again[3], kept())
-	}
-	if other := look(2, 30); other[3] == first[3] || other[3]&(1<<restartBits-1) != 101 || kept() {
-		t.Errorf("another server: marks %d and %d, kept %t", first[3], other[3], kept())
-	}
-}
-
-func TestOnlyDataIsDeadLettered(t *testing.T) {
-	for code, want := range map[string]bool{
-		"22P02": true, "23505": true, "54000": true, "P0001": true,
-		"40001": false, "40P01": false, "55P03": false, "57P01": false, "53100": false, "08006": false, "42P01": false, "25P02": false, "XX001": false,
-	} {
-		if got := ofData(fmt.Errorf("apply: %w", &pgconn.PgError{Code: code})); got != want {
-			t.Errorf("%s: %v, want %v", code, got, want)
-		}
-	}
-	if ofData(errors.New("conn closed")) || !ofData(&panicked{"x"}) {
-		t.Error("an error without a state is an outage, a panic is not")
-	}
-}
 
 func TestReasonsAreBoundedText(t *testing.T) {
 	long := bounded(strings.Repeat("é", 400) + "\x00")
 	if len(long) > maxReason || strings.ContainsRune(long, '\x00') || strings.ContainsRune(long, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(long), long)
 	}
-}
-
-func TestFoldUsage(t *testing.T) {
-	v := events.Validated{RawPosition: 3, Feature: "calls", Amount: -5, Count: -1, Timestamp: time.Unix(0, 0).UTC(), ValidatedSubscriptionID: uuid.UUID{1}, PeriodKey: "2026"}
-	e := events.Envelope{Subject: events.UsageValidated, TenantID: uuid.UUID{2}}
-	e.Payload, _ = json.Marshal(v)
-	again := events.Envelope{Subject: events.Reaggregated, TenantID: uuid.UUID{2}}
-	again.Payload, _ = json.Marshal(events.Reaggregate{Validated: v})
-	for _, e := range []events.Envelope{e, again} {
-		key, delta, err := FoldUsage(&e)
-		if err != nil || key != (UsageKey{uuid.UUID{2}, "calls", "2026", uuid.UUID{1}}) || delta != (UsageDelta{-5, -1, time.Unix(0, 0).UTC()}) {
-			t.Errorf("%+v %+v %v", key, delta, err)
-		}
-	}
-	for _, bad := range []events.Envelope{
-		{Subject: events.UsageRecorded, Payload: e.Payload}, {Subject: 999, Payload: e.Payload},
-		{Subject: events.UsageValidated, Payload: []byte(`{}`)}, {Subject: events.UsageValidated}, {Subject: events.UsageValidated, Payload: []byte(`[`)},
-	} {
-		if _, _, err := FoldUsage(&bad); err == nil {
-			t.Errorf("%+v was folded", bad)
-		}
-	}
-}
-
-// Sums do not depend on the order in which deltas come.
-func TestUsageSumsCommute(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		deltas := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) UsageDelta {
-			return UsageDelta{rapid.Int64().Draw(t, "amount"), rapid.Int64Range(-1, 1).Draw(t, "count"), time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(t, "at"), 0)}
-		}), 1, 20).Draw(t, "deltas")
-		var a, b usageSum
-		for _, d := range deltas {
-			a.add(1, d)
-		}
-		for _, d := range rapid.Permutation(deltas).Draw(t, "order") {
-			b.add(1, d)
-		}
-		if a.amount.Cmp(&b.amount) != 0 || a.count != b.count || a.applied != b.applied || !a.last.Equal(b.last) {
-			t.Fatalf("%+v and %+v", a, b)
-		}
-	})
 }
 
 // Follow-ups have the residency of their cause, also after a change of the tenant's.

@@ -54,19 +54,19 @@ ORDER BY h.partition`
 func (r *AuditReads) System(ctx context.Context) (System, error) {
 	s := System{Lives: []ServerLife{}, Partitions: make([]PartitionSystem, 0, events.Partitions)}
 	err := r.snapshot(ctx, Viewer{Operator: true},
-		query{readLogID, nil, each(func(rows pgx.Rows) error { return rows.Scan(&s.LogID) })},
-		query{readLives, nil, each(func(rows pgx.Rows) error {
+		statement(readLogID, nil, each(func(rows pgx.Rows) error { return rows.Scan(&s.LogID) })),
+		statement(readLives, nil, each(func(rows pgx.Rows) error {
 			var l ServerLife
 			err := rows.Scan(&l.Reason, &l.SystemIdentifier, &l.Timeline, &l.StartedAt, &l.RaisedAt, &l.Partitions)
 			s.Lives = append(s.Lives, l)
 			return err
-		})},
-		query{readPartitionEpochs, nil, each(func(rows pgx.Rows) error {
+		})),
+		statement(readPartitionEpochs, nil, each(func(rows pgx.Rows) error {
 			var p PartitionSystem
 			err := rows.Scan(&p.Partition, &p.Head.Number, &p.Epoch, &p.From.Number)
 			p.Head.Partition, p.From.Partition = p.Partition, p.Partition
 			s.Partitions = append(s.Partitions, p)
 			return err
-		})})
+		})))
 	return s, err
 }

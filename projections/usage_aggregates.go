@@ -194,3 +194,9 @@ func (c *usageColumns) add(key UsageKey, s *usageSum) {
 	}
 	c.starts, c.ends = append(c.starts, &start), append(c.ends, &end)
 }
+
+// UsageStatements returns the SQL of the fold that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func UsageStatements() map[string]string {
+	return map[string]string{"usage": upsertUsage}
+}

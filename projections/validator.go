@@ -211,3 +211,9 @@ func ValidatorConsumer(newID func() uuid.UUID) Consumer {
 // maxVerdicts bounds the verdicts of one transaction over all partitions: the heads
 // are held while they are appended, and ingest waits for them.
 const maxVerdicts = 1000
+
+// ValidateStatements returns the SQL of the validator that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func ValidateStatements() map[string]string {
+	return map[string]string{"histories": readHistories}
+}
