@@ -16,9 +16,9 @@ type Folds struct {
 // DefaultFolds returns the versions of this release.
 func DefaultFolds() Folds {
 	return Folds{
-		Usage:        Versions[UsageFold]{{UsageAggregatesV1, FoldUsage}},
-		Entitlements: Versions[EntitlementFold]{{EntitlementReadsV1, FoldEntitlements}},
-		DeadLetters:  Versions[DeadLetterFold]{{DeadLetterEventsV1, FoldDeadLetter}},
+		Usage:        Versions[UsageFold]{{Name: UsageAggregatesV1, Fold: FoldUsage}},
+		Entitlements: Versions[EntitlementFold]{{Name: EntitlementReadsV1, Fold: FoldEntitlements}},
+		DeadLetters:  Versions[DeadLetterFold]{{Name: DeadLetterEventsV1, Fold: FoldDeadLetter}},
 	}
 }
 
