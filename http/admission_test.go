@@ -17,7 +17,9 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // stall begins an ingest request whose body does not come: it is in work until the
@@ -182,7 +184,7 @@ func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
 	var readers *world
 	w := newWorld(t, func(s *http.Server) {
 		readers = newWorld(t)
-		s.Reads = projections.NewReads(projections.DB{Pool: readers.pool}, nil, projections.DefaultFolds(), time.Now, 0)
+		s.Reads = models.NewReads(query.DB{Pool: readers.pool}, nil, models.DefaultFolds(), time.Now, 0)
 	})
 	w.catalogue()
 	a := w.party("A")

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 var regexpID = regexp.MustCompile(`"id":"[0-9a-f-]{36}"`)
@@ -102,7 +104,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r := w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements))
+		r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
 		r.Poll = 50 * time.Millisecond
 		_ = r.Follow(ctx, nil)
 	}()

@@ -10,7 +10,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // entityTag names what an answer says, whatever position it was true at: a weak
@@ -43,15 +44,15 @@ type Freshness struct {
 const maxWait = 30 * time.Second
 
 // wait reads the parameters.
-func (f Freshness) wait() (projections.Wait, error) {
+func (f Freshness) wait() (query.Wait, error) {
 	if f.MinPosition == "" {
-		return projections.Wait{}, nil
+		return query.Wait{}, nil
 	}
 	position, err := events.ParsePosition(f.MinPosition)
 	if err != nil {
-		return projections.Wait{}, &domain.Error{Code: "position_invalid", Message: "minPosition: " + err.Error()}
+		return query.Wait{}, &domain.Error{Code: "position_invalid", Message: "minPosition: " + err.Error()}
 	}
-	return projections.Wait{MinPosition: &position, For: preferredWait(f.Prefer)}, nil
+	return query.Wait{MinPosition: &position, For: preferredWait(f.Prefer)}, nil
 }
 
 // applied is the value of Preference-Applied, "" where nothing was preferred.

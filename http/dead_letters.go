@@ -8,7 +8,9 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *service) deadLetterOperations(t *site) {
@@ -49,8 +51,8 @@ type deadLettersRequest struct {
 }
 
 // deadLetterQuery makes of filters what the projections are asked.
-func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (ask projections.DeadLetterQuery, err error) {
-	ask = projections.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
+func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (ask deadletters.DeadLetterQuery, err error) {
+	ask = deadletters.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	if in.TenantID != "" {
 		tenant, err := s.knownTenant(ctx, in.TenantID)
@@ -72,7 +74,7 @@ func (in *DeadLetterFilters) list(name string) list {
 }
 
 // opened is what a page of a list is asked with, and the list that its cursors belong to.
-func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (ask projections.DeadLetterQuery, l list, err error) {
+func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (ask deadletters.DeadLetterQuery, l list, err error) {
 	if ask, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
 		return ask, l, err
 	}
@@ -81,20 +83,20 @@ func (s *service) opened(ctx context.Context, in *deadLettersRequest, name strin
 	return ask, l, err
 }
 
-func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetter], error) {
+func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetter], error) {
 	ask, l, err := s.opened(ctx, in, "dead letters")
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetters(ctx, projections.Viewer{Operator: true}, ask)
-	return &listed[projections.DeadLetter]{listedFrom(l, found.Data, found.Next)}, err
+	found, err := s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, ask)
+	return &listed[deadletters.DeadLetter]{listedFrom(l, found.Data, found.Next)}, err
 }
 
 type DeadLetterPath struct {
 	DeadLetterID string `path:"deadLetterId" format:"uuid"`
 }
 
-type deadLetterAnswer struct{ Body projections.DeadLetter }
+type deadLetterAnswer struct{ Body deadletters.DeadLetter }
 
 type deadLetterRequest struct {
 	DeadLetterPath
@@ -110,19 +112,19 @@ func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*de
 	if err != nil || wait.MinPosition == nil {
 		return &deadLetterAnswer{found}, err
 	}
-	if err := s.Reads.Events.Await(ctx, projections.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
+	if err := s.Reads.Events.Await(ctx, query.Viewer{Operator: true}, &found.TenantID, wait); err != nil {
 		return nil, err
 	}
 	found, err = s.deadLetter(ctx, in.DeadLetterID)
 	return &deadLetterAnswer{found}, err
 }
 
-func (s *service) deadLetter(ctx context.Context, text string) (projections.DeadLetter, error) {
+func (s *service) deadLetter(ctx context.Context, text string) (deadletters.DeadLetter, error) {
 	id, err := idOf(text, "not_found")
 	if err != nil {
-		return projections.DeadLetter{}, err
+		return deadletters.DeadLetter{}, err
 	}
-	return s.Reads.DeadLetters.DeadLetter(ctx, projections.Viewer{Operator: true}, id)
+	return s.Reads.DeadLetters.DeadLetter(ctx, query.Viewer{Operator: true}, id)
 }
 
 type retryRequest struct {

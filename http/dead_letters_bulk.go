@@ -8,7 +8,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 func (s *service) bulkDeadLetterOperations(t *site) {
@@ -23,13 +24,13 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 		problems: []int{nethttp.StatusNotFound, nethttp.StatusUnprocessableEntity}}, s.bulkDeadLetters)
 }
 
-func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[projections.DeadLetterGroup], error) {
+func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
 	ask, l, err := s.opened(ctx, in, "dead letter groups")
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, ask)
-	return &listed[projections.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
 }
 
 // bulkFilter is DeadLetterFilters in a body, and ids.
@@ -121,7 +122,7 @@ func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLe
 }
 
 func (s *service) findDeadLetters(ctx context.Context, f events.DeadLetterFilter) ([]commands.DeadLetterRef, error) {
-	found, err := s.Reads.DeadLetters.FindDeadLetters(ctx, projections.DeadLetterQuery{
+	found, err := s.Reads.DeadLetters.FindDeadLetters(ctx, deadletters.DeadLetterQuery{
 		Status: f.Status, Stage: f.Stage, Reason: f.Reason, Fingerprint: f.Fingerprint, Feature: f.Feature, Consumer: f.Consumer,
 		Topic: f.Topic, TenantID: f.TenantID, IDs: f.IDs, From: f.From, To: f.To,
 	}, commands.MaxBulk+1)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *service) entitlementOperations(t *site) {
@@ -44,7 +46,7 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	}
 	x := exchangeOf(r.Context())
 	tenant := x.caller.TenantID
-	found, err := s.Reads.Entitlements.Check(r.Context(), projections.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
+	found, err := s.Reads.Entitlements.Check(r.Context(), query.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ type entitlementCheck struct {
 }
 
 // appendCheck writes what Check.MarshalJSON does, without the position it is true at.
-func appendCheck(dst []byte, c *projections.Check) []byte {
+func appendCheck(dst []byte, c *entitlements.Check) []byte {
 	dst = strconv.AppendBool(append(dst, `{"allowed":`...), c.Allowed)
 	dst = appendMember(dst, "feature", c.Feature)
 	if c.Type != "" {
@@ -163,9 +165,9 @@ func describeCheck(op *huma.Operation, types schemas) {
 type entitlementsAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
-		Data       []projections.Check `json:"data" nullable:"false"`
-		NextCursor *string             `json:"nextCursor" doc:"null on the last page."`
-		AsOf       events.Position     `json:"asOfPosition"`
+		Data       []entitlements.Check `json:"data" nullable:"false"`
+		NextCursor *string              `json:"nextCursor" doc:"null on the last page."`
+		AsOf       events.Position      `json:"asOfPosition"`
 	} `nameHint:"Entitlements"`
 }
 
@@ -185,11 +187,11 @@ func (s *service) entitlements(ctx context.Context, in *entitlementsRequest) (*e
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Entitlements.Entitlements(ctx, projections.Viewer{TenantID: tenant}, tenant, wait)
+	found, err := s.Reads.Entitlements.Entitlements(ctx, query.Viewer{TenantID: tenant}, tenant, wait)
 	if err != nil {
 		return nil, err
 	}
-	feature := func(c *projections.Check) string { return c.Feature }
+	feature := func(c *entitlements.Check) string { return c.Feature }
 	page := cut(l, behind(found.Data, after, feature), in.Limit, feature)
 	answer := &entitlementsAnswer{Applied: in.applied()}
 	answer.Body.Data, answer.Body.NextCursor, answer.Body.AsOf = page.Data, page.NextCursor, found.AsOf
@@ -211,7 +213,7 @@ type question struct {
 type checksAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
-		Data []projections.Check `json:"data" nullable:"false"`
+		Data []entitlements.Check `json:"data" nullable:"false"`
 	} `nameHint:"CheckedEntitlements"`
 }
 
@@ -220,19 +222,19 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 	if err != nil {
 		return nil, err
 	}
-	questions := make([]projections.Question, len(in.Body.Features))
+	questions := make([]entitlements.Question, len(in.Body.Features))
 	for i, q := range in.Body.Features {
 		if !isFeature(q.Feature) {
 			return nil, &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$",
 				Pointer: "/features/" + strconv.Itoa(i) + "/feature"}
 		}
-		questions[i] = projections.Question{Feature: q.Feature, Amount: 1}
+		questions[i] = entitlements.Question{Feature: q.Feature, Amount: 1}
 		if q.Amount != nil {
 			questions[i].Amount = *q.Amount
 		}
 	}
 	tenant := exchangeOf(ctx).caller.TenantID
-	found, err := s.Reads.Entitlements.Checks(ctx, projections.Viewer{TenantID: tenant}, tenant, questions, wait)
+	found, err := s.Reads.Entitlements.Checks(ctx, query.Viewer{TenantID: tenant}, tenant, questions, wait)
 	if err != nil {
 		return nil, err
 	}

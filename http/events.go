@@ -12,7 +12,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 const eventTag = "Event log"
@@ -51,7 +53,7 @@ type EventsWanted struct {
 }
 
 // wanted reads what is asked for, and by whose eyes.
-func (s *service) wanted(ctx context.Context, in *EventsWanted) (v projections.Viewer, f projections.EventFilter, after projections.Frontier, err error) {
+func (s *service) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer, f audit.EventFilter, after audit.Frontier, err error) {
 	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, f, after, err
 	}
@@ -59,12 +61,12 @@ func (s *service) wanted(ctx context.Context, in *EventsWanted) (v projections.V
 		return v, f, after, err
 	}
 	if in.Subject != "" {
-		if f.Subjects, err = projections.SubjectsOf(in.Subject); err != nil {
+		if f.Subjects, err = audit.SubjectsOf(in.Subject); err != nil {
 			return v, f, after, err
 		}
 	}
 	if in.Stream != "" {
-		if f.Stream, err = projections.ParseStream(in.Stream); err != nil {
+		if f.Stream, err = audit.ParseStream(in.Stream); err != nil {
 			return v, f, after, err
 		}
 		if f.Stream.NeedsTenant() && f.TenantID == nil {
@@ -83,21 +85,21 @@ func (s *service) wanted(ctx context.Context, in *EventsWanted) (v projections.V
 }
 
 // placeIn reads a place in the log, which for a tenant has to be in its own.
-func placeIn(text string, tenant *uuid.UUID) (projections.Frontier, error) {
+func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 	if p, err := events.ParsePosition(text); err == nil && tenant != nil && p.Partition != events.PartitionOf(*tenant) {
-		return projections.Frontier{}, &domain.Error{Code: "position_invalid", Message: "after is not a position of this tenant's log"}
+		return audit.Frontier{}, &domain.Error{Code: "position_invalid", Message: "after is not a position of this tenant's log"}
 	}
-	return projections.ParseFrontier(text)
+	return audit.ParseFrontier(text)
 }
 
 // logOf finds whose log is read, nil for everybody's, and by whose eyes.
-func (s *service) logOf(ctx context.Context, named string) (projections.Viewer, *uuid.UUID, error) {
+func (s *service) logOf(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
 	isOperator := exchangeOf(ctx).tenant == nil
 	if isOperator && named == "" {
-		return projections.Viewer{Operator: true}, nil, nil
+		return query.Viewer{Operator: true}, nil, nil
 	}
 	if isOperator && named == events.TenantText(events.Platform) {
-		return projections.Viewer{Operator: true}, ptr(events.Platform), nil
+		return query.Viewer{Operator: true}, ptr(events.Platform), nil
 	}
 	viewer, tenant, err := s.subject(ctx, named)
 	return viewer, &tenant, err
@@ -124,7 +126,7 @@ func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[lo
 		return nil, err
 	}
 	if place != "" {
-		passed, err := projections.ParseFrontier(place)
+		passed, err := audit.ParseFrontier(place)
 		if err != nil {
 			return nil, cursorInvalid()
 		}
@@ -133,7 +135,7 @@ func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[lo
 	if err := s.Reads.Events.Await(ctx, viewer, filter.TenantID, wait); err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.Events(ctx, viewer, projections.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
+	found, err := s.Reads.Events.Events(ctx, viewer, audit.LogQuery{EventFilter: filter, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -162,13 +164,13 @@ type eventRequest struct {
 	Freshness
 }
 
-func (s *service) eventOf(ctx context.Context, in *eventRequest) (v projections.Viewer, ref projections.EventRef, tenant *uuid.UUID, err error) {
+func (s *service) eventOf(ctx context.Context, in *eventRequest) (v query.Viewer, ref audit.EventRef, tenant *uuid.UUID, err error) {
 	if v, tenant, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, ref, tenant, err
 	}
 	wait, err := in.wait()
 	if err == nil {
-		ref, err = projections.ParseEventRef(in.Event)
+		ref, err = audit.ParseEventRef(in.Event)
 	}
 	if err == nil {
 		err = s.Reads.Events.Await(ctx, v, tenant, wait)
@@ -187,14 +189,14 @@ func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer,
 	return &eventAnswer{loggedEvent{found}}, err
 }
 
-type lineageAnswer struct{ Body projections.Lineage }
+type lineageAnswer struct{ Body audit.Lineage }
 
 func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer, error) {
 	viewer, ref, tenant, err := s.eventOf(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.Lineage(ctx, viewer, projections.LineageQuery{Ref: ref, TenantID: tenant})
+	found, err := s.Reads.Events.Lineage(ctx, viewer, audit.LineageQuery{Ref: ref, TenantID: tenant})
 	return &lineageAnswer{found}, err
 }
 

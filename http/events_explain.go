@@ -9,7 +9,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // KnownAt asks for figures as they were known at a moment.
@@ -20,12 +22,12 @@ type KnownAt struct {
 
 // read gives the moment, nil where none is asked for. Waiting for it takes the place
 // of minPosition.
-func (k KnownAt) read(fresh Freshness) (*projections.AsOf, projections.Wait, error) {
+func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
 	if k.AsOfPosition == "" && k.AsOf == "" {
 		wait, err := fresh.wait()
 		return nil, wait, err
 	}
-	wait := projections.Wait{For: preferredWait(fresh.Prefer)}
+	wait := query.Wait{For: preferredWait(fresh.Prefer)}
 	if k.AsOfPosition != "" && k.AsOf != "" || fresh.MinPosition != "" {
 		return nil, wait, newProblem("parameter_invalid", "asOfPosition, asOf and minPosition are different questions; ask one of them")
 	}
@@ -34,13 +36,13 @@ func (k KnownAt) read(fresh Freshness) (*projections.AsOf, projections.Wait, err
 		if err != nil {
 			return nil, wait, err
 		}
-		return &projections.AsOf{Time: *at}, wait, nil
+		return &usage.AsOf{Time: *at}, wait, nil
 	}
 	position, err := events.ParsePosition(k.AsOfPosition)
 	if err != nil {
 		return nil, wait, &domain.Error{Code: "position_invalid", Message: "asOfPosition: " + err.Error()}
 	}
-	return &projections.AsOf{Position: &position}, wait, nil
+	return &usage.AsOf{Position: &position}, wait, nil
 }
 
 type explainRequest struct {
@@ -57,14 +59,14 @@ type explainRequest struct {
 
 type explainAnswer struct {
 	Body struct {
-		Total      json.Number                  `json:"total" doc:"The figure."`
-		EventCount int64                        `json:"eventCount"`
-		Adds       bool                         `json:"adds" doc:"All events together add up to exactly the figure."`
-		AsOf       events.Position              `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
-		Data       []projections.ExplainedUsage `json:"data" nullable:"false"`
-		NextCursor *string                      `json:"nextCursor" doc:"null on the last page."`
-		Rejected   []projections.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"What is not in the figure; only where it was asked for."`
-		More       bool                         `json:"rejectedMore,omitempty" doc:"There is more of it than is listed."`
+		Total      json.Number            `json:"total" doc:"The figure."`
+		EventCount int64                  `json:"eventCount"`
+		Adds       bool                   `json:"adds" doc:"All events together add up to exactly the figure."`
+		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
+		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
+		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`
+		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"What is not in the figure; only where it was asked for."`
+		More       bool                   `json:"rejectedMore,omitempty" doc:"There is more of it than is listed."`
 	} `nameHint:"Explanation"`
 }
 
@@ -90,8 +92,8 @@ func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnsw
 	return answer, err
 }
 
-func (in *explainRequest) ask(tenant uuid.UUID) (projections.ExplainQuery, error) {
-	ask := projections.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
+func (in *explainRequest) ask(tenant uuid.UUID) (usage.ExplainQuery, error) {
+	ask := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
 	switch {
 	case ask.Feature == "" || ask.PeriodKey == "":
 		return ask, newProblem("parameter_missing", "A figure is named by feature and period")
@@ -119,7 +121,7 @@ func isPeriod(key string) bool {
 }
 
 // aggregatesAt answers with figures as they were known.
-func (s *service) aggregatesAt(ctx context.Context, viewer projections.Viewer, ask projections.AggregateQuery, at *projections.AsOf) (projections.Aggregates, error) {
+func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, ask usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
 	if at == nil {
 		return s.Reads.Usage.Aggregates(ctx, viewer, ask)
 	}

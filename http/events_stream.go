@@ -12,7 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // Bounds of what reads the log for as long as it likes.
@@ -134,7 +135,7 @@ func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error 
 	return nil
 }
 
-func (l *logStream) exportPage(walk *projections.EventWalk) error {
+func (l *logStream) exportPage(walk *audit.EventWalk) error {
 	list, err := walk.Next(l.ctx)
 	for i := range list {
 		if err == nil {
@@ -161,7 +162,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	if err != nil {
 		return err
 	}
-	var start projections.TailStart
+	var start audit.TailStart
 	if in.After != "" {
 		start.After = &after
 	}
@@ -189,7 +190,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 }
 
 // follow gives what there is, and where it is to, what comes.
-func (l *logStream) follow(tail *projections.EventTail, on bool) {
+func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	l.buffer = append(l.buffer, "retry: 1000\n\n"...)
 	if l.flush() != nil {
 		return
@@ -213,7 +214,7 @@ func (l *logStream) follow(tail *projections.EventTail, on bool) {
 
 // sendPage sends events, or where there were none for long, a sign of life, which
 // moves the place past what was not asked for.
-func (l *logStream) sendPage(tail *projections.EventTail, list []events.Envelope) error {
+func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
 		if err := l.appendLine(&list[i]); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // wires is a party's log, or all of it where it is nil, as it is on the wire.
@@ -251,7 +252,7 @@ func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
 		}
 	}
 	// A place in every partition goes on with all that was recorded since.
-	var place projections.Frontier
+	var place audit.Frontier
 	for _, line := range w.wires(nil) {
 		var e struct{ Position events.Position }
 		w.must(json.Unmarshal([]byte(line), &e))

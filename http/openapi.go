@@ -12,7 +12,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
 const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is durable and counts exactly once, however often it is sent.
@@ -65,7 +66,7 @@ func newRegistry() huma.Registry {
 	r.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[exactInteger]())
 	r.RegisterTypeAlias(reflect.TypeFor[uuid.UUID](), reflect.TypeFor[id]())
 	r.RegisterTypeAlias(reflect.TypeFor[events.Position](), reflect.TypeFor[position]())
-	r.RegisterTypeAlias(reflect.TypeFor[projections.Check](), reflect.TypeFor[entitlementCheck]())
+	r.RegisterTypeAlias(reflect.TypeFor[entitlements.Check](), reflect.TypeFor[entitlementCheck]())
 	return r
 }
 

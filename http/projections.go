@@ -10,7 +10,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 func (s *service) projectionOperations(t *site) {
@@ -29,15 +30,15 @@ func (s *service) projectionOperations(t *site) {
 		problems: []int{gone, busy, other}}, s.verifyProjection)
 }
 
-func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[projections.ProjectionStatus], error) {
+func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.ProjectionStatus], error) {
 	l := list{"projections"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.Rebuilds.Projections(ctx)
-	name := func(p *projections.ProjectionStatus) string { return p.Name }
-	return &listed[projections.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
+	name := func(p *rebuild.ProjectionStatus) string { return p.Name }
+	return &listed[rebuild.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
 }
 
 // ProjectionPath names a projection.
@@ -73,7 +74,7 @@ type startRebuildRequest struct {
 
 type rebuildAccepted struct {
 	Location string `header:"Location"`
-	Body     projections.RebuildStatus
+	Body     rebuild.RebuildStatus
 }
 
 func rebuildLocation(id uuid.UUID) string { return prefix + "/rebuilds/" + id.String() }
@@ -116,12 +117,12 @@ type verifyAnswer struct {
 	Location string `header:"Location"`
 	Applied  string `header:"Preference-Applied"`
 	Body     struct {
-		RebuildID uuid.UUID             `json:"rebuildId" format:"uuid"`
-		State     string                `json:"state"`
-		Differs   *int64                `json:"differs" nullable:"true" doc:"Keys whose live rows are not as the log says; null until it is known."`
-		Drift     []projections.DiffRow `json:"drift" nullable:"false" doc:"The first thousand of them."`
-		Repaired  bool                  `json:"repaired"`
-		Failure   *string               `json:"failure" nullable:"true"`
+		RebuildID uuid.UUID         `json:"rebuildId" format:"uuid"`
+		State     string            `json:"state"`
+		Differs   *int64            `json:"differs" nullable:"true" doc:"Keys whose live rows are not as the log says; null until it is known."`
+		Drift     []rebuild.DiffRow `json:"drift" nullable:"false" doc:"The first thousand of them."`
+		Repaired  bool              `json:"repaired"`
+		Failure   *string           `json:"failure" nullable:"true"`
 	} `nameHint:"Verified"`
 }
 
@@ -163,20 +164,20 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	b.RebuildID, b.State, b.Differs, b.Failure = found.ID, found.State, found.Differs, found.Failure
 	b.Repaired = found.State == domain.RebuildPromoted
 	if b.Drift = found.Drift; b.Drift == nil {
-		b.Drift = []projections.DiffRow{}
+		b.Drift = []rebuild.DiffRow{}
 	}
 	return answer, nil
 }
 
 // verified reports whether a verify has come to its end.
-func verified(r *projections.RebuildStatus) bool {
+func verified(r *rebuild.RebuildStatus) bool {
 	return r.State != domain.RebuildFolding && r.State != domain.RebuildCatchingUp && r.State != domain.RebuildReady
 }
 
 // outcomePoll is how often a verify is looked at while its end is waited for.
 const outcomePoll = 50 * time.Millisecond
 
-func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (projections.RebuildStatus, error) {
+func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (rebuild.RebuildStatus, error) {
 	for end := time.Now().Add(wait); ; {
 		found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 		left := time.Until(end)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 func (s *service) rebuildOperations(t *site) {
@@ -48,17 +49,17 @@ type RebuildPath struct {
 
 func (p *RebuildPath) id() (uuid.UUID, error) { return idOf(p.RebuildID, "rebuild_not_found") }
 
-func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*listed[projections.RebuildStatus], error) {
+func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.RebuildStatus], error) {
 	l := list{"rebuilds"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.Rebuilds.Rebuilds(ctx, in.Limit, after)
-	return &listed[projections.RebuildStatus]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[rebuild.RebuildStatus]{listedFrom(l, found.Data, found.Next)}, err
 }
 
-type rebuildAnswer struct{ Body projections.RebuildStatus }
+type rebuildAnswer struct{ Body rebuild.RebuildStatus }
 
 func (s *service) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*rebuildAnswer, error) {
 	id, err := in.id()

@@ -16,20 +16,23 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // diffBody is a page of a difference as it is answered.
 type diffBody struct {
-	RebuildID    uuid.UUID                 `json:"rebuildId" format:"uuid"`
-	Projection   string                    `json:"projection"`
-	Generation   int                       `json:"generation"`
-	FoldVersion  string                    `json:"foldVersion"`
-	Data         []projections.DiffRow     `json:"data" nullable:"false"`
-	NextCursor   *string                   `json:"nextCursor" doc:"null on the last page."`
-	AsOf         []events.Position         `json:"asOfPositions" nullable:"false" doc:"Where both generations stand, in each partition of the scope."`
-	Totals       *projections.DiffTotals   `json:"totals" doc:"Of all pages; null where it was not asked for."`
-	Conservation *projections.Conservation `json:"conservation" doc:"Where every verdict of the scope is; null for one feature, and for what counts nothing."`
+	RebuildID    uuid.UUID             `json:"rebuildId" format:"uuid"`
+	Projection   string                `json:"projection"`
+	Generation   int                   `json:"generation"`
+	FoldVersion  string                `json:"foldVersion"`
+	Data         []rebuild.DiffRow     `json:"data" nullable:"false"`
+	NextCursor   *string               `json:"nextCursor" doc:"null on the last page."`
+	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Where both generations stand, in each partition of the scope."`
+	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null where it was not asked for."`
+	Conservation *rebuild.Conservation `json:"conservation" doc:"Where every verdict of the scope is; null for one feature, and for what counts nothing."`
 }
 
 const mediaCSV = "text/csv; charset=utf-8"
@@ -57,7 +60,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 const defaultPage = 100
 
 // diffAsked reads what is asked of a difference; the list is what its cursor belongs to.
-func diffAsked(r *nethttp.Request) (q projections.DiffQuery, l list, query url.Values, err error) {
+func diffAsked(r *nethttp.Request) (q rebuild.DiffQuery, l list, query url.Values, err error) {
 	if q.RebuildID, err = idOf(pathValue(r, "rebuildId"), "rebuild_not_found"); err != nil {
 		return q, nil, nil, err
 	}
@@ -130,14 +133,14 @@ const csvFlush = 500
 
 // diffCSV streams every row of a difference. What goes wrong after the first row
 // cuts the answer off, so that nobody takes a part for the whole.
-func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q projections.DiffQuery) error {
+func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q rebuild.DiffQuery) error {
 	ctx, cancel := context.WithTimeout(exchangeOf(r.Context()).from.Context(), csvTime)
 	defer cancel()
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, q.RebuildID)
 	if err != nil {
 		return err
 	}
-	definition, err := projections.Definition(found.Projection)
+	definition, err := models.Definition(found.Projection)
 	if err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (d *diffWriter) begin() error {
 	return d.csv.Write(d.columns)
 }
 
-func (d *diffWriter) row(row projections.DiffRow) error {
+func (d *diffWriter) row(row rebuild.DiffRow) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
@@ -200,7 +203,7 @@ func (d *diffWriter) close() error {
 }
 
 // diffCell is a member of a row; "" is null.
-func diffCell(row *projections.DiffRow, name string) string {
+func diffCell(row *rebuild.DiffRow, name string) string {
 	count := func(n *int64) string {
 		if n == nil {
 			return ""
@@ -259,18 +262,18 @@ type diffEventsRequest struct {
 
 type diffEventsAnswer struct {
 	Body struct {
-		Data         []projections.DiffEvent `json:"data" nullable:"false"`
-		NextCursor   *string                 `json:"nextCursor" doc:"null on the last page."`
-		AsOf         events.Position         `json:"asOfPosition"`
-		LiveFold     string                  `json:"liveFold" doc:"The version that the live generation is folded by."`
-		RebuiltFold  string                  `json:"rebuiltFold"`
-		EventsFolded int64                   `json:"eventsFolded" doc:"Verdicts of the tenant that were folded to tell."`
-		Delta        *json.Number            `json:"delta" nullable:"true" doc:"Of the rows; this and what follows on the first page."`
-		Explained    *json.Number            `json:"explained" nullable:"true" doc:"What the events come to."`
-		Unexplained  *json.Number            `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 where rows are not what their own fold makes of the log."`
-		LiveDrift    *json.Number            `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
-		RebuiltDrift *json.Number            `json:"rebuiltDrift" nullable:"true"`
-		Note         string                  `json:"note,omitempty"`
+		Data         []usage.DiffEvent `json:"data" nullable:"false"`
+		NextCursor   *string           `json:"nextCursor" doc:"null on the last page."`
+		AsOf         events.Position   `json:"asOfPosition"`
+		LiveFold     string            `json:"liveFold" doc:"The version that the live generation is folded by."`
+		RebuiltFold  string            `json:"rebuiltFold"`
+		EventsFolded int64             `json:"eventsFolded" doc:"Verdicts of the tenant that were folded to tell."`
+		Delta        *json.Number      `json:"delta" nullable:"true" doc:"Of the rows; this and what follows on the first page."`
+		Explained    *json.Number      `json:"explained" nullable:"true" doc:"What the events come to."`
+		Unexplained  *json.Number      `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 where rows are not what their own fold makes of the log."`
+		LiveDrift    *json.Number      `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
+		RebuiltDrift *json.Number      `json:"rebuiltDrift" nullable:"true"`
+		Note         string            `json:"note,omitempty"`
 	} `nameHint:"DiffEvents"`
 }
 
@@ -302,8 +305,8 @@ func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffE
 	return answer, nil
 }
 
-func (in *diffEventsRequest) query() (q projections.DiffEventsQuery, err error) {
-	q = projections.DiffEventsQuery{Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit}
+func (in *diffEventsRequest) query() (q usage.DiffEventsQuery, err error) {
+	q = usage.DiffEventsQuery{Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit}
 	if in.TenantID == "" || in.Feature == "" || in.PeriodKey == "" {
 		return q, newProblem("parameter_missing", "Name the key by tenantId, feature and periodKey")
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // Times of a stream of events.
@@ -26,7 +27,7 @@ func describeRebuildEvents(op *huma.Operation, types schemas) {
 	op.Parameters = []*huma.Param{rebuildParam()}
 	op.Responses["200"] = &huma.Response{
 		Description: "Each event's data is the rebuild.",
-		Content:     map[string]*huma.MediaType{mediaEvents: {Schema: types.of(projections.RebuildStatus{})}},
+		Content:     map[string]*huma.MediaType{mediaEvents: {Schema: types.of(rebuild.RebuildStatus{})}},
 	}
 }
 
@@ -119,12 +120,12 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 }
 
 // look reads a rebuild again; what cannot be read now is looked at in half a second.
-func (s *service) look(ctx context.Context, r projections.RebuildStatus) (projections.RebuildStatus, error) {
+func (s *service) look(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
 	defer cancel()
 	return s.Reads.Rebuilds.Rebuild(ctx, r.ID)
 }
 
-func folding(r *projections.RebuildStatus) bool {
+func folding(r *rebuild.RebuildStatus) bool {
 	return r.State == domain.RebuildFolding || r.State == domain.RebuildCatchingUp
 }

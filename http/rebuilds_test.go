@@ -20,13 +20,17 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // twice is a fold with a planted difference: storage counts twice.
 const twice = projections.ProjectionUsage + "/twice"
 
-func foldTwice(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, d, err := projections.FoldUsage(e)
+func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, d, err := usage.FoldV1(e)
 	if key.Feature == "storage" {
 		d.Amount *= 2
 	}
@@ -34,15 +38,15 @@ func foldTwice(e *events.Envelope) (projections.UsageKey, projections.UsageDelta
 }
 
 // twoFolds are the folds of a release whose newest fold of usage has the planted difference.
-func twoFolds() projections.Folds {
-	folds := projections.DefaultFolds()
+func twoFolds() models.Folds {
+	folds := models.DefaultFolds()
 	folds.Usage = folds.Usage.With(twice, foldTwice)
 	return folds
 }
 
-func rebuildsBy(store commands.RebuildStore, folds projections.Folds) *commands.Rebuilds {
+func rebuildsBy(store commands.RebuildStore, folds models.Folds) *commands.Rebuilds {
 	r := &commands.Rebuilds{Store: store, Now: time.Now, NewID: newID}
-	for _, p := range projections.List(folds, newID) {
+	for _, p := range models.List(folds, newID) {
 		r.Projections = append(r.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}
 	return r
@@ -51,17 +55,17 @@ func rebuildsBy(store commands.RebuildStore, folds projections.Folds) *commands.
 // byTwice lets rebuilds of usage be by the fold with the planted difference.
 func byTwice(s *http.Server) {
 	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, twoFolds())
-	s.Reads = projections.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, twoFolds(), time.Now, 0)
+	s.Reads = models.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, twoFolds(), time.Now, 0)
 }
 
 // rebuilding runs the workers until the test ends.
 func (w *world) rebuilding() (stop func()) {
 	w.Helper()
-	reads := projections.NewReads(projections.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
-	decide := rebuildsBy(w.log, projections.DefaultFolds())
-	b := &projections.Rebuilder{
+	reads := models.NewReads(query.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
+	decide := rebuildsBy(w.log, models.DefaultFolds())
+	b := &rebuild.Rebuilder{
 		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
-		Projections: projections.List(twoFolds(), newID),
+		Projections: models.List(twoFolds(), newID),
 		Verify: func(ctx context.Context, r domain.Rebuild) error {
 			differs, sample, err := reads.Rebuilds.Drift(ctx, r)
 			if err == nil {

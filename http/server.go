@@ -17,7 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // Server holds what the handlers need. It is wired by a struct literal; Handler
@@ -29,7 +30,7 @@ type Server struct {
 	Replays   *commands.Replays
 	Reader    commands.CatalogueReader
 	Keys      commands.Keyring
-	Reads     projections.Reads
+	Reads     models.Reads
 	Rebuilds  *commands.Rebuilds
 	Health    []HealthCheck
 	// Backlog, where it is set, tells how many events wait to be published and how

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 func (s *service) systemOperations(t *site) {
@@ -33,14 +33,14 @@ func (s *service) healthOperations(t *site) {
 	}
 }
 
-type identityAnswer struct{ Body projections.Identity }
+type identityAnswer struct{ Body audit.Identity }
 
 func (s *service) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
 	found, err := s.Reads.Events.Identity(ctx)
 	return &identityAnswer{found}, err
 }
 
-type systemAnswer struct{ Body projections.System }
+type systemAnswer struct{ Body audit.System }
 
 func (s *service) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
 	found, err := s.Reads.Events.System(ctx)

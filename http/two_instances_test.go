@@ -7,7 +7,8 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
 // another is a second instance over the same database, which keeps what it knows for
@@ -15,7 +16,7 @@ import (
 func (w *world) another() *world {
 	w.Helper()
 	other := *w
-	other.grants = projections.NewGrantCache(w.pool, w.pool)
+	other.grants = entitlements.NewCache(w.pool, w.pool)
 	var err error
 	other.log, err = postgres.NewLog(w.Context(), w.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})

@@ -11,7 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // cutter is a way to the database that can be cut.
@@ -48,7 +51,7 @@ func (c *cutter) cut(away bool) {
 // no longer: 503, until it is back.
 func TestChecksFailClosed(t *testing.T) {
 	way := &cutter{}
-	var grants *projections.GrantCache
+	var grants *entitlements.Cache
 	var behind *pgxpool.Pool
 	w := newWorld(t, func(s *http.Server) {
 		config := s.Reads.Entitlements.Pool.Config()
@@ -59,8 +62,8 @@ func TestChecksFailClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(behind.Close)
-		grants = projections.NewGrantCache(behind, behind)
-		s.Reads = projections.NewReads(projections.DB{Pool: behind}, grants, projections.DefaultFolds(), time.Now, 0)
+		grants = entitlements.NewCache(behind, behind)
+		s.Reads = models.NewReads(query.DB{Pool: behind}, grants, models.DefaultFolds(), time.Now, 0)
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

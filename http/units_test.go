@@ -21,7 +21,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 type sqlError string
@@ -46,10 +48,10 @@ func TestErrorsBecomeProblems(t *testing.T) {
 	}{
 		{&domain.Error{Code: "name_invalid", Message: "no"}, 400, "name_invalid", false, false},
 		{fmt.Errorf("x: %w", &domain.Error{Code: "plan_not_found"}), 404, "plan_not_found", false, false},
-		{projections.ErrNotFound, 404, "not_found", false, false},
-		{projections.ErrProjectionBehind, 503, "projection_behind", true, false},
-		{projections.ErrPositionInvalid, 400, "position_invalid", false, false},
-		{projections.ErrCursorInvalid, 400, "cursor_invalid", false, false},
+		{query.ErrNotFound, 404, "not_found", false, false},
+		{query.ErrProjectionBehind, 503, "projection_behind", true, false},
+		{query.ErrPositionInvalid, 400, "position_invalid", false, false},
+		{query.ErrCursorInvalid, 400, "cursor_invalid", false, false},
 		{fmt.Errorf("x: %w", commands.ErrUnavailable), 503, "unavailable", true, true},
 		{context.DeadlineExceeded, 503, "unavailable", true, true},
 		{&net.OpError{Op: "dial", Err: errors.New("refused")}, 503, "unavailable", true, true},
@@ -216,7 +218,7 @@ func TestHandWrittenAnswersAreWhatReflectionWrites(t *testing.T) {
 	sameJSON(t, got, want)
 	number := json.Number("123456789012345678901234567890")
 	at := time.Date(2026, 6, 1, 2, 0, 0, 5000, time.FixedZone("x", 7200))
-	for _, c := range []projections.Check{
+	for _, c := range []entitlements.Check{
 		{Allowed: true, Feature: "sso", Type: "BOOLEAN", AsOf: place},
 		{Feature: "x", Reason: "not_entitled", AsOf: place},
 		{Allowed: true, Feature: "a", Type: "QUOTA", Limit: ptr(int64(5)), Used: &number, Held: ptr(json.Number("0")), Remaining: ptr(json.Number("5")), LimitBehavior: "HARD", ResetAt: ptr(at.UTC()), AsOf: place},

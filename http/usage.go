@@ -9,7 +9,10 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func (s *service) usageOperations(t *site) {
@@ -35,25 +38,25 @@ type OfTenant struct {
 
 // subject finds whose usage is read, and by whose eyes. To a tenant's key another
 // tenant's id is as unknown as one that does not exist.
-func (s *service) subject(ctx context.Context, named string) (projections.Viewer, uuid.UUID, error) {
+func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid.UUID, error) {
 	x := exchangeOf(ctx)
 	if x.tenant != nil {
 		own := x.caller.TenantID
 		if named != "" {
 			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
-				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+				return query.Viewer{}, uuid.Nil, absent("tenant_not_found")
 			}
 		}
-		return projections.Viewer{TenantID: own}, own, nil
+		return query.Viewer{TenantID: own}, own, nil
 	}
 	if named == "" {
-		return projections.Viewer{}, uuid.Nil, newProblem("parameter_missing", "Operator keys name the tenant by tenantId")
+		return query.Viewer{}, uuid.Nil, newProblem("parameter_missing", "Operator keys name the tenant by tenantId")
 	}
 	tenant, err := s.knownTenant(ctx, named)
 	if err != nil {
-		return projections.Viewer{}, uuid.Nil, err
+		return query.Viewer{}, uuid.Nil, err
 	}
-	return projections.Viewer{Operator: true}, tenant.ID, nil
+	return query.Viewer{Operator: true}, tenant.ID, nil
 }
 
 // Between is a range of time in a query, [from, to).
@@ -105,7 +108,7 @@ type usageEventsRequest struct {
 	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"Duplicates are answered, not stored: DUPLICATE lists none."`
 }
 
-func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[projections.UsageEventRow], error) {
+func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[audit.UsageEventRow], error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -123,9 +126,9 @@ func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.UsageEvents(ctx, viewer, projections.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
+	found, err := s.Reads.Events.UsageEvents(ctx, viewer, audit.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
 		From: from, To: to, Limit: in.Limit, After: after, Wait: wait})
-	return &listed[projections.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[audit.UsageEventRow]{listedFrom(l, found.Data, found.Next)}, err
 }
 
 type receiptRequest struct {
@@ -136,7 +139,7 @@ type receiptRequest struct {
 
 type receiptAnswer struct {
 	Applied string `header:"Preference-Applied"`
-	Body    projections.Receipt
+	Body    audit.Receipt
 }
 
 func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnswer, error) {
@@ -149,7 +152,7 @@ func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnsw
 		return nil, err
 	}
 	if !isEventID(in.EventID) {
-		return nil, projections.ErrNotFound
+		return nil, query.ErrNotFound
 	}
 	r, err := s.Reads.Events.Receipt(ctx, viewer, tenant, in.EventID, wait)
 	return &receiptAnswer{in.applied(), r}, err
@@ -171,7 +174,7 @@ type conflictsRequest struct {
 	Paging
 }
 
-func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*listed[projections.Conflict], error) {
+func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*listed[audit.Conflict], error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -186,7 +189,7 @@ func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*lis
 		return nil, err
 	}
 	found, err := s.Reads.Events.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
-	return &listed[projections.Conflict]{listedFrom(l, found.Data, found.Next)}, err
+	return &listed[audit.Conflict]{listedFrom(l, found.Data, found.Next)}, err
 }
 
 type aggregatesRequest struct {
@@ -201,9 +204,9 @@ type aggregatesRequest struct {
 type aggregatesAnswer struct {
 	Applied string `header:"Preference-Applied"`
 	Body    struct {
-		Data       []projections.Aggregate `json:"data" nullable:"false"`
-		NextCursor *string                 `json:"nextCursor" doc:"null on the last page."`
-		AsOf       *events.Position        `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures."`
+		Data       []usage.Aggregate `json:"data" nullable:"false"`
+		NextCursor *string           `json:"nextCursor" doc:"null on the last page."`
+		AsOf       *events.Position  `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures."`
 	} `nameHint:"Aggregates"`
 }
 
@@ -224,7 +227,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.aggregatesAt(ctx, viewer, projections.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
+	found, err := s.aggregatesAt(ctx, viewer, usage.AggregateQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: in.Period,
 		Limit: in.Limit, After: after, Wait: wait}, asOf)
 	figures := listedFrom(l, found.Data, found.Next)
 	answer := &aggregatesAnswer{Applied: in.applied()}

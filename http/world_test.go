@@ -26,6 +26,13 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 func TestMain(m *testing.M) {
@@ -43,7 +50,7 @@ type world struct {
 	testing.TB
 	pool   *pgxpool.Pool
 	log    *postgres.Log
-	grants *projections.GrantCache
+	grants *entitlements.Cache
 	url    string
 	addr   string
 	client *nethttp.Client
@@ -61,7 +68,7 @@ func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
-	w.grants = projections.NewGrantCache(w.pool, w.pool)
+	w.grants = entitlements.NewCache(w.pool, w.pool)
 	s := w.server()
 	for _, c := range change {
 		c(s)
@@ -88,8 +95,8 @@ func (w *world) server() *http.Server {
 		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
 		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
 		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
-		Reads:    projections.NewReads(projections.DB{Pool: w.pool}, w.grants, projections.DefaultFolds(), time.Now, 0),
-		Rebuilds: rebuildsBy(w.log, projections.DefaultFolds()),
+		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
+		Rebuilds: rebuildsBy(w.log, models.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
@@ -262,9 +269,9 @@ func (w *world) stored() (n int) {
 func (w *world) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
-		projections.ValidatorConsumer(newID),
-		projections.AggregatorConsumer(newID, projections.DefaultFolds().Usage),
-		projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters),
+		validate.Consumer(newID),
+		usage.Consumer(newID, models.DefaultFolds().Usage),
+		deadletters.Consumer(models.DefaultFolds().DeadLetters),
 	} {
 		w.feed(c)
 	}
@@ -280,8 +287,8 @@ func (w *world) fold() {
 	}
 }
 
-func (w *world) runner(c projections.Consumer) *projections.Runner {
-	return &projections.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond}
+func (w *world) runner(c projections.Consumer) *consume.Runner {
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond}
 }
 
 func (w *world) feed(c projections.Consumer) {
@@ -313,7 +320,7 @@ func (w *world) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)).Follow(ctx, nil)
+		_ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements)).Follow(ctx, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {

@@ -13,19 +13,21 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // known is what the live figures were when nothing was under way.
 type known struct {
 	at      events.Position
 	time    time.Time
-	figures []projections.Aggregate
+	figures []usage.Aggregate
 }
 
 func (d *drama) known() known {
 	d.Helper()
-	page, err := d.reads.Aggregates(context.Background(), tenantEyes(d.tenant), projections.AggregateQuery{TenantID: d.tenant, Limit: 1000})
+	page, err := d.reads.Aggregates(context.Background(), tenantEyes(d.tenant), usage.AggregateQuery{TenantID: d.tenant, Limit: 1000})
 	d.must(err)
 	k := known{at: *page.AsOf, figures: page.Data}
 	time.Sleep(2 * time.Microsecond) // times of recording are in microseconds
@@ -35,9 +37,9 @@ func (d *drama) known() known {
 }
 
 // asOf reads every page of the figures at a moment.
-func (d *drama) asOf(at projections.AsOf, limit int) (all []projections.Aggregate) {
+func (d *drama) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
 	d.Helper()
-	q := projections.AggregateQuery{TenantID: d.tenant, Limit: limit}
+	q := usage.AggregateQuery{TenantID: d.tenant, Limit: limit}
 	for {
 		page, err := d.reads.AggregatesAsOf(context.Background(), tenantEyes(d.tenant), q, at)
 		d.must(err)
@@ -62,22 +64,22 @@ func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
 			for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 				d.happen(rt)
 			}
-			d.rest()
+			d.Rest()
 			before = append(before, d.known())
 		}
 		for i, k := range before {
 			limit := rapid.IntRange(1, 4).Draw(rt, "limit")
-			if got := d.asOf(projections.AsOf{Position: &k.at}, limit); !equalFigures(got, k.figures) {
+			if got := d.AsOf(usage.AsOf{Position: &k.at}, limit); !equalFigures(got, k.figures) {
 				rt.Fatalf("rest %d, at %s: %+v instead of %+v", i, k.at, got, k.figures)
 			}
-			if got := d.asOf(projections.AsOf{Time: k.time}, limit); !equalFigures(got, k.figures) {
+			if got := d.AsOf(usage.AsOf{Time: k.time}, limit); !equalFigures(got, k.figures) {
 				rt.Fatalf("rest %d, at %s: %+v instead of %+v", i, k.time, got, k.figures)
 			}
 		}
 		own, _ := d.whole()
 		for range 3 {
 			at := events.Position{Partition: d.partition, Number: rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")}
-			if got, want := d.asOf(projections.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
+			if got, want := d.AsOf(usage.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
 				rt.Fatalf("at %s: %v instead of %v", at, amounts(got), want)
 			}
 		}
@@ -123,7 +125,7 @@ func countedUpTo(log []events.Envelope, at int64) map[string]string {
 	return texts
 }
 
-func amounts(figures []projections.Aggregate) map[string]string {
+func amounts(figures []usage.Aggregate) map[string]string {
 	texts := map[string]string{}
 	for _, a := range figures {
 		texts[a.Feature+" "+a.PeriodKey+" "+a.SubscriptionID.String()] = a.Amount.String()
@@ -131,7 +133,7 @@ func amounts(figures []projections.Aggregate) map[string]string {
 	return texts
 }
 
-func equalFigures(a, b []projections.Aggregate) bool {
+func equalFigures(a, b []usage.Aggregate) bool {
 	return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b)
 }
 
@@ -140,21 +142,21 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
-	ask := func(p projections.AsOf) error {
-		return second(s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 10}, p))
+	ask := func(p usage.AsOf) error {
+		return second(s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, p))
 	}
-	refusedAs(t, projections.ErrProjectionBehind, ask(projections.AsOf{Position: &at}))
+	refusedAs(t, query.ErrProjectionBehind, ask(usage.AsOf{Position: &at}))
 	beyond := events.Position{Partition: at.Partition, Number: at.Number + 1}
-	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Position: &beyond}))
+	refusedAs(t, query.ErrPositionInvalid, ask(usage.AsOf{Position: &beyond}))
 	elsewhere := events.Position{Partition: (at.Partition + 1) % events.Partitions}
-	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Position: &elsewhere}))
-	refusedAs(t, projections.ErrPositionInvalid, ask(projections.AsOf{Time: s.now.Add(time.Hour)}))
+	refusedAs(t, query.ErrPositionInvalid, ask(usage.AsOf{Position: &elsewhere}))
+	refusedAs(t, query.ErrPositionInvalid, ask(usage.AsOf{Time: s.now.Add(time.Hour)}))
 	for _, cursor := range []string{"x", "1|", "1|2026-05|calls", "-1|2026-05|calls|" + tenant.String()} {
-		_, err := s.reads.AggregatesAsOf(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, After: cursor}, projections.AsOf{Position: &at})
-		refusedAs(t, projections.ErrCursorInvalid, err)
+		_, err := s.reads.AggregatesAsOf(t.Context(), operator, usage.AggregateQuery{TenantID: tenant, After: cursor}, usage.AsOf{Position: &at})
+		refusedAs(t, query.ErrCursorInvalid, err)
 	}
 	s.settle()
-	s.must(ask(projections.AsOf{Position: &at}))
+	s.must(ask(usage.AsOf{Position: &at}))
 }
 
 // A moment holds what was recorded at it, and nothing that was recorded later.
@@ -169,7 +171,7 @@ func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
 	var recorded time.Time
 	s.must(s.pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&recorded))
 	for moment, want := range map[time.Time]string{recorded: "5", recorded.Add(-time.Microsecond): ""} {
-		page, err := s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 10}, projections.AsOf{Time: moment})
+		page, err := s.reads.AggregatesAsOf(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, usage.AsOf{Time: moment})
 		s.must(err)
 		got := ""
 		for _, a := range page.Data {

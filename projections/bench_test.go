@@ -9,7 +9,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // benchTenants spread over a few partitions, as one consumer of a group has them.
@@ -22,7 +23,7 @@ func benchTenants(n int) []uuid.UUID {
 }
 
 // drain measures how fast a consumer takes b.N records in batches.
-func (w *world) drain(b *testing.B, r *projections.Runner, batch int) {
+func (w *world) drain(b *testing.B, r *consume.Runner, batch int) {
 	var lanes [4][]events.Record
 	for p := range lanes {
 		lanes[p] = w.topic(r.Consumer.Topic, int16(p), 0)

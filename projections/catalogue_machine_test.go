@@ -12,7 +12,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // shelf is a tenant whose plans and subscriptions change, and the model: what is
@@ -139,7 +140,7 @@ func (m *shelf) check(rt *rapid.T) {
 			m.must(reads.Grants.Confirm(context.Background()))
 		}
 		for _, f := range shelfFeatures {
-			got, err := reads.Check(context.Background(), tenantEyes(m.tenant), m.tenant, f, 1, projections.Wait{})
+			got, err := reads.Check(context.Background(), tenantEyes(m.tenant), m.tenant, f, 1, query.Wait{})
 			m.must(err)
 			var limits map[string]int64
 			for _, g := range m.since {

@@ -11,7 +11,8 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // cutter stands between client and server. Armed, it ends the connection at the
@@ -83,7 +84,7 @@ func (c *cutter) downstream(client, server net.Conn, mute *atomic.Bool) {
 }
 
 // cut gives a runner whose connections pass a cutter.
-func (w *world) cut(r *projections.Runner) *cutter {
+func (w *world) cut(r *consume.Runner) *cutter {
 	w.Helper()
 	u, err := url.Parse(w.url)
 	w.must(err)
@@ -116,7 +117,7 @@ func TestP2_CommitWithoutAnAnswerCountsOnce(t *testing.T) {
 			c.before.Store(lost == "commit")
 			c.after.Store(lost == "answer")
 			err := r.Process(t.Context(), records)
-			if !errors.Is(err, projections.ErrCommitUnknown) || c.cuts.Load() != 1 {
+			if !errors.Is(err, consume.ErrCommitUnknown) || c.cuts.Load() != 1 {
 				t.Fatalf("a commit without an answer is told as %v, after %d cuts", err, c.cuts.Load())
 			}
 			w.process(r, records)

@@ -92,7 +92,7 @@ type Consumer struct {
 // misses tells whether an event never came to the consumer: it is withheld from its
 // topic, and was so before the consumer had it. Who reads the log itself misses
 // nothing that only the pipe could not carry.
-func (c *Consumer) misses(e *events.Envelope) bool { return c.Topic != 0 && e.Withheld && !e.Late }
+func (c *Consumer) Misses(e *events.Envelope) bool { return c.Topic != 0 && e.Withheld && !e.Late }
 
 // Observer is told what became of each transaction, after its end. Of one that
 // was rolled back only the error is told: its records come again.
@@ -123,4 +123,4 @@ const (
 )
 
 // maxRead bounds what a transaction that reads the log holds in memory, over all partitions.
-const maxRead = 8000
+const MaxRead = 8000

@@ -13,7 +13,10 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // consuming is two tenants of one partition whose usage goes through every
@@ -63,13 +66,13 @@ func (c *consuming) record(rt *rapid.T) {
 
 // instance makes a consumer anew, as a restart does; broken is the release before
 // its fold was mended.
-func (c *consuming) instance(which string, broken bool) *projections.Runner {
-	var r *projections.Runner
+func (c *consuming) instance(which string, broken bool) *consume.Runner {
+	var r *consume.Runner
 	switch which {
 	case "validator":
 		r, _ = c.validator()
 	case "letters":
-		r, _ = c.runner(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
+		r, _ = c.runner(deadletters.Consumer(models.DefaultFolds().DeadLetters))
 	case "commands":
 		r, _ = c.runner(c.executing.Consumer)
 	default:
@@ -134,7 +137,7 @@ func (c *consuming) bulkRetry(rt *rapid.T) {
 
 // rest lets everything come to its end, by releases that can fold all: what was
 // refused is subscribed to now, and what failed is retried until nothing is failed.
-func (c *consuming) rest(rt *rapid.T) {
+func (c *consuming) Rest(rt *rapid.T) {
 	for _, tenant := range c.tenants {
 		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly), grant("later", domain.ResetMonthly))
 	}
@@ -167,7 +170,7 @@ func TestP2_ConsumersAreTheirModel(t *testing.T) {
 		c := newConsuming(s)
 		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver, "decide": c.decide, "retry all": c.bulkRetry,
 			"": func(*rapid.T) { c.holds() }})
-		c.rest(rt)
+		c.Rest(rt)
 		model, rejected := newLedger(), int64(0)
 		for _, u := range c.usage {
 			if c.discarded[u.tenant.String()+u.id] {

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // awkwardPlaces are places in lists and in the log, and what is none.
@@ -29,17 +30,17 @@ func FuzzPlaces(f *testing.F) {
 			switch err := take(s); {
 			case err == nil && (!utf8.ValidString(s) || strings.ContainsRune(s, 0)):
 				t.Fatalf("%s takes %q", name, s)
-			case err != nil && !errors.Is(err, projections.ErrCursorInvalid) && !errors.Is(err, projections.ErrPositionInvalid) && !errors.Is(err, projections.ErrStreamInvalid) &&
-				!errors.Is(err, projections.ErrNotFound) && !errors.Is(err, projections.ErrSubjectUnknown):
+			case err != nil && !errors.Is(err, query.ErrCursorInvalid) && !errors.Is(err, query.ErrPositionInvalid) && !errors.Is(err, audit.ErrStreamInvalid) &&
+				!errors.Is(err, query.ErrNotFound) && !errors.Is(err, audit.ErrSubjectUnknown):
 				t.Fatalf("%s: %q: %v", name, s, err)
 			}
 		}
-		if f, err := projections.ParseFrontier(s); err == nil {
-			if again, err := projections.ParseFrontier(f.String()); err != nil || again != f {
+		if f, err := audit.ParseFrontier(s); err == nil {
+			if again, err := audit.ParseFrontier(f.String()); err != nil || again != f {
 				t.Fatalf("%q is %s, and that is %s, %v", s, f, again, err)
 			}
 		}
-		if st, err := projections.ParseStream(s); err == nil && st.Kind+"/"+st.ID != s {
+		if st, err := audit.ParseStream(s); err == nil && st.Kind+"/"+st.ID != s {
 			t.Fatalf("%q is %+v", s, st)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func (s *triage) discard(tenant, id uuid.UUID) error {
@@ -38,7 +40,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	p := events.PartitionOf(tenant)
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 5, may), usageEvent(tenant, "none", "unknown", 1, may))
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken, s.lettering)
 	if c := s.counts(p); c.Parked != 1 || c.Rejected != 1 {
 		t.Fatalf("%+v", c)

@@ -12,9 +12,12 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *scene) letter(id uuid.UUID) projections.DeadLetter {
+func (s *scene) letter(id uuid.UUID) deadletters.DeadLetter {
 	s.Helper()
 	d, err := s.reads.DeadLetter(context.Background(), operator, id)
 	s.must(err)
@@ -110,7 +113,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'mended', reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
 	s.must(err)
-	list := func(q projections.DeadLetterQuery) (ids string) {
+	list := func(q deadletters.DeadLetterQuery) (ids string) {
 		q.Limit = 5
 		for {
 			page, err := s.reads.DeadLetters(t.Context(), operator, q)
@@ -128,7 +131,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 	all := "e11 e10 e9 e8 e7 e6 e5 e4 e3 e2 e1 e0 "
 	middle := s.letter(s.receipt(tenants[0], "e6").Rejected.DeadLetterID)
-	for want, q := range map[string]projections.DeadLetterQuery{
+	for want, q := range map[string]deadletters.DeadLetterQuery{
 		all:                    {},
 		all + "":               {Status: "FAILED", Stage: "VALIDATION"},
 		"e11 e8 e5 e2 ":        {TenantID: &tenants[2], Reason: "no_active_subscription"},
@@ -144,13 +147,13 @@ func TestDeadLettersAreListed(t *testing.T) {
 	if middle.Code != "mended" {
 		t.Errorf("one alone comes from the tenant's generation, too: %+v", middle)
 	}
-	refusedAs(t, projections.ErrCursorInvalid, second(s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{After: "x"})))
+	refusedAs(t, query.ErrCursorInvalid, second(s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{After: "x"})))
 }
 
 // P5: however the topic is cut into batches, the rows are the same.
 func TestP5_DeadLettersDoNotDependOnBatches(t *testing.T) {
 	s := newScene(t)
-	other := s.oneByOne(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
+	other := s.oneByOne(deadletters.Consumer(models.DefaultFolds().DeadLetters))
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := tenantIn(rapid.Int16Range(0, 31).Draw(rt, "partition"))
 		var known []uuid.UUID
@@ -205,7 +208,7 @@ func TestDeadLetterFoldFailsAlone(t *testing.T) {
 	if d := s.letter(good.EventID); d.EventID != "good" {
 		t.Errorf("%+v", d)
 	}
-	if _, err := s.reads.DeadLetter(t.Context(), operator, bad.EventID); !errors.Is(err, projections.ErrNotFound) {
+	if _, err := s.reads.DeadLetter(t.Context(), operator, bad.EventID); !errors.Is(err, query.ErrNotFound) {
 		t.Error(err)
 	}
 }

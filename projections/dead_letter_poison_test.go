@@ -14,6 +14,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 // panicking folds, but panics at one event as the poison tests have them: outside
@@ -34,7 +36,7 @@ func (p panicking) Apply(ctx context.Context, tx pgx.Tx, g projections.Generatio
 
 // poisonCase is a consumer, good events of its topic, and what its fold cannot take.
 type poisonCase struct {
-	consumer func(*scene) *projections.Runner
+	consumer func(*scene) *consume.Runner
 	good     func(tenant uuid.UUID, n int) events.Pending
 	payload  string // of a poison event
 	folded   func(s *scene, tenant uuid.UUID) int64
@@ -48,7 +50,7 @@ func poisonCases() map[string]poisonCase {
 	}
 	return map[string]poisonCase{
 		"validator": {
-			func(s *scene) *projections.Runner { return s.validating },
+			func(s *scene) *consume.Runner { return s.validating },
 			func(tenant uuid.UUID, n int) events.Pending {
 				return usageEvent(tenant, fmt.Sprint(n), "calls", 1, may)
 			},
@@ -58,7 +60,7 @@ func poisonCases() map[string]poisonCase {
 			},
 		},
 		"aggregator": {
-			func(s *scene) *projections.Runner { return s.aggregating },
+			func(s *scene) *consume.Runner { return s.aggregating },
 			func(tenant uuid.UUID, _ int) events.Pending { return verdict(tenant, "calls", 1) },
 			`{"periodKey":"someday"}`,
 			func(s *scene, tenant uuid.UUID) int64 {
@@ -66,7 +68,7 @@ func poisonCases() map[string]poisonCase {
 			},
 		},
 		"dead letters": {
-			func(s *scene) *projections.Runner { return s.lettering },
+			func(s *scene) *consume.Runner { return s.lettering },
 			func(tenant uuid.UUID, n int) events.Pending {
 				return say(tenant, events.UsageRejected, events.Counts{Rejected: 1}, events.Rejected{RawPosition: int64(n + 1), EventID: fmt.Sprint(n), Code: "c", Reason: "r"})
 			},
@@ -80,7 +82,7 @@ func poisonCases() map[string]poisonCase {
 
 // poisoning makes the event at a place of the log one that the consumer cannot
 // fold, and says by which code its dead letter names that.
-func (c *poisonCase) poisonings() map[string]func(*scene, *projections.Runner, events.Position) string {
+func (c *poisonCase) poisonings() map[string]func(*scene, *consume.Runner, events.Position) string {
 	alter := func(s *scene, sql string, at events.Position, value any) {
 		s.Helper()
 		owner, err := pgx.Connect(context.Background(), s.url) // the service itself cannot alter the log
@@ -89,16 +91,16 @@ func (c *poisonCase) poisonings() map[string]func(*scene, *projections.Runner, e
 		s.must(err)
 		s.must(owner.Close(context.Background()))
 	}
-	return map[string]func(*scene, *projections.Runner, events.Position) string{
-		"a payload that does not fold": func(s *scene, _ *projections.Runner, at events.Position) string {
+	return map[string]func(*scene, *consume.Runner, events.Position) string{
+		"a payload that does not fold": func(s *scene, _ *consume.Runner, at events.Position) string {
 			alter(s, `UPDATE event_log_rows SET body = $3::text::json WHERE partition = $1 AND position = $2`, at, c.payload)
 			return projections.CodeFoldFailed
 		},
-		"an unknown subject": func(s *scene, _ *projections.Runner, at events.Position) string {
+		"an unknown subject": func(s *scene, _ *consume.Runner, at events.Position) string {
 			alter(s, `UPDATE event_log_rows SET subject = $3 WHERE partition = $1 AND position = $2`, at, 999)
 			return projections.CodeFoldFailed
 		},
-		"a handler that panics": func(s *scene, r *projections.Runner, at events.Position) string {
+		"a handler that panics": func(s *scene, r *consume.Runner, at events.Position) string {
 			r.Consumer.Handler = panicking{r.Consumer.Handler, &at}
 			return projections.CodeFoldPanicked
 		},
@@ -111,7 +113,7 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		for poison, make := range c.poisonings() {
 			t.Run(consumer+", "+poison, func(t *testing.T) {
-				c.run(t, func(s *scene, r *projections.Runner, records []events.Record, i int, at events.Position) string {
+				c.run(t, func(s *scene, r *consume.Runner, records []events.Record, i int, at events.Position) string {
 					code := make(s, r, at)
 					e := s.read(0, at.Partition, at.Number-1)[0]
 					if e.Subject == 999 { // a newer binary published it
@@ -131,7 +133,7 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 const poisonNeighbours = 30
 
 // run delivers good events with a poison one among them, several times.
-func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *projections.Runner, records []events.Record, i int, at events.Position) string) {
+func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
 	s := newScene(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -173,7 +175,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *projections.Runn
 // parkedOnce checks the one dead letter of an event.
 func (s *scene) parkedOnce(tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
-	page, err := s.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &tenant, Stage: events.StageAggregation, Limit: 10})
+	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageAggregation, Limit: 10})
 	s.must(err)
 	if len(page.Data) != 1 {
 		s.Fatalf("%d dead letters: %+v", len(page.Data), page.Data)

@@ -6,7 +6,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 // A record whose bytes do not decode is read again from the log; what is good there
@@ -14,8 +16,8 @@ import (
 func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		for code, spoil := range map[string]func(r events.Record) events.Record{
-			projections.CodeUndecodable: func(r events.Record) events.Record { r.Value = r.Value[:len(r.Value)/2]; return r },
-			projections.CodeUnknownSubject: func(r events.Record) events.Record {
+			consume.CodeUndecodable: func(r events.Record) events.Record { r.Value = r.Value[:len(r.Value)/2]; return r },
+			consume.CodeUnknownSubject: func(r events.Record) events.Record {
 				r.Value = []byte(`{"eventType":"meterplex.usage.event.recorded","eventVersion":99}`)
 				return r
 			},
@@ -39,7 +41,7 @@ func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 				if got := c.folded(s, tenant); got != poisonNeighbours {
 					t.Errorf("%d of %d were folded", got, poisonNeighbours)
 				}
-				page, err := s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{TenantID: &tenant, Stage: events.StagePublishing, Limit: 10})
+				page, err := s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StagePublishing, Limit: 10})
 				s.must(err)
 				if len(page.Data) != 1 {
 					t.Fatalf("%+v", page.Data)
@@ -54,7 +56,7 @@ func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 }
 
 // deliverOften hands records over in their order first, then shuffled.
-func deliverOften(s *scene, r *projections.Runner, records []events.Record) {
+func deliverOften(s *scene, r *consume.Runner, records []events.Record) {
 	for round := range 4 {
 		shuffled := append([]events.Record(nil), records...)
 		rand.Shuffle(min(round, 1)*len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -94,7 +96,7 @@ func TestP2_StraysAreParkedOnce(t *testing.T) {
 				t.Fatalf("%+v", strays)
 			}
 			for _, d := range strays {
-				if d.Code != projections.CodeUndecodable || *d.KafkaPartition != 4 || *d.KafkaOffset < 700 || d.Topic != r.Consumer.Topic.Name() {
+				if d.Code != consume.CodeUndecodable || *d.KafkaPartition != 4 || *d.KafkaOffset < 700 || d.Topic != r.Consumer.Topic.Name() {
 					t.Errorf("%+v", d)
 				}
 				refusedWith(t, "dead_letter_not_retryable", s.retryNow(events.Platform, d.ID))

@@ -16,13 +16,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 // triage is a scene in which somebody decides over dead letters.
 type triage struct {
 	*scene
 	letters   *commands.DeadLetters
-	executing *projections.Runner
+	executing *consume.Runner
 }
 
 var billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-00000000000b"), Scopes: []string{commands.ScopeBilling}}
@@ -35,14 +37,14 @@ func newTriage(t testing.TB) *triage {
 }
 
 // letterList lists a tenant's dead letters of a status, as the projection has them.
-func (s *triage) letterList(tenant uuid.UUID, status string) []projections.DeadLetter {
+func (s *triage) letterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
 	s.Helper()
-	page, err := s.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &tenant, Status: status, Limit: 1000})
+	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: status, Limit: 1000})
 	s.must(err)
 	return page.Data
 }
 
-func (s *triage) failed(tenant uuid.UUID) []projections.DeadLetter {
+func (s *triage) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 	s.Helper()
 	return s.letterList(tenant, events.StatusFailed)
 }
@@ -51,7 +53,7 @@ func (s *triage) failed(tenant uuid.UUID) []projections.DeadLetter {
 func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Once) (commands.BulkResult, error) {
 	ask := commands.BulkAsk{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
 	return s.letters.Bulk(context.Background(), billing, once, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
-		found, err := s.reads.FindDeadLetters(ctx, projections.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
+		found, err := s.reads.FindDeadLetters(ctx, deadletters.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
 		refs := make([]commands.DeadLetterRef, len(found))
 		for i := range found {
 			refs[i] = commands.DeadLetterRef(found[i])
@@ -71,7 +73,7 @@ func (s *triage) holds() {
 
 // again hands a topic's records over once more from a few before the checkpoint on,
 // each three times, shuffled.
-func (s *triage) again(random *rand.Rand, r *projections.Runner, partition int16) {
+func (s *triage) again(random *rand.Rand, r *consume.Runner, partition int16) {
 	s.Helper()
 	records := s.topic(r.Consumer.Topic, partition, max(0, s.checkpoint(r.Consumer.Name, partition)-20))
 	records = append(append(records, records...), records...)
@@ -167,7 +169,7 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 		}
 	}
 	for range 2 {
-		for _, r := range []*projections.Runner{s.executing, s.validating, s.aggregating, s.lettering} {
+		for _, r := range []*consume.Runner{s.executing, s.validating, s.aggregating, s.lettering} {
 			s.again(random, r, 7)
 			s.drain(r)
 		}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // A consumer whose dead letter cannot be written stops there, whatever the reason:
@@ -35,7 +37,7 @@ func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 			s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 			s.append(usageEvent(tenant, "a", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may), usageEvent(tenant, "b", "calls", 1, may))
 			s.drain(s.validating)
-			r, seen := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+			r, seen := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 			records := s.topic(events.TopicUsageValidated, 6, 0)
 
 			owner(way.spoil)

@@ -17,13 +17,15 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // largeTwice is a fold with a planted difference: usage of more than 5 counts twice.
 const largeTwice = projections.ProjectionUsage + "/twice"
 
-func foldLargeTwice(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, d, err := projections.FoldUsage(e)
+func foldLargeTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, d, err := usage.FoldV1(e)
 	if d.Amount > 5 {
 		d.Amount *= 2
 	}
@@ -46,7 +48,7 @@ func (y *yard) rebuilt(in commands.StartRebuild) domain.Rebuild {
 	return r
 }
 
-func (y *yard) diff(q projections.DiffQuery) projections.Diff {
+func (y *yard) diff(q rebuild.DiffQuery) rebuild.Diff {
 	y.Helper()
 	q.Limit = cmp.Or(q.Limit, 1000)
 	d, err := y.reads.Diff(context.Background(), q)
@@ -87,7 +89,7 @@ func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
 	}
 	y.settle()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	got := y.diff(projections.DiffQuery{RebuildID: r.ID, All: true, Limit: 1000, Totals: true})
+	got := y.diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Limit: 1000, Totals: true})
 	if len(got.Data) != len(want) {
 		t.Fatalf("%d keys, want %d", len(got.Data), len(want))
 	}
@@ -102,7 +104,7 @@ func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
 			differing++
 		}
 	}
-	only := y.diff(projections.DiffQuery{RebuildID: r.ID, Limit: 1000})
+	only := y.diff(rebuild.DiffQuery{RebuildID: r.ID, Limit: 1000})
 	for _, row := range only.Data {
 		if string(row.Live) == string(row.Rebuilt) {
 			t.Errorf("%+v does not differ", row)
@@ -119,14 +121,14 @@ func TestDiffShowsExactlyWhatTheFoldsDisagreeOn(t *testing.T) {
 	if k := got.Conservation; !k.Holds || k.Verdicts != 400 || k.Counted != 400 || *k.Recorded != 400 || *k.Rejected != 0 || *k.Undecided != 0 {
 		t.Errorf("conservation %+v", k)
 	}
-	y.pagesAreTheWhole(projections.DiffQuery{RebuildID: r.ID, All: true}, got.Data)
-	y.pagesAreTheWhole(projections.DiffQuery{RebuildID: r.ID}, only.Data)
+	y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID, All: true}, got.Data)
+	y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID}, only.Data)
 	y.eventsExplainEachKey(r, only.Data)
 }
 
-func (y *yard) pagesAreTheWhole(q projections.DiffQuery, want []projections.DiffRow) {
+func (y *yard) pagesAreTheWhole(q rebuild.DiffQuery, want []rebuild.DiffRow) {
 	y.Helper()
-	var pages []projections.DiffRow
+	var pages []rebuild.DiffRow
 	for q.Limit = 7; ; {
 		d := y.diff(q)
 		if pages = append(pages, d.Data...); d.Next == "" {
@@ -141,12 +143,12 @@ func (y *yard) pagesAreTheWhole(q projections.DiffQuery, want []projections.Diff
 	}
 }
 
-func (y *yard) eventsExplainEachKey(r domain.Rebuild, rows []projections.DiffRow) {
+func (y *yard) eventsExplainEachKey(r domain.Rebuild, rows []rebuild.DiffRow) {
 	y.Helper()
 	for _, row := range rows {
-		q := projections.DiffEventsQuery{RebuildID: r.ID, TenantID: row.TenantID, Feature: row.Feature, PeriodKey: *row.PeriodKey, Limit: 2}
+		q := usage.DiffEventsQuery{RebuildID: r.ID, TenantID: row.TenantID, Feature: row.Feature, PeriodKey: *row.PeriodKey, Limit: 2}
 		var delta int64
-		var first *projections.DiffEvents
+		var first *usage.DiffEvents
 		for {
 			d, err := y.reads.DiffEvents(context.Background(), q)
 			y.must(err)
@@ -210,7 +212,7 @@ func TestP5_DriftIsFoundAndTold(t *testing.T) {
 	if err != nil || len(status.Drift) != len(sample) {
 		t.Errorf("kept %+v, %v", status.Drift, err)
 	}
-	e, err := y.reads.DiffEvents(t.Context(), projections.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[0], Feature: "calls", PeriodKey: "2026-05"})
+	e, err := y.reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[0], Feature: "calls", PeriodKey: "2026-05"})
 	if err != nil || len(e.Data) != 0 || e.Explained.String() != "0" || e.Unexplained.String() != "-1000000000000000000000" || e.LiveDrift.String() != "1000000000000000000000" || e.RebuiltDrift.String() != "0" {
 		t.Errorf("what no event explains: %+v, %v", e, err)
 	}
@@ -219,14 +221,14 @@ func TestP5_DriftIsFoundAndTold(t *testing.T) {
 // TestP3_EveryVerdictIsInOnePlaceOfADifference parks, withholds and rejects.
 func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y := newYard(t)
-	sour := func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-		key, d, err := projections.FoldUsage(e)
+	sour := func(e *events.Envelope) (usage.Key, usage.Delta, error) {
+		key, d, err := usage.FoldV1(e)
 		if key.Feature == "broken" {
 			err = errors.New("sour")
 		}
 		return key, d, err
 	}
-	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, sour)
+	y.folds.Usage = y.folds.Usage.With(usage.V1, sour)
 	y.deploy()
 	tenants := y.tenants(2)
 	y.fill(tenants, 0, 42)
@@ -237,12 +239,12 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y.settle()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	// Of 42 with i%7%4 as the feature, 0, 4: calls, 1, 5: tokens, 2, 6: unknown, 3: broken.
-	k := y.diff(projections.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation
+	k := y.diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation
 	if !k.Holds || k.Counted != 24 || k.Parked != 6 || k.Withheld != 1 || k.Verdicts != 31 || *k.Recorded != 43 || *k.Validated != 31 || *k.Rejected != 12 || *k.Undecided != 0 {
 		t.Errorf("%+v", k)
 	}
 	y.must(second(y.pool.Exec(t.Context(), `UPDATE usage_aggregates SET applied_count = applied_count + 1 WHERE generation = 2`)))
-	if k := y.diff(projections.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation; k.Holds {
+	if k := y.diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation; k.Holds {
 		t.Errorf("a verdict that is counted twice is not seen: %+v", k)
 	}
 }
@@ -258,20 +260,20 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 		projections.ProjectionDeadLetters:  `UPDATE dead_letter_events SET code = 'other' WHERE generation = 1 AND id = (SELECT min(id::text)::uuid FROM dead_letter_events WHERE tenant_id = $1)`,
 	} {
 		r := y.rebuilt(commands.StartRebuild{Projection: name})
-		all := y.diff(projections.DiffQuery{RebuildID: r.ID, All: true, Totals: true, Limit: 1000})
-		if len(y.diff(projections.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) || all.Totals.Differing != 0 || all.Conservation != nil {
+		all := y.diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Totals: true, Limit: 1000})
+		if len(y.diff(rebuild.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) || all.Totals.Differing != 0 || all.Conservation != nil {
 			t.Errorf("%s: %d rows, %+v", name, len(all.Data), all.Totals)
 		}
-		y.pagesAreTheWhole(projections.DiffQuery{RebuildID: r.ID, All: true}, all.Data)
+		y.pagesAreTheWhole(rebuild.DiffQuery{RebuildID: r.ID, All: true}, all.Data)
 		plant(sql, tenants[1])
-		d := y.diff(projections.DiffQuery{RebuildID: r.ID, Totals: true})
+		d := y.diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true})
 		if len(d.Data) != 1 || d.Totals.Differing != 1 || d.Data[0].TenantID != tenants[1] || !json.Valid(d.Data[0].Live) || string(d.Data[0].Live) == string(d.Data[0].Rebuilt) {
 			t.Fatalf("%s: %+v", name, d)
 		}
 		if delta := d.Data[0].Delta; (name == projections.ProjectionEntitlements) != (delta != nil && delta.String() == "-3") {
 			t.Errorf("%s: delta %v", name, delta)
 		}
-		if _, err := y.reads.DiffEvents(t.Context(), projections.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[1]}); refusal(err) != "scope_invalid" {
+		if _, err := y.reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[1]}); refusal(err) != "scope_invalid" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -303,10 +305,10 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	_, err := y.rebuilds.RollBack(t.Context(), operatorKey, commands.Once{}, may26.ID, "test")
 	y.must(err)
 	y.shows(all, tenants[1], "2026-05", "10 20", tenants[1], "2026-06", "20 40")
-	if d := y.diff(projections.DiffQuery{RebuildID: all.ID, TenantID: tenants[0], All: true}); len(d.Data) != 0 {
+	if d := y.diff(rebuild.DiffQuery{RebuildID: all.ID, TenantID: tenants[0], All: true}); len(d.Data) != 0 {
 		t.Errorf("outside of the scope: %+v", d.Data)
 	}
-	d := y.diff(projections.DiffQuery{RebuildID: all.ID, Totals: true, PeriodKey: "2026-06"})
+	d := y.diff(rebuild.DiffQuery{RebuildID: all.ID, Totals: true, PeriodKey: "2026-06"})
 	if k := d.Conservation; len(d.Data) != 1 || !k.Holds || k.Verdicts != 1 || k.Recorded != nil || len(d.AsOf) != 1 {
 		t.Errorf("%+v %+v", d, k)
 	}
@@ -316,7 +318,7 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 func (y *yard) shows(r domain.Rebuild, want ...any) {
 	y.Helper()
 	var got, expected []string
-	for _, row := range y.diff(projections.DiffQuery{RebuildID: r.ID}).Data {
+	for _, row := range y.diff(rebuild.DiffQuery{RebuildID: r.ID}).Data {
 		got = append(got, fmt.Sprint(row.TenantID, *row.PeriodKey, string(row.Live), " ", string(row.Rebuilt)))
 	}
 	for part := range slices.Chunk(want, 3) {
@@ -336,7 +338,7 @@ func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
 	y.settle()
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	ask := func() string {
-		_, err := y.reads.Diff(t.Context(), projections.DiffQuery{RebuildID: r.ID})
+		_, err := y.reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: r.ID})
 		return refusal(err)
 	}
 	if got := ask(); got != "rebuild_not_ready" {
@@ -356,7 +358,7 @@ func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
 			t.Errorf("%s: %s", sql, got)
 		}
 	}
-	if _, err := y.reads.Diff(t.Context(), projections.DiffQuery{RebuildID: newID()}); refusal(err) != "rebuild_not_found" {
+	if _, err := y.reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: newID()}); refusal(err) != "rebuild_not_found" {
 		t.Error(err)
 	}
 }
@@ -372,10 +374,10 @@ func TestWhatNobodySeesIsNotComparedWith(t *testing.T) {
 	y.must(second(y.pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_aggregates' AND generation = 1`)))
 	y.must(second(y.pool.Exec(t.Context(), `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1`, events.GroupAggregator)))
 	next := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	if d := y.diff(projections.DiffQuery{RebuildID: next.ID, All: true}); len(d.Data) == 0 {
+	if d := y.diff(rebuild.DiffQuery{RebuildID: next.ID, All: true}); len(d.Data) == 0 {
 		t.Errorf("%+v", d)
 	}
-	if _, err := y.reads.Diff(t.Context(), projections.DiffQuery{RebuildID: first.ID}); refusal(err) != "rebuild_not_ready" {
+	if _, err := y.reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: first.ID}); refusal(err) != "rebuild_not_ready" {
 		t.Errorf("compared with what is dropped: %v", err)
 	}
 	if s := y.status(first); s.CanRollBackUntil != nil {

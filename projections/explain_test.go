@@ -13,11 +13,13 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // explained walks through an explanation and holds it against a figure.
-func (d *drama) explained(rt *rapid.T, a projections.Aggregate, asOf *projections.AsOf, between func()) {
-	q := projections.ExplainQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID, AsOf: asOf,
+func (d *drama) explained(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, between func()) {
+	q := usage.ExplainQuery{TenantID: d.tenant, Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID, AsOf: asOf,
 		Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
 	sum, count, last := new(big.Int), int64(0), int64(0)
 	for {
@@ -56,10 +58,10 @@ func TestP12_ExplanationsAddUp(t *testing.T) {
 			// Read anew: between another one's pages more may have been counted.
 			d.explained(rt, d.known().figures[n], nil, func() { d.happen(rt) })
 		}
-		d.rest()
+		d.Rest()
 		k := d.known()
 		for _, a := range k.figures {
-			d.explained(rt, a, &projections.AsOf{Position: &k.at}, func() { d.happen(rt) })
+			d.explained(rt, a, &usage.AsOf{Position: &k.at}, func() { d.happen(rt) })
 		}
 	})
 }
@@ -71,7 +73,7 @@ func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
 	sub := s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "e", "calls", 5, may))
 	s.settle()
-	q := projections.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", SubscriptionID: sub.ID, Limit: 10}
+	q := usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", SubscriptionID: sub.ID, Limit: 10}
 	for _, c := range []struct {
 		change string
 		adds   bool
@@ -92,11 +94,11 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 	s.drain(s.validating, s.aggregating)
 	before := d.known().at
 	at := s.append(usageEvent(d.tenant, "bad", "panics", 1, may), usageEvent(d.tenant, "no", "unknown", 1, may), usageEvent(d.tenant, "later", "unknown", 1, june))
-	d.rest()
-	ask := func(feature string, asOf *events.Position) []projections.LeftOutUsage {
-		q := projections.ExplainQuery{TenantID: d.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10, Rejected: true}
+	d.Rest()
+	ask := func(feature string, asOf *events.Position) []usage.LeftOutUsage {
+		q := usage.ExplainQuery{TenantID: d.tenant, Feature: feature, PeriodKey: "2026-05", Limit: 10, Rejected: true}
 		if asOf != nil {
-			q.AsOf = &projections.AsOf{Position: asOf}
+			q.AsOf = &usage.AsOf{Position: asOf}
 		}
 		e, err := s.reads.Explain(t.Context(), tenantEyes(d.tenant), q)
 		s.must(err)
@@ -121,7 +123,7 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 		d.drain(d.lettering)
 	}
 	s.settle()
-	if got := append(ask("panics", nil), ask("unknown", nil)...); slices.ContainsFunc(got, func(u projections.LeftOutUsage) bool { return u.Position == at[0] || u.Position == at[1] }) {
+	if got := append(ask("panics", nil), ask("unknown", nil)...); slices.ContainsFunc(got, func(u usage.LeftOutUsage) bool { return u.Position == at[0] || u.Position == at[1] }) {
 		t.Errorf("counted, and left out: %+v", got)
 	}
 	if got := ask("unknown", &at[2]); len(got) != 1 {
@@ -141,8 +143,8 @@ func TestP12_TheLastRefusalIsTold(t *testing.T) {
 	s.subscribe(tenant, may, grant("bytes", domain.ResetMonthly))
 	s.retry(tenant, letter, at.Number, 1)
 	s.settle()
-	for code, asOf := range map[string]*projections.AsOf{"feature_not_found": nil, "no_active_subscription": {Position: &before}} {
-		e, err := s.reads.Explain(t.Context(), tenantEyes(tenant), projections.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Rejected: true, Limit: 10, AsOf: asOf})
+	for code, asOf := range map[string]*usage.AsOf{"feature_not_found": nil, "no_active_subscription": {Position: &before}} {
+		e, err := s.reads.Explain(t.Context(), tenantEyes(tenant), usage.ExplainQuery{TenantID: tenant, Feature: "calls", PeriodKey: "2026-05", Rejected: true, Limit: 10, AsOf: asOf})
 		s.must(err)
 		if len(e.LeftOut) != 1 || e.LeftOut[0].Position != at || e.LeftOut[0].Code != code {
 			t.Errorf("left out for %s: %+v", code, e.LeftOut)
@@ -153,7 +155,7 @@ func TestP12_TheLastRefusalIsTold(t *testing.T) {
 func TestExplainRefusesForgedCursors(t *testing.T) {
 	s := newScene(t)
 	for _, cursor := range []string{"x", "live|1|1|1|1", "live|1|1|1|x|1", "then|1|1|1|1|1", "ever|1|1|1|1|1"} {
-		_, err := s.reads.Explain(t.Context(), operator, projections.ExplainQuery{TenantID: uuid.Nil, Feature: "a", PeriodKey: "2026", After: cursor})
-		refusedAs(t, projections.ErrCursorInvalid, err)
+		_, err := s.reads.Explain(t.Context(), operator, usage.ExplainQuery{TenantID: uuid.Nil, Feature: "a", PeriodKey: "2026", After: cursor})
+		refusedAs(t, query.ErrCursorInvalid, err)
 	}
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 const (
@@ -20,9 +24,9 @@ const (
 )
 
 // entitlementsDoubled is entitlement_reads/v2 of the test: usage counts twice.
-func entitlementsDoubled(s *projections.EntitlementState, e *events.Envelope) error {
+func entitlementsDoubled(s *entitlements.State, e *events.Envelope) error {
 	if e.Subject != events.UsageValidated {
-		return projections.FoldEntitlements(s, e)
+		return entitlements.FoldV1(s, e)
 	}
 	v, err := events.VerdictOf(e)
 	if err != nil {
@@ -33,15 +37,15 @@ func entitlementsDoubled(s *projections.EntitlementState, e *events.Envelope) er
 }
 
 // deadLettersWithoutRejections is dead_letter_events/v2 of the test: rejections make no row.
-func deadLettersWithoutRejections(row *projections.DeadLetterRow, id uuid.UUID, e *events.Envelope) (*projections.DeadLetterRow, error) {
+func deadLettersWithoutRejections(row *deadletters.Row, id uuid.UUID, e *events.Envelope) (*deadletters.Row, error) {
 	if e.Subject == events.UsageRejected {
 		return nil, nil
 	}
-	return projections.FoldDeadLetter(row, id, e)
+	return deadletters.FoldV1(row, id, e)
 }
 
 // withSecondVersions has a newer version of two folds.
-func withSecondVersions(f projections.Folds) projections.Folds {
+func withSecondVersions(f models.Folds) models.Folds {
 	f.Entitlements = f.Entitlements.With(entitlementsV2, entitlementsDoubled)
 	f.DeadLetters = f.DeadLetters.With(deadLettersV2, deadLettersWithoutRejections)
 	return f
@@ -116,7 +120,7 @@ func TestP5_AnUnknownVersionIsAnErrorOfEveryProjection(t *testing.T) {
 
 // A projection that the list does not have is an error everywhere, never another one.
 func TestAnUnknownProjectionIsAnError(t *testing.T) {
-	if _, err := projections.Definition("usage_aggregate"); err == nil {
+	if _, err := models.Definition("usage_aggregate"); err == nil {
 		t.Error("an unknown projection has a definition")
 	}
 	y := newYard(t)
@@ -124,7 +128,7 @@ func TestAnUnknownProjectionIsAnError(t *testing.T) {
 	y.settle()
 	r := y.built(commands.StartRebuild{})
 	y.must(second(y.pool.Exec(t.Context(), `UPDATE projection_rebuilds SET projection = 'of_tomorrow' WHERE id = $1`, r.ID)))
-	_, err := y.reads.Diff(t.Context(), projections.DiffQuery{RebuildID: r.ID, TenantID: tenant})
+	_, err := y.reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: r.ID, TenantID: tenant})
 	if refused := (*domain.Error)(nil); err == nil || errors.As(err, &refused) {
 		t.Errorf("the difference of an unknown projection: %v", err)
 	}

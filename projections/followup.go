@@ -10,7 +10,7 @@ import (
 
 // followUp makes an event that an event leads to. Its key is its own id, which is
 // enough where it is appended with the step of a checkpoint: that happens once.
-func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
+func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
 	var body []byte
 	if verdict, ok := payload.(*events.Validated); ok {
 		body = events.VerdictJSON(verdict)
@@ -25,15 +25,15 @@ func followUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payl
 }
 
 // closing says that nothing is left to do about a dead letter, once ever.
-func closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
-	p := followUp(cause, id, events.DeadLetterClosed, end, by)
+func Closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
+	p := FollowUp(cause, id, events.DeadLetterClosed, end, by)
 	p.DedupeKey = events.KeyClosed(end.DeadLetterID)
 	return p
 }
 
 // retryOf gives the dead letter that an event retries, and which attempt it is;
 // Nil for an event that is no retry.
-func retryOf(e *events.Envelope) (uuid.UUID, int) {
+func RetryOf(e *events.Envelope) (uuid.UUID, int) {
 	var retry struct {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`
 		Attempt      int       `json:"attempt"`

@@ -4,7 +4,11 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
@@ -12,10 +16,10 @@ func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
 	tenant := tenantIn(3)
 	s.subscribe(tenant, may, quota("calls", -1, domain.LimitSoft, domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "nothing", 1, may))[1]
-	wait := projections.Wait{MinPosition: &at}
+	wait := query.Wait{MinPosition: &at}
 	lists := func() (events, letters, conflicts error) {
-		_, events = s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Wait: wait})
-		_, letters = s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{TenantID: &tenant, Wait: wait})
+		_, events = s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Wait: wait})
+		_, letters = s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Wait: wait})
 		_, conflicts = s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 10, "", wait)
 		return events, letters, conflicts
 	}
@@ -24,7 +28,7 @@ func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
 		a, b, c := lists()
 		for _, err := range []error{a, b, c} {
 			t.Log(when)
-			refusedAs(t, projections.ErrProjectionBehind, err)
+			refusedAs(t, query.ErrProjectionBehind, err)
 		}
 	}
 	behind("nothing is decided")
@@ -35,8 +39,8 @@ func TestListsAtAPositionHoldWhatFailedBeforeIt(t *testing.T) {
 	s.must(a)
 	s.must(b)
 	s.must(c)
-	_, err := s.reads.DeadLetters(t.Context(), operator, projections.DeadLetterQuery{Wait: wait})
-	refusedAs(t, projections.ErrPositionInvalid, err)
+	_, err := s.reads.DeadLetters(t.Context(), operator, deadletters.DeadLetterQuery{Wait: wait})
+	refusedAs(t, query.ErrPositionInvalid, err)
 }
 
 func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
@@ -46,21 +50,21 @@ func TestAReplicaAnswersUnlessAPositionIsNamed(t *testing.T) {
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
 	s.settle()
 	s.reads.setReplica(late.pool)
-	figures := func(w projections.Wait) int {
+	figures := func(w query.Wait) int {
 		t.Helper()
-		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Wait: w})
+		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Wait: w})
 		s.must(err)
-		list, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Wait: w})
+		list, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Wait: w})
 		s.must(err)
 		if len(page.Data) != len(list.Data) {
 			t.Errorf("%d figures, %d events", len(page.Data), len(list.Data))
 		}
 		return len(page.Data)
 	}
-	if n := figures(projections.Wait{}); n != 0 {
+	if n := figures(query.Wait{}); n != 0 {
 		t.Errorf("the replica was not asked: %d figures", n)
 	}
-	if n := figures(projections.Wait{MinPosition: &at}); n != 1 {
+	if n := figures(query.Wait{MinPosition: &at}); n != 1 {
 		t.Errorf("a position was looked for on the replica: %d figures", n)
 	}
 }

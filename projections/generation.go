@@ -15,14 +15,14 @@ type Scope struct {
 	PeriodKey string
 }
 
-func (s Scope) hasTenant(tenant uuid.UUID) bool {
+func (s Scope) HasTenant(tenant uuid.UUID) bool {
 	return s.TenantID == uuid.Nil || s.TenantID == tenant
 }
 
-func (s Scope) hasPeriod(key string) bool { return s.PeriodKey == "" || s.PeriodKey == key }
+func (s Scope) HasPeriod(key string) bool { return s.PeriodKey == "" || s.PeriodKey == key }
 
 // partitions are those that the scope's tenants live in.
-func (s Scope) partitions() []int16 {
+func (s Scope) Partitions() []int16 {
 	if s.TenantID != uuid.Nil {
 		return []int16{events.PartitionOf(s.TenantID)}
 	}
@@ -41,6 +41,6 @@ type Generation struct {
 	Scope
 }
 
-func hasFailed(failed []Failure, p events.Position) bool {
+func HasFailed(failed []Failure, p events.Position) bool {
 	return slices.ContainsFunc(failed, func(f Failure) bool { return f.Event.Position == p })
 }

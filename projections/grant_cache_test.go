@@ -16,7 +16,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // A generation of the market's shows this much more than the one before it, so that
@@ -114,7 +116,7 @@ func (m *market) confirm() {
 	versions := make([]int, len(m.tenants))
 	shown := m.shown
 	for i, t := range m.tenants {
-		c, err := m.reads.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, projections.Wait{})
+		c, err := m.reads.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, query.Wait{})
 		m.must(err)
 		floors[i], versions[i] = c.AsOf.Number, int(*c.Limit/10)
 		// A neighbour's events move the position too; the cache tells the tenant's own.
@@ -155,12 +157,12 @@ func (m *market) look(t *trader) error {
 	floor, floorAt, settled := t.floor, t.floorAt, m.settled
 	asked := t.usage[rand.IntN(len(t.usage))].at
 	m.mu.Unlock()
-	var wait projections.Wait
+	var wait query.Wait
 	if rand.IntN(3) == 0 {
 		wait.MinPosition = &events.Position{Partition: events.PartitionOf(t.id), Number: asked}
 	}
 	c, err := m.cached.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, wait)
-	if errors.Is(err, projections.ErrProjectionBehind) && asked > floor {
+	if errors.Is(err, query.ErrProjectionBehind) && asked > floor {
 		return nil
 	}
 	if err != nil {
@@ -262,13 +264,13 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
 	s.settle()
 	for range 2 { // read, then kept
-		own, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{})
+		own, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{})
 		if err != nil || !own.Allowed {
 			t.Fatalf("%+v %v", own, err)
 		}
-		for _, v := range []projections.Viewer{tenantEyes(neighbour), {}} {
+		for _, v := range []query.Viewer{tenantEyes(neighbour), {}} {
 			for _, of := range []uuid.UUID{tenant, neighbour} {
-				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, projections.Wait{})
+				c, err := s.cached.Check(t.Context(), v, of, "calls", 1, query.Wait{})
 				if err != nil || c.Allowed || c.Limit != nil {
 					t.Errorf("%v is told of %v: %+v %v", v, of, c, err)
 				}
@@ -287,8 +289,8 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	s.must(err)
 	s.append(usageEvent(tenant, "e", "calls", 7, may))
 	s.settle()
-	check := func(feature string) projections.Check {
-		c, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, feature, 1, projections.Wait{})
+	check := func(feature string) entitlements.Check {
+		c, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, feature, 1, query.Wait{})
 		s.must(err)
 		return c
 	}
@@ -299,7 +301,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 		if c := check("calls"); c.Used.String() != "7" {
 			t.Fatalf("%+v", c)
 		}
-		if c := check(fmt.Sprint("unknown", i)); c.Reason != projections.ReasonFeatureNotFound {
+		if c := check(fmt.Sprint("unknown", i)); c.Reason != entitlements.ReasonFeatureNotFound {
 			t.Fatalf("%+v", c)
 		}
 	}
@@ -328,7 +330,7 @@ func TestKeptGrantsAreBounded(t *testing.T) {
 	s.settle()
 	for range 2 {
 		for _, tenant := range tenants {
-			list, err := s.cached.Entitlements(t.Context(), tenantEyes(tenant), tenant, projections.Wait{})
+			list, err := s.cached.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
 			if err != nil || len(list.Data) != len(grants) {
 				t.Fatalf("%d grants %v", len(list.Data), err)
 			}

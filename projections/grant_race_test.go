@@ -13,7 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // holdUp keeps the next load, once it has read its snapshot, from coming back; or
@@ -69,17 +71,17 @@ func newRace(t *testing.T) *race {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	r.must(err)
 	t.Cleanup(pool.Close)
-	r.reads = newReads(projections.DB{Pool: pool}, nil, r.scene.reads.Now)
+	r.reads = newReads(query.DB{Pool: pool}, nil, r.scene.reads.Now)
 	r.empty()
 	return r
 }
 
 func (r *race) empty() {
-	r.reads.Grants = projections.NewGrantCache(r.reads.entitlementReads.Pool, r.reads.entitlementReads.Pool)
+	r.reads.Grants = entitlements.NewCache(r.reads.entitlementReads.Pool, r.reads.entitlementReads.Pool)
 }
 
 // asks gives what a check answers.
-func (r *race) asks(ctx context.Context, reads *reads, w projections.Wait) (string, error) {
+func (r *race) asks(ctx context.Context, reads *reads, w query.Wait) (string, error) {
 	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
 	if err != nil {
 		return "", err
@@ -88,7 +90,7 @@ func (r *race) asks(ctx context.Context, reads *reads, w projections.Wait) (stri
 }
 
 // says is asks where there has to be an answer.
-func (r *race) says(ctx context.Context, reads *reads, w projections.Wait) string {
+func (r *race) says(ctx context.Context, reads *reads, w query.Wait) string {
 	r.Helper()
 	said, err := r.asks(ctx, reads, w)
 	r.must(err)
@@ -101,7 +103,7 @@ func (r *race) cachedSays() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {
-		said, err := r.asks(ctx, r.reads, projections.Wait{})
+		said, err := r.asks(ctx, r.reads, query.Wait{})
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			continue // a look took too long
 		}
@@ -112,7 +114,7 @@ func (r *race) cachedSays() string {
 
 func (r *race) tableSays() string {
 	r.Helper()
-	return r.says(context.Background(), r.scene.reads, projections.Wait{})
+	return r.says(context.Background(), r.scene.reads, query.Wait{})
 }
 
 // hold has a check load, and keeps the load from coming back until release is
@@ -127,7 +129,7 @@ func (r *race) hold() (release func() (string, error)) {
 	r.Cleanup(letItCome) // or closing the pool waits for the load
 	go func() {
 		var err error
-		said, err = r.asks(context.Background(), r.reads, projections.Wait{})
+		said, err = r.asks(context.Background(), r.reads, query.Wait{})
 		failed <- err
 	}()
 	<-r.up.held
@@ -210,7 +212,7 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	r.drain(r.entitling) // at best before the feed looks again, and tells the load of it
 	at := events.Position{Partition: events.PartitionOf(r.who.id), Number: r.who.usage[len(r.who.usage)-1].at}
 	answered := make(chan string, 1)
-	go func() { answered <- r.says(context.Background(), r.reads, projections.Wait{MinPosition: &at}) }()
+	go func() { answered <- r.says(context.Background(), r.reads, query.Wait{MinPosition: &at}) }()
 	select {
 	case got := <-answered:
 		if got != r.tableSays() {

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // loadCount counts the loads of what is granted that go to a pool.
@@ -47,8 +49,8 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	s.must(err)
 	defer pool.Close()
-	cache := projections.NewGrantCache(s.pool, pool)
-	reads := newReads(projections.DB{Pool: s.pool}, cache, s.reads.Now)
+	cache := entitlements.NewCache(s.pool, pool)
+	reads := newReads(query.DB{Pool: s.pool}, cache, s.reads.Now)
 	hold, err := s.pool.Begin(t.Context()) // keeps the first load from ending
 	s.must(err)
 	defer func() { _ = hold.Rollback(context.Background()) }()
@@ -56,7 +58,7 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	var g errgroup.Group
 	for range 60 {
 		g.Go(func() error {
-			c, err := reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{MinPosition: &at, For: 10 * time.Second})
+			c, err := reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at, For: 10 * time.Second})
 			if err == nil && (!c.Allowed || c.Used.String() != "1" || c.AsOf.Number < at.Number) {
 				t.Errorf("%+v", c)
 			}

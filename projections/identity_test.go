@@ -12,7 +12,12 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // withhold does what the relay does with a record that alone cannot be published.
@@ -31,7 +36,7 @@ func (s *scene) withhold(tenant uuid.UUID, e events.Envelope) {
 }
 
 // some lets a consumer read no more than n records of a partition.
-func (s *scene) some(r *projections.Runner, partition int16, n int) {
+func (s *scene) some(r *consume.Runner, partition int16, n int) {
 	s.Helper()
 	records := s.topic(r.Consumer.Topic, partition, s.checkpoint(r.Consumer.Name, partition))
 	s.process(r, records[:min(n, len(records))])
@@ -40,12 +45,12 @@ func (s *scene) some(r *projections.Runner, partition int16, n int) {
 // P3: at every moment each accepted event is in exactly one place.
 func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 	s := newScene(t)
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	rapid.Check(t, func(rt *rapid.T) {
 		tenant := newID()
 		partition := events.PartitionOf(tenant)
 		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
-		var last projections.Identity
+		var last audit.Identity
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			s.move(rt, tenant, broken)
 			identity, err := s.reads.Identity(t.Context())
@@ -66,7 +71,7 @@ func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 	}
 }
 
-func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) {
+func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 	partition := events.PartitionOf(tenant)
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
 	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry", "discard"}).Draw(rt, "step") {
@@ -79,7 +84,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) 
 	case "aggregate":
 		s.some(broken, partition, n)
 	case "withhold":
-		on := rapid.SampledFrom([]*projections.Runner{s.validating, broken}).Draw(rt, "on")
+		on := rapid.SampledFrom([]*consume.Runner{s.validating, broken}).Draw(rt, "on")
 		for _, e := range s.read(on.Consumer.Topic, partition, s.checkpoint(on.Consumer.Name, partition)) {
 			if !e.Withheld && e.TenantID == tenant {
 				s.withhold(tenant, e)
@@ -88,7 +93,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) 
 		}
 	case "discard":
 		s.drain(s.lettering)
-		page, err := s.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &tenant, Status: events.StatusFailed, Limit: 1})
+		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: events.StatusFailed, Limit: 1})
 		s.must(err)
 		letters := &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
 		for _, d := range page.Data {
@@ -97,7 +102,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *projections.Runner) 
 		}
 	case "retry":
 		s.drain(s.lettering)
-		page, err := s.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &tenant, Stage: events.StageValidation, Status: events.StatusFailed, Limit: 1})
+		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageValidation, Status: events.StatusFailed, Limit: 1})
 		s.must(err)
 		for _, d := range page.Data {
 			s.retry(tenant, d.ID, d.SourcePosition.Number, d.RetryCount+1)

@@ -9,7 +9,12 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // P9: every read shows a tenant what is its own, and another tenant nothing, even
@@ -23,51 +28,51 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 	s.append(conflict(tenant, "good", at, "other"))
 	s.settle()
 	letter := s.receipt(tenant, "bad").Rejected.DeadLetterID
-	found := map[string]func(v projections.Viewer) bool{
-		"receipt": func(v projections.Viewer) bool {
-			_, err := s.reads.Receipt(t.Context(), v, tenant, "good", projections.Wait{})
+	found := map[string]func(v query.Viewer) bool{
+		"receipt": func(v query.Viewer) bool {
+			_, err := s.reads.Receipt(t.Context(), v, tenant, "good", query.Wait{})
 			return shown(t, err)
 		},
-		"usage events": func(v projections.Viewer) bool {
-			page, err := s.reads.UsageEvents(t.Context(), v, projections.EventQuery{TenantID: tenant, Limit: 10})
+		"usage events": func(v query.Viewer) bool {
+			page, err := s.reads.UsageEvents(t.Context(), v, audit.EventQuery{TenantID: tenant, Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
-		"aggregates": func(v projections.Viewer) bool {
-			page, err := s.reads.Aggregates(t.Context(), v, projections.AggregateQuery{TenantID: tenant, Limit: 10})
+		"aggregates": func(v query.Viewer) bool {
+			page, err := s.reads.Aggregates(t.Context(), v, usage.AggregateQuery{TenantID: tenant, Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
-		"conflicts": func(v projections.Viewer) bool {
-			page, err := s.reads.Conflicts(t.Context(), v, tenant, 10, "", projections.Wait{})
+		"conflicts": func(v query.Viewer) bool {
+			page, err := s.reads.Conflicts(t.Context(), v, tenant, 10, "", query.Wait{})
 			return shown(t, err) && len(page.Data) > 0
 		},
-		"check": func(v projections.Viewer) bool {
-			c, err := s.reads.Check(t.Context(), v, tenant, "calls", 1, projections.Wait{})
-			return shown(t, err) && (c.Allowed || c.Reason != projections.ReasonNoSubscription)
+		"check": func(v query.Viewer) bool {
+			c, err := s.reads.Check(t.Context(), v, tenant, "calls", 1, query.Wait{})
+			return shown(t, err) && (c.Allowed || c.Reason != entitlements.ReasonNoSubscription)
 		},
-		"entitlements": func(v projections.Viewer) bool {
-			list, err := s.reads.Entitlements(t.Context(), v, tenant, projections.Wait{})
+		"entitlements": func(v query.Viewer) bool {
+			list, err := s.reads.Entitlements(t.Context(), v, tenant, query.Wait{})
 			return shown(t, err) && len(list.Data) > 0
 		},
-		"dead letters": func(v projections.Viewer) bool {
-			page, err := s.reads.DeadLetters(t.Context(), v, projections.DeadLetterQuery{Limit: 10, TenantID: &tenant})
+		"dead letters": func(v query.Viewer) bool {
+			page, err := s.reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{Limit: 10, TenantID: &tenant})
 			return shown(t, err) && len(page.Data) > 0
 		},
-		"all dead letters": func(v projections.Viewer) bool {
-			page, err := s.reads.DeadLetters(t.Context(), v, projections.DeadLetterQuery{Limit: 10})
+		"all dead letters": func(v query.Viewer) bool {
+			page, err := s.reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
-		"dead letter": func(v projections.Viewer) bool {
+		"dead letter": func(v query.Viewer) bool {
 			_, err := s.reads.DeadLetter(t.Context(), v, letter)
 			return shown(t, err)
 		},
 	}
 	for name, read := range found {
-		for _, v := range []projections.Viewer{operator, tenantEyes(tenant)} {
+		for _, v := range []query.Viewer{operator, tenantEyes(tenant)} {
 			if !read(v) {
 				t.Errorf("%s: %+v does not see it", name, v)
 			}
 		}
-		for _, v := range []projections.Viewer{tenantEyes(neighbour), tenantEyes(newID()), {}} {
+		for _, v := range []query.Viewer{tenantEyes(neighbour), tenantEyes(newID()), {}} {
 			if read(v) {
 				t.Errorf("%s: %+v sees another tenant's", name, v)
 			}
@@ -77,7 +82,7 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 
 func shown(t *testing.T, err error) bool {
 	t.Helper()
-	if err != nil && err != projections.ErrNotFound {
+	if err != nil && err != query.ErrNotFound {
 		t.Error(err)
 	}
 	return err == nil
@@ -136,9 +141,9 @@ func TestSessionsLeaveNoTenantBehind(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
 	for range 20 {
-		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "", projections.Wait{})))
-		s.must(second(s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 1})))
-		refusedAs(t, projections.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantEyes(tenant), tenant, "x", projections.Wait{})))
+		s.must(second(s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 1, "", query.Wait{})))
+		s.must(second(s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 1})))
+		refusedAs(t, query.ErrNotFound, second(s.reads.Receipt(t.Context(), tenantEyes(tenant), tenant, "x", query.Wait{})))
 		var role, setting string
 		s.must(s.pool.QueryRow(context.Background(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role, &setting))
 		if role != "meterplex_worker" || setting != "" {

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // A poison event becomes one dead letter, whatever way it fails in, and its
@@ -25,7 +27,7 @@ func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	bad := verdict(b, "calls", 1)
 	bad.Payload = json.RawMessage(`{"periodKey":"someday"}`)
 	w.append(append(pending, bad)...)
-	r, seen := w.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+	r, seen := w.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	records := append(w.topic(events.TopicUsageValidated, 11, 0), w.topic(events.TopicUsageValidated, 12, 0)...)
 	w.process(r, records)
 	w.process(r, records)

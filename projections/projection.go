@@ -53,7 +53,7 @@ type Versions[F any] []Version[F]
 func (v Versions[F]) Of(name string) (fold F, err error) {
 	i := slices.IndexFunc(v, func(one Version[F]) bool { return one.Name == name })
 	if i < 0 {
-		return fold, fmt.Errorf("unknown fold version %q: this binary has %q", name, v.names())
+		return fold, fmt.Errorf("unknown fold version %q: this binary has %q", name, v.Names())
 	}
 	return v[i].Fold, nil
 }
@@ -64,7 +64,7 @@ func (v Versions[F]) With(name string, fold F) Versions[F] {
 	return append(others, Version[F]{name, fold})
 }
 
-func (v Versions[F]) names() []string {
+func (v Versions[F]) Names() []string {
 	all := make([]string, len(v))
 	for i := range v {
 		all[i] = v[i].Name

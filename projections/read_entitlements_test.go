@@ -12,7 +12,11 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func TestChecks(t *testing.T) {
@@ -45,7 +49,7 @@ func TestChecks(t *testing.T) {
 		{"unknown", 1, `"allowed":false,"feature":"unknown","reason":"feature_not_found"`},
 		{"\x00", 1, `"allowed":false,"feature":"\u0000","reason":"feature_not_found"`},
 	} {
-		got, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, c.feature, c.amount, projections.Wait{})
+		got, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, c.feature, c.amount, query.Wait{})
 		s.must(err)
 		body, err := json.Marshal(got)
 		s.must(err)
@@ -53,16 +57,16 @@ func TestChecks(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", body, want)
 		}
 	}
-	none, err := s.reads.Check(t.Context(), operator, newID(), "known", 1, projections.Wait{})
-	if err != nil || none.Allowed || none.Reason != projections.ReasonNoSubscription {
+	none, err := s.reads.Check(t.Context(), operator, newID(), "known", 1, query.Wait{})
+	if err != nil || none.Allowed || none.Reason != entitlements.ReasonNoSubscription {
 		t.Errorf("%+v %v", none, err)
 	}
-	list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, projections.Wait{})
+	list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
 	if err != nil || len(list.Data) != 5 || list.Data[0].Feature != "free" || list.AsOf != asOf {
 		t.Errorf("%+v %v", list, err)
 	}
 	s.now = may.AddDate(0, 1, 0)
-	june, err := s.reads.Check(t.Context(), operator, tenant, "hard", 10, projections.Wait{})
+	june, err := s.reads.Check(t.Context(), operator, tenant, "hard", 10, query.Wait{})
 	if err != nil || !june.Allowed || june.Used.String() != "0" || !june.ResetAt.Equal(may.AddDate(0, 2, 0)) {
 		t.Errorf("a new month begins at nothing: %+v %v", june, err)
 	}
@@ -81,7 +85,7 @@ func TestGrantsFollowSubscriptions(t *testing.T) {
 	tenant := newID()
 	features := func() (all []string) {
 		s.settle()
-		list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, projections.Wait{})
+		list, err := s.reads.Entitlements(t.Context(), tenantEyes(tenant), tenant, query.Wait{})
 		s.must(err)
 		for _, c := range list.Data {
 			all = append(all, c.Feature)
@@ -135,7 +139,7 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 		}
 		s.entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
 		s.drain(s.entitling)
-		s.drain(s.oneByOne(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)))
+		s.drain(s.oneByOne(entitlements.Consumer(models.DefaultFolds().Entitlements)))
 		var differ int
 		s.must(s.pool.QueryRow(t.Context(), `SELECT count(*) FROM (
 			(SELECT tenant_id, feature, subscription_id::text, '' FROM entitlement_grants WHERE generation = 1 UNION ALL
@@ -154,16 +158,16 @@ func TestWaitsForAPosition(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
 	at := s.append(usageEvent(tenant, "e", "calls", 5, may))[0]
-	wait := func(p events.Position, d time.Duration) (projections.Aggregates, error) {
-		return s.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 1, Wait: projections.Wait{MinPosition: &p, For: d}})
+	wait := func(p events.Position, d time.Duration) (usage.Aggregates, error) {
+		return s.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1, Wait: query.Wait{MinPosition: &p, For: d}})
 	}
-	refusedAs(t, projections.ErrProjectionBehind, second(wait(at, 0)))
-	refusedAs(t, projections.ErrProjectionBehind, second(wait(at, 30*time.Millisecond)))
-	refusedAs(t, projections.ErrPositionInvalid, second(wait(events.Position{Partition: at.Partition, Number: at.Number + 9}, time.Minute)))
-	refusedAs(t, projections.ErrPositionInvalid, second(wait(events.Position{Partition: (at.Partition + 1) % events.Partitions, Number: 1}, time.Minute)))
+	refusedAs(t, query.ErrProjectionBehind, second(wait(at, 0)))
+	refusedAs(t, query.ErrProjectionBehind, second(wait(at, 30*time.Millisecond)))
+	refusedAs(t, query.ErrPositionInvalid, second(wait(events.Position{Partition: at.Partition, Number: at.Number + 9}, time.Minute)))
+	refusedAs(t, query.ErrPositionInvalid, second(wait(events.Position{Partition: (at.Partition + 1) % events.Partitions, Number: 1}, time.Minute)))
 	s.drain(s.validating)
-	refusedAs(t, projections.ErrProjectionBehind, second(wait(at, 0)))
-	answered := make(chan projections.Aggregates, 1)
+	refusedAs(t, query.ErrProjectionBehind, second(wait(at, 0)))
+	answered := make(chan usage.Aggregates, 1)
 	failed := make(chan error, 1)
 	go func() {
 		page, err := wait(at, time.Minute)
@@ -175,10 +179,10 @@ func TestWaitsForAPosition(t *testing.T) {
 	if err != nil || len(page.Data) != 1 || page.Data[0].Amount != "5" || page.AsOf.Number < at.Number {
 		t.Errorf("%+v %v", page, err)
 	}
-	_, err = s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{MinPosition: &at})
-	refusedAs(t, projections.ErrProjectionBehind, err)
+	_, err = s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
+	refusedAs(t, query.ErrProjectionBehind, err)
 	s.drain(s.entitling)
-	check, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, projections.Wait{MinPosition: &at})
+	check, err := s.reads.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{MinPosition: &at})
 	if err != nil || check.Used.String() != "5" {
 		t.Errorf("%+v %v", check, err)
 	}

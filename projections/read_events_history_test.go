@@ -14,7 +14,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 // drama is a tenant's history in the making, with everything that can happen to
@@ -23,7 +25,7 @@ type drama struct {
 	*scene
 	tenant, neighbour uuid.UUID
 	partition         int16
-	broken            *projections.Runner // cannot fold the feature "panics"
+	broken            *consume.Runner // cannot fold the feature "panics"
 	letters           *commands.DeadLetters
 	sent              int
 }
@@ -42,7 +44,7 @@ func newDrama(s *scene) *drama {
 func (d *drama) happen(rt *rapid.T) {
 	d.Helper()
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
-	aggregator := rapid.SampledFrom([]*projections.Runner{d.broken, d.broken, d.aggregating}).Draw(rt, "aggregator")
+	aggregator := rapid.SampledFrom([]*consume.Runner{d.broken, d.broken, d.aggregating}).Draw(rt, "aggregator")
 	steps := []string{"record", "record", "record", "conflict", "validate", "validate", "aggregate", "aggregate", "withhold", "retry", "retry", "grant"}
 	switch rapid.SampledFrom(steps).Draw(rt, "step") {
 	case "record":
@@ -58,7 +60,7 @@ func (d *drama) happen(rt *rapid.T) {
 	case "aggregate":
 		d.some(aggregator, d.partition, n)
 	case "withhold":
-		on := rapid.SampledFrom([]*projections.Runner{d.validating, aggregator}).Draw(rt, "on")
+		on := rapid.SampledFrom([]*consume.Runner{d.validating, aggregator}).Draw(rt, "on")
 		for _, e := range d.read(on.Consumer.Topic, d.partition, d.checkpoint(on.Consumer.Name, d.partition)) {
 			if !e.Withheld && e.TenantID == d.tenant {
 				d.withholdBy(e)
@@ -78,15 +80,15 @@ func (d *drama) happen(rt *rapid.T) {
 func (d *drama) trouble() {
 	d.Helper()
 	d.append(usageEvent(d.tenant, "unknown", "unknown", 1, may), usageEvent(d.tenant, "panics", "panics", 1, may))
-	d.rest()
+	d.Rest()
 	d.append(usageEvent(d.tenant, "withheld", "calls", 1, may))
 	d.withholdBy(d.read(events.TopicUsageRaw, d.partition, d.checkpoint(events.GroupValidator, d.partition))[0])
-	d.rest()
+	d.Rest()
 	for range 3 {
 		d.retry(func(int) int { return 0 }, 2)
 		d.drain(d.lettering)
 	}
-	d.rest()
+	d.Rest()
 }
 
 func (d *drama) record(rt *rapid.T) {
@@ -128,7 +130,7 @@ func (d *drama) withholdBy(e events.Envelope) {
 // is refused.
 func (d *drama) retry(pick func(n int) int, times int) {
 	d.Helper()
-	page, err := d.reads.DeadLetters(context.Background(), operator, projections.DeadLetterQuery{TenantID: &d.tenant, Status: events.StatusFailed, Limit: 100})
+	page, err := d.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &d.tenant, Status: events.StatusFailed, Limit: 100})
 	d.must(err)
 	if len(page.Data) == 0 {
 		return
@@ -150,7 +152,7 @@ func (d *drama) retry(pick func(n int) int, times int) {
 }
 
 // rest lets everything that is under way come to its end.
-func (d *drama) rest() {
+func (d *drama) Rest() {
 	d.Helper()
 	d.drain(d.validating, d.broken, d.lettering)
 }

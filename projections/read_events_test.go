@@ -14,7 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func places(list []events.Envelope) (all []string) {
@@ -25,16 +27,16 @@ func places(list []events.Envelope) (all []string) {
 }
 
 // list reads every page, and lets more be recorded between them.
-func (d *drama) list(v projections.Viewer, f projections.EventFilter, after projections.Frontier, limit int, between func()) (all []events.Envelope) {
+func (d *drama) list(v query.Viewer, f audit.EventFilter, after audit.Frontier, limit int, between func()) (all []events.Envelope) {
 	d.Helper()
 	for {
-		page, err := d.reads.Events(context.Background(), v, projections.LogQuery{EventFilter: f, After: after, Limit: limit})
+		page, err := d.reads.Events(context.Background(), v, audit.LogQuery{EventFilter: f, After: after, Limit: limit})
 		d.must(err)
 		all = append(all, page.Data...)
 		if page.Next == nil {
 			return all
 		}
-		after = after.Join(projections.AfterPosition(*page.Next))
+		after = after.Join(audit.AfterPosition(*page.Next))
 		between()
 	}
 }
@@ -55,7 +57,7 @@ func TestEventsAreWhatTheLogHolds(t *testing.T) {
 			if f.Stream.Kind != "usage" && rapid.Bool().Draw(rt, "operator") {
 				viewer, log, f.TenantID, limit = operator, all, nil, 100*limit
 			}
-			after := projections.AfterPosition(events.Position{Partition: d.partition, Number: rapid.Int64Range(0, own[len(own)-1].Position.Number).Draw(rt, "after")})
+			after := audit.AfterPosition(events.Position{Partition: d.partition, Number: rapid.Int64Range(0, own[len(own)-1].Position.Number).Draw(rt, "after")})
 			var expected []string
 			for i := range log {
 				if want(&log[i]) && log[i].Position.Number > after[d.partition] {
@@ -82,8 +84,8 @@ func more(n int, do func()) func() {
 }
 
 // someFilter draws a filter, and says what it means.
-func someFilter(rt *rapid.T, d *drama, own []events.Envelope) (projections.EventFilter, func(*events.Envelope) bool) {
-	f := projections.EventFilter{TenantID: &d.tenant}
+func someFilter(rt *rapid.T, d *drama, own []events.Envelope) (audit.EventFilter, func(*events.Envelope) bool) {
+	f := audit.EventFilter{TenantID: &d.tenant}
 	some := &own[rapid.IntRange(0, len(own)-1).Draw(rt, "some")]
 	other := &own[rapid.IntRange(0, len(own)-1).Draw(rt, "other")]
 	switch rapid.SampledFrom([]string{"all", "subject", "correlation", "time", "usage", "letter"}).Draw(rt, "filter") {
@@ -101,11 +103,11 @@ func someFilter(rt *rapid.T, d *drama, own []events.Envelope) (projections.Event
 		return f, func(e *events.Envelope) bool { return !e.RecordedAt.Before(from) && e.RecordedAt.Before(to) }
 	case "usage":
 		d.drain(d.lettering)
-		f.Stream = projections.Stream{Kind: "usage", ID: fmt.Sprint("e", rapid.IntRange(1, max(1, d.sent)).Draw(rt, "event"))}
+		f.Stream = audit.Stream{Kind: "usage", ID: fmt.Sprint("e", rapid.IntRange(1, max(1, d.sent)).Draw(rt, "event"))}
 		return f, inUsageStream(own, f.Stream.ID)
 	case "letter":
 		id := letterIn(some)
-		f.Stream = projections.Stream{Kind: "dead-letter", ID: id.String()}
+		f.Stream = audit.Stream{Kind: "dead-letter", ID: id.String()}
 		return f, func(e *events.Envelope) bool {
 			usual := e.Subject == events.UsageRecorded || e.Subject == events.UsageValidated || e.Subject > 29
 			return !usual && (e.EventID == id || letterIn(e) == id)
@@ -152,17 +154,17 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 		for range 4 {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "event")]
 			for name, tenant := range map[string]*uuid.UUID{"any": nil, "its own": &d.tenant} {
-				got, err := s.reads.Event(context.Background(), operator, projections.EventRef{ID: e.EventID}, tenant)
+				got, err := s.reads.Event(context.Background(), operator, audit.EventRef{ID: e.EventID}, tenant)
 				if err != nil || wire(got) != wire(e) || got.Previous != e.Previous {
 					rt.Fatalf("%s by its id, of %s tenant: %v, %s instead of %s", e.DedupeKey, name, err, wire(got), wire(e))
 				}
 			}
-			for _, ref := range []projections.EventRef{{ID: e.EventID}, {Position: &e.Position}} {
+			for _, ref := range []audit.EventRef{{ID: e.EventID}, {Position: &e.Position}} {
 				if got, err := s.reads.Event(context.Background(), tenantEyes(d.tenant), ref, &d.tenant); err != nil || got.EventID != e.EventID {
 					rt.Fatalf("%s to its tenant: %v", e.DedupeKey, err)
 				}
 				for _, asked := range []*uuid.UUID{nil, &d.tenant, &d.neighbour} {
-					if _, err := s.reads.Event(context.Background(), tenantEyes(d.neighbour), ref, asked); !errors.Is(err, projections.ErrNotFound) {
+					if _, err := s.reads.Event(context.Background(), tenantEyes(d.neighbour), ref, asked); !errors.Is(err, query.ErrNotFound) {
 						rt.Fatalf("%s to a neighbour: %v", e.DedupeKey, err)
 					}
 				}
@@ -170,8 +172,8 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 		}
 	})
 	for _, unknown := range []uuid.UUID{newID(), uuid.New(), uuid.Nil, uuid.Max} {
-		_, err := s.reads.Event(t.Context(), operator, projections.EventRef{ID: unknown}, nil)
-		refusedAs(t, projections.ErrNotFound, err)
+		_, err := s.reads.Event(t.Context(), operator, audit.EventRef{ID: unknown}, nil)
+		refusedAs(t, query.ErrNotFound, err)
 	}
 }
 
@@ -196,11 +198,11 @@ func TestIDsAreFoundAroundTheirTime(t *testing.T) {
 	look := func(log string, long bool, of *uuid.UUID) {
 		t.Helper()
 		for id, near := range ids {
-			_, err := s.reads.Event(t.Context(), operator, projections.EventRef{ID: id}, of)
+			_, err := s.reads.Event(t.Context(), operator, audit.EventRef{ID: id}, of)
 			if found := err == nil; found != (near || !long) {
 				t.Errorf("near %v, in %s: %v", near, log, err)
 			}
-			if err != nil && (!errors.Is(err, projections.ErrNotFound) || !strings.Contains(err.Error(), "name the position instead")) {
+			if err != nil && (!errors.Is(err, query.ErrNotFound) || !strings.Contains(err.Error(), "name the position instead")) {
 				t.Errorf("%s: %v", log, err)
 			}
 		}
@@ -250,9 +252,9 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 		"feature/calls": {5}, "plan/pro": {6}, "plan/calls": {7}, "feature/pro": nil, "tenant/" + one.String(): nil, "rebuild/" + one.String(): nil,
 		"dead-letter/" + one.String(): nil,
 	} {
-		parsed, err := projections.ParseStream(stream)
+		parsed, err := audit.ParseStream(stream)
 		s.must(err)
-		page, err := s.reads.Events(t.Context(), operator, projections.LogQuery{EventFilter: projections.EventFilter{Stream: parsed}, Limit: 100})
+		page, err := s.reads.Events(t.Context(), operator, audit.LogQuery{EventFilter: audit.EventFilter{Stream: parsed}, Limit: 100})
 		s.must(err)
 		var expected []string
 		for _, i := range want {
@@ -263,7 +265,7 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "usage", "usage/", "tenants/x", "tenant/x", "api-key/" + strings.ToUpper(one.String()), "plan/a\x00", "plan/\xff"} {
-		if _, err := projections.ParseStream(bad); !errors.Is(err, projections.ErrStreamInvalid) {
+		if _, err := audit.ParseStream(bad); !errors.Is(err, audit.ErrStreamInvalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -272,12 +274,12 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 func TestSubjectsAreChosenByTheirWords(t *testing.T) {
 	for name, n := range map[string]int{"meterplex.usage.event.recorded.v1": 1, "meterplex.usage.event.recorded": 1, "meterplex.": len(events.Subjects()),
 		"meterplex": len(events.Subjects()), "meterplex.catalogue.tenant.": 2, "meterplex.catalogue.tenant": 2} {
-		if got, err := projections.SubjectsOf(name); err != nil || len(got) != n {
+		if got, err := audit.SubjectsOf(name); err != nil || len(got) != n {
 			t.Errorf("%s: %v %v", name, got, err)
 		}
 	}
 	for _, name := range []string{"", "meterplex.usage.event.recorded.v2", "meterplex.usage.event.recorded.v", "meter", "Meterplex.", ".", "usage"} {
-		if _, err := projections.SubjectsOf(name); !errors.Is(err, projections.ErrSubjectUnknown) {
+		if _, err := audit.SubjectsOf(name); !errors.Is(err, audit.ErrSubjectUnknown) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -285,20 +287,20 @@ func TestSubjectsAreChosenByTheirWords(t *testing.T) {
 
 func TestFrontiersAreReadAsTheyAreWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var f projections.Frontier
+		var f audit.Frontier
 		for p := range f {
 			f[p] = rapid.Int64Range(0, 1<<62).Draw(rt, "number")
 		}
-		if got, err := projections.ParseFrontier(f.String()); err != nil || got != f {
+		if got, err := audit.ParseFrontier(f.String()); err != nil || got != f {
 			rt.Fatal(got, err)
 		}
 	})
-	got, err := projections.ParseFrontier("2-7")
+	got, err := audit.ParseFrontier("2-7")
 	if err != nil || got[1] == 0 || got[2] != 7 || got[3] != 0 {
 		t.Error(got, err)
 	}
 	for _, bad := range []string{"", "2", "2-7,", "2-7,2-8", "32-1,1-1", "2-7, 3-1", "2-07,3-1", strings.Repeat("1-1,", 40) + "1-1"} {
-		refusedAs(t, projections.ErrPositionInvalid, second(projections.ParseFrontier(bad)))
+		refusedAs(t, query.ErrPositionInvalid, second(audit.ParseFrontier(bad)))
 	}
 }
 
@@ -317,12 +319,12 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 		}
 	}
 	s.append(usageEvent(tenant, "last", "calls", 1, may))
-	q := projections.LogQuery{EventFilter: projections.EventFilter{TenantID: &tenant}, Limit: 10}
+	q := audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &tenant}, Limit: 10}
 	page, err := s.reads.Events(t.Context(), tenantEyes(tenant), q)
 	if err != nil || len(page.Data) != 1 || page.Next == nil {
 		t.Fatalf("%d events, next %v, %v", len(page.Data), page.Next, err)
 	}
-	q.After = projections.AfterPosition(*page.Next)
+	q.After = audit.AfterPosition(*page.Next)
 	page, err = s.reads.Events(t.Context(), tenantEyes(tenant), q)
 	if err != nil || len(page.Data) != 1 || page.Next != nil || page.Data[0].DedupeKey != "u/last" {
 		t.Errorf("%d events, next %v, %v", len(page.Data), page.Next, err)

@@ -12,7 +12,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // A tail gives everything once, from wherever it begins, whoever records meanwhile.
@@ -20,14 +21,14 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 	s := newScene(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDrama(s)
-		begin, _ := d.tail(projections.EventFilter{}, projections.TailStart{})
+		begin, _ := d.tail(audit.EventFilter{}, audit.TailStart{})
 		place := begin.Place()
 		var got []events.Envelope
 		for range rapid.IntRange(2, 8).Draw(rt, "rounds") {
 			d.happen(rt)
-			after, err := projections.ParseFrontier(place)
+			after, err := audit.ParseFrontier(place)
 			s.must(err)
-			tail, f := d.tail(projections.EventFilter{}, projections.TailStart{After: &after})
+			tail, f := d.tail(audit.EventFilter{}, audit.TailStart{After: &after})
 			if rapid.Bool().Draw(rt, "meanwhile") {
 				d.happen(rt)
 			}
@@ -36,11 +37,11 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 				return rapid.IntRange(0, 9).Draw(rt, "lost") > 0
 			})
 		}
-		after, err := projections.ParseFrontier(place)
+		after, err := audit.ParseFrontier(place)
 		s.must(err)
-		_, f := d.tail(projections.EventFilter{}, projections.TailStart{After: &after})
+		_, f := d.tail(audit.EventFilter{}, audit.TailStart{After: &after})
 		f(func(e *events.Envelope) bool { got = append(got, *e); return true })
-		start, err := projections.ParseFrontier(begin.Place())
+		start, err := audit.ParseFrontier(begin.Place())
 		s.must(err)
 		_, want := d.whole()
 		want = slices.DeleteFunc(want, func(e events.Envelope) bool { return e.Position.Number <= start[d.partition] })
@@ -52,7 +53,7 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 }
 
 // tail begins one, and gives what reads it until there is nothing for now.
-func (d *drama) tail(f projections.EventFilter, start projections.TailStart) (*projections.EventTail, func(take func(*events.Envelope) bool)) {
+func (d *drama) tail(f audit.EventFilter, start audit.TailStart) (*audit.EventTail, func(take func(*events.Envelope) bool)) {
 	d.Helper()
 	tail, err := d.reads.Tail(context.Background(), operator, f, start)
 	d.must(err)
@@ -81,17 +82,17 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 		time.Sleep(2 * time.Microsecond)
 	}
 	s.subscribe(a, may, grant("calls", domain.ResetMonthly))
-	recorded := projections.EventFilter{Subjects: []events.Subject{events.UsageRecorded}}
-	for n, filter := range map[int]projections.EventFilter{3: recorded, 100: recorded} {
-		tail, err := s.reads.Tail(t.Context(), operator, filter, projections.TailStart{Last: n})
+	recorded := audit.EventFilter{Subjects: []events.Subject{events.UsageRecorded}}
+	for n, filter := range map[int]audit.EventFilter{3: recorded, 100: recorded} {
+		tail, err := s.reads.Tail(t.Context(), operator, filter, audit.TailStart{Last: n})
 		s.must(err)
 		got, err := tail.Next(t.Context())
 		if err != nil || !slices.Equal(places(got), want[max(0, 10-n):]) {
 			t.Errorf("the last %d: %v %v instead of %v", n, places(got), err, want)
 		}
 	}
-	own := projections.EventFilter{TenantID: &b}
-	tail, err := s.reads.Tail(t.Context(), tenantEyes(b), own, projections.TailStart{Last: 1})
+	own := audit.EventFilter{TenantID: &b}
+	tail, err := s.reads.Tail(t.Context(), tenantEyes(b), own, audit.TailStart{Last: 1})
 	s.must(err)
 	if got, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
 		t.Errorf("of a tenant: %v %v", places(got), err)

@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // related is the causes and effects of an event by brute force, as edges.
@@ -42,7 +44,7 @@ func related(log []events.Envelope, root uuid.UUID) (nodes, edges []string) {
 	return nodes, edges
 }
 
-func graphOf(l projections.Lineage) (nodes, edges []string) {
+func graphOf(l audit.Lineage) (nodes, edges []string) {
 	for _, n := range l.Nodes {
 		nodes = append(nodes, n.EventID.String())
 	}
@@ -67,7 +69,7 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 		for range rapid.IntRange(3, 12).Draw(rt, "steps") {
 			d.happen(rt)
 		}
-		d.rest()
+		d.Rest()
 		s.drain(entitling, s.lettering)
 		own, _ := d.whole()
 		for range 4 {
@@ -79,8 +81,8 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 			slices.Sort(nodes)
 			slices.Sort(edges)
 			for _, span := range []int64{0, 3} {
-				viewer := rapid.SampledFrom([]projections.Viewer{operator, tenantEyes(d.tenant)}).Draw(rt, "viewer")
-				l, err := s.reads.Lineage(context.Background(), viewer, projections.LineageQuery{Ref: projections.EventRef{Position: &e.Position}, TenantID: &d.tenant, Span: span})
+				viewer := rapid.SampledFrom([]query.Viewer{operator, tenantEyes(d.tenant)}).Draw(rt, "viewer")
+				l, err := s.reads.Lineage(context.Background(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &d.tenant, Span: span})
 				s.must(err)
 				if gotNodes, gotEdges := graphOf(l); l.Root != e.EventID || l.Truncated || !slices.Equal(gotNodes, nodes) || !slices.Equal(gotEdges, edges) {
 					rt.Fatalf("of %s %s within %d: %v, %v instead of %v, %v", e.Position, e.DedupeKey, span, gotNodes, gotEdges, nodes, edges)
@@ -112,15 +114,15 @@ func TestLineageSaysHowFarItIsComplete(t *testing.T) {
 	effect.CausationID = cause.EventID
 	last := s.append(effect)[0]
 	for span, want := range map[int64]int{5: 1, 11: 2} {
-		l, err := s.reads.Lineage(t.Context(), operator, projections.LineageQuery{Ref: projections.EventRef{ID: cause.EventID}, Span: span})
+		l, err := s.reads.Lineage(t.Context(), operator, audit.LineageQuery{Ref: audit.EventRef{ID: cause.EventID}, Span: span})
 		if err != nil || len(l.Nodes) != want || l.CompleteUpTo.Number != first.Number+span {
 			t.Errorf("within %d: %+v %v", span, l, err)
 		}
 	}
-	l, err := s.reads.Lineage(t.Context(), operator, projections.LineageQuery{Ref: projections.EventRef{ID: effect.EventID}})
+	l, err := s.reads.Lineage(t.Context(), operator, audit.LineageQuery{Ref: audit.EventRef{ID: effect.EventID}})
 	if err != nil || len(l.Nodes) != 2 || l.CompleteUpTo != last || l.Nodes[0].Subject != "meterplex.catalogue.tenant.changed.v1" || l.Nodes[0].Summary != "tenant changed" {
 		t.Errorf("%+v %v", l, err)
 	}
-	_, err = s.reads.Lineage(t.Context(), tenantEyes(newID()), projections.LineageQuery{Ref: projections.EventRef{Position: &first}})
-	refusedAs(t, projections.ErrNotFound, err)
+	_, err = s.reads.Lineage(t.Context(), tenantEyes(newID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
+	refusedAs(t, query.ErrNotFound, err)
 }

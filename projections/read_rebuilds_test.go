@@ -8,9 +8,11 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
-func (y *yard) status(r domain.Rebuild) projections.RebuildStatus {
+func (y *yard) status(r domain.Rebuild) rebuild.RebuildStatus {
 	y.Helper()
 	s, err := y.reads.Rebuild(y.Context(), r.ID)
 	y.must(err)
@@ -82,9 +84,9 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 	all, err := y.reads.Projections(t.Context())
 	y.must(err)
 	letters, entitlements, figures := all[0], all[1], all[2]
-	if figures.Generation != 2 || figures.FoldVersion != projections.UsageAggregatesV1 || figures.LastRebuild.ID != second.ID || figures.LagEvents != 0 || figures.Checkpoint == 0 ||
-		len(figures.Generations) != 3 || figures.Generations[0].State != projections.GenerationKept || figures.Generations[1].State != projections.GenerationLive ||
-		figures.Generations[2].State != projections.GenerationRebuilding || *figures.Generations[2].PeriodKey != "2026-05" || len(figures.Scoped) != 0 {
+	if figures.Generation != 2 || figures.FoldVersion != usage.V1 || figures.LastRebuild.ID != second.ID || figures.LagEvents != 0 || figures.Checkpoint == 0 ||
+		len(figures.Generations) != 3 || figures.Generations[0].State != rebuild.GenerationKept || figures.Generations[1].State != rebuild.GenerationLive ||
+		figures.Generations[2].State != rebuild.GenerationRebuilding || *figures.Generations[2].PeriodKey != "2026-05" || len(figures.Scoped) != 0 {
 		t.Errorf("usage: %+v", figures)
 	}
 	if entitlements.LagEvents < 2 || entitlements.LagSeconds <= 0 || letters.LagEvents != 0 || letters.LagSeconds != 0 || letters.LastRebuild != nil {

@@ -10,11 +10,12 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // listed are the ids of all pages of a list of usage events.
-func (s *scene) listed(tenant uuid.UUID, q projections.EventQuery) (ids []string, pages int) {
+func (s *scene) listed(tenant uuid.UUID, q audit.EventQuery) (ids []string, pages int) {
 	s.Helper()
 	for q.TenantID, q.Limit = tenant, 10; ; {
 		page, err := s.reads.UsageEvents(context.Background(), tenantEyes(tenant), q)
@@ -39,14 +40,14 @@ func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 	if at := s.append(usageEvent(tenant, "last", "calls", 1, may))[0].Number; at != 20002 {
 		t.Fatalf("the last event is at %d", at)
 	}
-	if ids, pages := s.listed(tenant, projections.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 2 {
+	if ids, pages := s.listed(tenant, audit.EventQuery{}); !slices.Equal(ids, []string{"last", "floor", "below", "zero"}) || pages != 2 {
 		t.Errorf("on %d pages are listed %q", pages, ids)
 	}
-	if ids, _ := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) {
+	if ids, _ := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) {
 		t.Errorf("of a feature are listed %q", ids)
 	}
 	s.append(usageEvent(tenant, "more", "calls", 1, may), usageEvent(tenant, "and more", "calls", 1, may))
-	if ids, pages := s.listed(tenant, projections.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages != 2 {
+	if ids, pages := s.listed(tenant, audit.EventQuery{Feature: "rare"}); !slices.Equal(ids, []string{"floor", "zero"}) || pages != 2 {
 		t.Errorf("behind a page of nothing are listed %q", ids)
 	}
 }
@@ -68,7 +69,7 @@ func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
 	if got := s.receipt(tenant, "first"); got.Rejected == nil || got.Rejected.Code != code {
 		t.Errorf("the receipt of the first event says %+v", got.Rejected)
 	}
-	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100})
+	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100})
 	s.must(err)
 	if first := page.Data[len(page.Data)-1]; first.EventID != "first" || first.Code != code {
 		t.Errorf("the first event is listed as %+v", first)

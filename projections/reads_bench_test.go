@@ -10,6 +10,10 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // crowd is a partition with many events of a tenant, every third rejected, between
@@ -39,22 +43,22 @@ func BenchmarkReads(b *testing.B) {
 		do   func() error
 	}{
 		{"check", func() error {
-			return second(s.reads.Check(ctx, tenantEyes(tenant), tenant, "calls", 1, projections.Wait{}))
+			return second(s.reads.Check(ctx, tenantEyes(tenant), tenant, "calls", 1, query.Wait{}))
 		}},
 		{"receipt", func() error {
-			return second(s.reads.Receipt(ctx, tenantEyes(tenant), tenant, "e10000", projections.Wait{}))
+			return second(s.reads.Receipt(ctx, tenantEyes(tenant), tenant, "e10000", query.Wait{}))
 		}},
 		{"usage events", func() error {
-			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100}))
+			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100}))
 		}},
 		{"usage events of a rare status", func() error {
-			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Limit: 100, Status: projections.UsagePending, After: "20000"}))
+			return second(s.reads.UsageEvents(ctx, tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Limit: 100, Status: projections.UsagePending, After: "20000"}))
 		}},
 		{"dead letters", func() error {
-			return second(s.reads.DeadLetters(ctx, operator, projections.DeadLetterQuery{Limit: 100}))
+			return second(s.reads.DeadLetters(ctx, operator, deadletters.DeadLetterQuery{Limit: 100}))
 		}},
 		{"aggregates", func() error {
-			return second(s.reads.Aggregates(ctx, tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100}))
+			return second(s.reads.Aggregates(ctx, tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100}))
 		}},
 		{"identity", func() error { return second(s.reads.Identity(ctx)) }},
 	}

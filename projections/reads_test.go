@@ -14,6 +14,11 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 func TestReceiptFollowsAnEvent(t *testing.T) {
@@ -51,7 +56,7 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 		t.Errorf("a conflict is no dead letter of the event that stays: %+v", got.DeadLetters)
 	}
 	for _, unknown := range []string{"evt_2", "evt/", "", "e\x00", "\xff"} {
-		if _, err := s.reads.Receipt(t.Context(), operator, tenant, unknown, projections.Wait{}); !errors.Is(err, projections.ErrNotFound) {
+		if _, err := s.reads.Receipt(t.Context(), operator, tenant, unknown, query.Wait{}); !errors.Is(err, query.ErrNotFound) {
 			t.Errorf("%q: %v", unknown, err)
 		}
 	}
@@ -101,7 +106,7 @@ func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "good", "calls", 1, may), usageEvent(tenant, "bad", "panics", 1, may))
-	broken, _ := s.aggregator(poisoned{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+	broken, _ := s.aggregator(poisoned{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	s.drain(s.validating, broken)
 	for range 2 {
 		if good, bad := s.receipt(tenant, "good"), s.receipt(tenant, "bad"); good.Status != projections.UsageAggregated || bad.Status != projections.UsageDeadLettered {
@@ -109,7 +114,7 @@ func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 		}
 		s.settle()
 	}
-	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), projections.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
+	page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), audit.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
 	if err != nil || len(page.Data) != 1 || page.Data[0].EventID != "bad" {
 		t.Errorf("%+v %v", page, err)
 	}
@@ -121,7 +126,7 @@ func TestWhatAReadModelCannotFoldIsCounted(t *testing.T) {
 	tenant := newID()
 	s.subscribe(tenant, may, grant("panics", domain.ResetMonthly))
 	s.append(usageEvent(tenant, "e", "panics", 1, may))
-	poisonous := projections.EntitlementConsumer(projections.DefaultFolds().Entitlements)
+	poisonous := entitlements.Consumer(models.DefaultFolds().Entitlements)
 	poisonous.Handler = poisoned{poisonous.Handler}
 	broken, _ := s.runner(poisonous)
 	s.drain(s.validating, s.aggregating, broken)
@@ -145,7 +150,7 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 		want = append([]string{fmt.Sprint("e", i)}, want...)
 	}
 	s.settle()
-	all := func(q projections.EventQuery) (ids []string) {
+	all := func(q audit.EventQuery) (ids []string) {
 		q.TenantID, q.Limit = tenant, 7
 		for {
 			page, err := s.reads.UsageEvents(t.Context(), tenantEyes(tenant), q)
@@ -161,20 +166,20 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 			}
 		}
 	}
-	if got := all(projections.EventQuery{}); !reflect.DeepEqual(got, want) {
+	if got := all(audit.EventQuery{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("newest first: %v", got)
 	}
-	if got := all(projections.EventQuery{Status: projections.UsageRejected}); len(got) != 10 || got[0] != "e28" {
+	if got := all(audit.EventQuery{Status: projections.UsageRejected}); len(got) != 10 || got[0] != "e28" {
 		t.Errorf("rejected: %v", got)
 	}
-	if got := all(projections.EventQuery{Feature: "calls"}); len(got) != 20 {
+	if got := all(audit.EventQuery{Feature: "calls"}); len(got) != 20 {
 		t.Errorf("of a feature: %v", got)
 	}
 	from, to := may.Add(3*time.Hour), may.Add(6*time.Hour)
-	if got := all(projections.EventQuery{From: &from, To: &to}); !reflect.DeepEqual(got, []string{"e5", "e4", "e3"}) {
+	if got := all(audit.EventQuery{From: &from, To: &to}); !reflect.DeepEqual(got, []string{"e5", "e4", "e3"}) {
 		t.Errorf("of a time, half open: %v", got)
 	}
-	if _, err := s.reads.UsageEvents(t.Context(), operator, projections.EventQuery{TenantID: tenant, Limit: 1, After: "x"}); !errors.Is(err, projections.ErrCursorInvalid) {
+	if _, err := s.reads.UsageEvents(t.Context(), operator, audit.EventQuery{TenantID: tenant, Limit: 1, After: "x"}); !errors.Is(err, query.ErrCursorInvalid) {
 		t.Errorf("a forged cursor: %v", err)
 	}
 }
@@ -190,7 +195,7 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 		s.append(usageEvent(tenant, newID().String(), u.feature, 1<<53-1, may.AddDate(0, u.month, 3)))
 	}
 	s.settle()
-	q := projections.AggregateQuery{TenantID: tenant, Limit: 2}
+	q := usage.AggregateQuery{TenantID: tenant, Limit: 2}
 	var got []string
 	for {
 		page, err := s.reads.Aggregates(t.Context(), tenantEyes(tenant), q)
@@ -213,12 +218,12 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	page, err := s.reads.Aggregates(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, Feature: "monthly", PeriodKey: "2026-05", Limit: 9})
+	page, err := s.reads.Aggregates(t.Context(), operator, usage.AggregateQuery{TenantID: tenant, Feature: "monthly", PeriodKey: "2026-05", Limit: 9})
 	if err != nil || len(page.Data) != 1 || page.Next != "" {
 		t.Errorf("%+v %v", page, err)
 	}
 	for _, forged := range []string{"x", "1|2|3", "7|2026-05|monthly|" + tenant.String(), "1|2026-05|\x00|" + tenant.String(), "99999999999|2026|a|" + tenant.String()} {
-		if _, err := s.reads.Aggregates(t.Context(), operator, projections.AggregateQuery{TenantID: tenant, Limit: 1, After: forged}); !errors.Is(err, projections.ErrCursorInvalid) {
+		if _, err := s.reads.Aggregates(t.Context(), operator, usage.AggregateQuery{TenantID: tenant, Limit: 1, After: forged}); !errors.Is(err, query.ErrCursorInvalid) {
 			t.Errorf("%q: %v", forged, err)
 		}
 	}
@@ -233,7 +238,7 @@ func TestConflictsAreListed(t *testing.T) {
 	}
 	var got []string
 	for after := ""; ; {
-		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after, projections.Wait{})
+		page, err := s.reads.Conflicts(t.Context(), tenantEyes(tenant), tenant, 2, after, query.Wait{})
 		s.must(err)
 		for _, c := range page.Data {
 			got = append(got, c.EventID)

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // lines is what was logged.
@@ -47,7 +48,7 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	r := y.built(commands.StartRebuild{})
 	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
 	y.must(err)
-	cleaner := func(patience time.Duration) (*projections.Rebuilder, *lines) {
+	cleaner := func(patience time.Duration) (*rebuild.Rebuilder, *lines) {
 		b, said := y.rebuilder(100), &lines{}
 		b.Patience, b.Logger = patience, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		return b, said

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // rebuilding is what readers see of a few tenants, as a model: sums, and the flips
@@ -44,9 +45,9 @@ func (f *flip) overlaps(g *flip) bool {
 	return (a.TenantID == b.TenantID || a.TenantID == uuid.Nil || b.TenantID == uuid.Nil) && (a.PeriodKey == b.PeriodKey || a.PeriodKey == "" || b.PeriodKey == "")
 }
 
-func times(n int64) projections.UsageFold {
-	return func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-		key, delta, err := projections.FoldUsage(e)
+func times(n int64) usage.Fold {
+	return func(e *events.Envelope) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e)
 		delta.Amount *= n
 		return key, delta, err
 	}
@@ -57,7 +58,7 @@ func newRebuilding(t *testing.T) *rebuilding {
 	for n := int64(2); n <= 4; n++ {
 		y.folds.Usage = y.folds.Usage.With(fmt.Sprint("usage_aggregates/times", n), times(n))
 	}
-	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, projections.FoldUsage)
+	y.folds.Usage = y.folds.Usage.With(usage.V1, usage.FoldV1)
 	y.deploy()
 	return &rebuilding{yard: y, tenants: y.tenants(3), sums: map[string]int64{}}
 }

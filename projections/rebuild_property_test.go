@@ -22,13 +22,17 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 var errBroken = errors.New("cannot be folded at first")
 
 // flaky is v1 but for a feature whose verdicts it takes only when they are retried.
-func flaky(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, delta, err := projections.FoldUsage(e)
+func flaky(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e)
 	if err == nil && key.Feature == "broken" && e.Subject == events.UsageValidated {
 		err = errBroken
 	}
@@ -38,17 +42,17 @@ func flaky(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, er
 // flakyYard adds usage up by the fold that fails.
 func flakyYard(t testing.TB) *yard {
 	y := newYard(t)
-	y.folds.Usage = y.folds.Usage.With(projections.UsageAggregatesV1, flaky)
+	y.folds.Usage = y.folds.Usage.With(usage.V1, flaky)
 	y.deploy()
 	return y
 }
 
 // live lets every consumer follow the log while something is done.
-func (y *yard) live(do func()) {
+func (y *yard) Live(do func()) {
 	y.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
-	for _, r := range []*projections.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
+	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
 		r.Poll = time.Millisecond
 		g.Go(func() { _ = r.Follow(ctx, nil) })
 	}
@@ -96,7 +100,7 @@ func (y *yard) mortals() (pool *pgxpool.Pool, crash func() (ended int64)) {
 	owner, err := postgres.OwnerDB(y.url)
 	y.must(err)
 	y.Cleanup(func() { y.must(owner.Close()) })
-	for _, r := range []*projections.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
+	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
 		r.Pool = pool
 	}
 	return pool, func() (ended int64) {
@@ -113,7 +117,7 @@ func (y *yard) mortals() (pool *pgxpool.Pool, crash func() (ended int64)) {
 func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 	y := flakyYard(t)
 	pool, crash := y.mortals()
-	rebuilder := func(chunk int64) *projections.Rebuilder {
+	rebuilder := func(chunk int64) *rebuild.Rebuilder {
 		b := y.rebuilder(chunk)
 		b.Pool = pool
 		return b
@@ -134,7 +138,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 			y.retryBroken(rapid.IntRange(0, 20).Draw(rt, "retried"))
 		}
 		var rebuilt [2]domain.Rebuild
-		y.live(func() {
+		y.Live(func() {
 			y.during(func() {
 				for i := range rebuilt {
 					rebuilt[i] = y.start(commands.StartRebuild{Projection: name, Workers: workers, Verify: i == 1})
@@ -168,7 +172,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 			_, err := y.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, r.ID, "done")
 			y.must(err)
 		}
-		var identity projections.Identity
+		var identity audit.Identity
 		identity, err := y.reads.Identity(context.Background())
 		y.must(err)
 		if !identity.Holds || identity.InFlight != 0 {
@@ -249,7 +253,7 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 
 // figures reads all pages of a tenant's figures, two to a page.
 func (y *yard) figures(tenant uuid.UUID) (seen string, err error) {
-	q := projections.AggregateQuery{TenantID: tenant, Limit: 2}
+	q := usage.AggregateQuery{TenantID: tenant, Limit: 2}
 	for {
 		page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), q)
 		if err != nil {

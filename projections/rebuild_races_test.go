@@ -14,10 +14,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // verifying lets a rebuilder end verifies as an instance does.
-func (y *yard) verifying(b *projections.Rebuilder) *projections.Rebuilder {
+func (y *yard) verifying(b *rebuild.Rebuilder) *rebuild.Rebuilder {
 	b.Verify = func(ctx context.Context, r domain.Rebuild) error {
 		differs, sample, err := y.reads.Drift(ctx, r)
 		if err == nil {
@@ -32,7 +35,7 @@ func (y *yard) verifying(b *projections.Rebuilder) *projections.Rebuilder {
 }
 
 // ended waits for the end of a verify.
-func (y *yard) ended(r domain.Rebuild, rebuilders ...*projections.Rebuilder) (now domain.Rebuild) {
+func (y *yard) ended(r domain.Rebuild, rebuilders ...*rebuild.Rebuilder) (now domain.Rebuild) {
 	y.Helper()
 	y.during(func() {
 		y.until(func() bool {
@@ -126,8 +129,8 @@ func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
 // A fold that moves events between periods cannot be shown for one period alone.
 func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 	y := newYard(t)
-	y.versions("usage_aggregates/moved", func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-		key, delta, err := projections.FoldUsage(e)
+	y.versions("usage_aggregates/moved", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e)
 		if key.PeriodKey == "2026-06" {
 			key.PeriodKey = "2026-05"
 		}
@@ -148,7 +151,7 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 // A verify whose generation breaks ends, and says why.
 func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	y := flakyYard(t)
-	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "before", "calls", 5, may))
@@ -164,7 +167,7 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 }
 
 // picky is a read model whose first generation cannot take an amount of 7.
-type picky struct{ projections.EntitlementReads }
+type picky struct{ entitlements.Handler }
 
 func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	var taken []events.Envelope
@@ -176,7 +179,7 @@ func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 			taken = append(taken, e)
 		}
 	}
-	result, err := p.EntitlementReads.Apply(ctx, tx, g, taken)
+	result, err := p.Handler.Apply(ctx, tx, g, taken)
 	result.Failed = append(result.Failed, failed...)
 	return result, err
 }

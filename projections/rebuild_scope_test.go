@@ -13,21 +13,24 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // doubled is a version of the fold whose figures are told apart at once.
 const doubled = "usage_aggregates/doubled"
 
-func foldDoubled(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, delta, err := projections.FoldUsage(e)
+func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e)
 	delta.Amount *= 2
 	return key, delta, err
 }
 
 // versions lets a yard fold by the versions given besides v1; new generations are
 // bound to the one named.
-func (y *yard) versions(newest string, fold projections.UsageFold) {
-	y.folds.Usage = projections.DefaultFolds().Usage.With(newest, fold)
+func (y *yard) versions(newest string, fold usage.Fold) {
+	y.folds.Usage = models.DefaultFolds().Usage.With(newest, fold)
 	y.deploy()
 }
 
@@ -50,7 +53,7 @@ func (y *yard) built(in commands.StartRebuild) domain.Rebuild {
 // amounts are what a tenant's readers see, as "period:amount …", newest period first.
 func (y *yard) amounts(tenant uuid.UUID) (seen string) {
 	y.Helper()
-	page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100})
+	page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100})
 	y.must(err)
 	for _, a := range page.Data {
 		seen += a.PeriodKey + ":" + a.Amount.String() + " "
@@ -127,10 +130,10 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	}
 	y.settle()
 	r := y.built(commands.StartRebuild{})
-	first, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 1})
+	first, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1})
 	y.must(err)
 	rest := func() (string, error) {
-		page, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), projections.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
+		page, err := y.reads.Aggregates(t.Context(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100, After: first.Next})
 		if err != nil {
 			return "", err
 		}
@@ -152,7 +155,7 @@ func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 		})
 	}, cleaner)
 	_, err = rest()
-	refusedAs(t, projections.ErrCursorInvalid, err)
+	refusedAs(t, query.ErrCursorInvalid, err)
 	refusedWith(t, "rollback_expired", y.rollBack(r))
 	y.want("what is left", map[uuid.UUID]string{tenant: "2026-07:20 2026-06:20 2026-05:20 "})
 }
@@ -222,8 +225,8 @@ var errCannot = errors.New("this version cannot")
 // where; what it cannot take later breaks it, and the live one goes on.
 func TestARebuildThatCannotFoldFails(t *testing.T) {
 	y := newYard(t)
-	y.versions("usage_aggregates/brittle", func(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-		key, delta, err := projections.FoldUsage(e)
+	y.versions("usage_aggregates/brittle", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e)
 		if err == nil && key.Feature == "tokens" {
 			err = errCannot
 		}
@@ -254,7 +257,7 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 // where the new fold could take it; then it counts once in each.
 func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y := flakyYard(t)
-	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", projections.FoldUsage)
+	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
 	y.deploy()
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "before", "broken", 5, may))

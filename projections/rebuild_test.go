@@ -16,13 +16,16 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // yard is a scene in which projections are rebuilt.
 type yard struct {
 	*scene
 	rebuilds *commands.Rebuilds
-	folds    projections.Folds
+	folds    models.Folds
 }
 
 var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
@@ -30,7 +33,7 @@ var operatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustPar
 func newYard(t testing.TB) *yard { return newYardOf(newScene(t)) }
 
 func newYardOf(s *scene) *yard {
-	y := &yard{scene: s, folds: projections.DefaultFolds()}
+	y := &yard{scene: s, folds: models.DefaultFolds()}
 	y.rebuilds = &commands.Rebuilds{Store: y.log, Now: time.Now, NewID: newID}
 	y.deploy()
 	return y
@@ -41,7 +44,7 @@ func (y *yard) deploy() {
 	y.rebuilds.Projections = nil
 	for _, p := range y.projections() {
 		y.rebuilds.Projections = append(y.rebuilds.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
-		for _, r := range []*projections.Runner{y.aggregating, y.lettering, y.entitling} {
+		for _, r := range []*consume.Runner{y.aggregating, y.lettering, y.entitling} {
 			if r.Consumer.Name == p.Consumer.Name {
 				r.Consumer = p.Consumer
 			}
@@ -50,11 +53,11 @@ func (y *yard) deploy() {
 	y.reads.Folds, y.reads.List = y.folds.Usage, y.projections()
 }
 
-func (y *yard) projections() []projections.Projection { return projections.List(y.folds, newID) }
+func (y *yard) projections() []projections.Projection { return models.List(y.folds, newID) }
 
 // rebuilder is one instance's; chunk bounds what one transaction folds.
-func (y *yard) rebuilder(chunk int64) *projections.Rebuilder {
-	return &projections.Rebuilder{
+func (y *yard) rebuilder(chunk int64) *rebuild.Rebuilder {
+	return &rebuild.Rebuilder{
 		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
 		Projections: y.projections(),
 		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
@@ -62,7 +65,7 @@ func (y *yard) rebuilder(chunk int64) *projections.Rebuilder {
 }
 
 // during runs rebuilders while something is done.
-func (y *yard) during(do func(), rebuilders ...*projections.Rebuilder) {
+func (y *yard) during(do func(), rebuilders ...*rebuild.Rebuilder) {
 	y.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup

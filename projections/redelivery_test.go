@@ -14,7 +14,10 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // ledger is the client's own account of what it sent: the model that the
@@ -102,7 +105,7 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 	}
 	model := newLedger()
 	sent := int64(0)
-	stage := func(t *rapid.T, r *projections.Runner, from map[int16]int64) {
+	stage := func(t *rapid.T, r *consume.Runner, from map[int16]int64) {
 		for p := range from {
 			for _, batch := range deliver(t, w.topic(r.Consumer.Topic, p, from[p])) {
 				w.process(r, batch)
@@ -137,13 +140,13 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 }
 
 // heal runs HealTail with nothing to wait for until nothing is behind.
-func (w *world) heal(r *projections.Runner) {
+func (w *world) heal(r *consume.Runner) {
 	w.Helper()
 	_, err := w.pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	healer := &projections.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
+	healer := &consume.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
 		TailEvery: time.Millisecond, TailAfter: time.Nanosecond}
 	g := errgroup.Group{}
 	g.Go(func() error { return healer.HealTail(ctx) })
@@ -153,7 +156,7 @@ func (w *world) heal(r *projections.Runner) {
 }
 
 // behind counts the partitions in which a consumer has not reached its topic's end.
-func (w *world) behind(r *projections.Runner) (n int) {
+func (w *world) behind(r *consume.Runner) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
 		WHERE consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`,
@@ -188,7 +191,7 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 		}
 	}
 	w.append(pending...)
-	for _, two := range []func() (*projections.Runner, *tally){w.validator, func() (*projections.Runner, *tally) { return w.aggregator(nil) }} {
+	for _, two := range []func() (*consume.Runner, *tally){w.validator, func() (*consume.Runner, *tally) { return w.aggregator(nil) }} {
 		var g errgroup.Group
 		var records []events.Record
 		for instance := range 2 {
@@ -244,7 +247,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	records := w.topic(events.TopicUsageValidated, 5, 0)
 
 	out := true
-	r, seen := w.aggregator(outage{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}, &out})
+	r, seen := w.aggregator(outage{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}, &out})
 	if err := r.Process(t.Context(), records); err == nil {
 		t.Fatal("an outage was acknowledged")
 	}

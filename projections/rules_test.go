@@ -13,7 +13,7 @@ import (
 )
 
 func TestReasonsAreBoundedText(t *testing.T) {
-	long := bounded(strings.Repeat("é", 400) + "\x00")
+	long := Bounded(strings.Repeat("é", 400) + "\x00")
 	if len(long) > maxReason || strings.ContainsRune(long, '\x00') || strings.ContainsRune(long, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(long), long)
 	}
@@ -23,8 +23,8 @@ func TestReasonsAreBoundedText(t *testing.T) {
 func TestFollowUpsKeepTheResidencyOfTheirCause(t *testing.T) {
 	cause := events.Envelope{TenantID: uuid.UUID{2}, Residency: "eu-central-1"}
 	for _, p := range []events.Pending{
-		followUp(&cause, uuid.UUID{3}, events.UsageValidated, &events.Validated{}, "a consumer"),
-		closing(&cause, uuid.UUID{4}, events.Closed{}, "a consumer"),
+		FollowUp(&cause, uuid.UUID{3}, events.UsageValidated, &events.Validated{}, "a consumer"),
+		Closing(&cause, uuid.UUID{4}, events.Closed{}, "a consumer"),
 	} {
 		if p.Residency != cause.Residency {
 			t.Errorf("%+v", p)

@@ -13,6 +13,9 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // verdicts appends n verdicts of 1 on a feature, as the validator would.
@@ -202,7 +205,7 @@ func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 	w.verdicts(tenant, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())
 	w.must(err)
-	r, seen := w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements))
+	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error { return r.Follow(ctx, nil) })
@@ -370,7 +373,7 @@ func TestLockThatIsNotHadIsWaitedOut(t *testing.T) {
 func TestCheckpointMovesByCompareAndSet(t *testing.T) {
 	w := newWorld(t)
 	w.verdicts(tenantIn(4), "calls", 2)
-	r, _ := w.aggregator(mover{&projections.UsageAggregates{Folds: projections.DefaultFolds().Usage, NewID: newID}})
+	r, _ := w.aggregator(mover{&usage.Handler{Folds: models.DefaultFolds().Usage, NewID: newID}})
 	if err := r.Process(t.Context(), w.topic(events.TopicUsageValidated, 4, 0)); err == nil || len(w.aggregates()) != 0 {
 		t.Fatalf("%v, aggregates %+v", err, w.aggregates())
 	}

@@ -15,6 +15,14 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // scene is a world with every consumer and the reads.
@@ -22,16 +30,16 @@ type scene struct {
 	*world
 	reads                                         *reads
 	cached                                        *reads // with a cache of what is granted
-	validating, aggregating, lettering, entitling *projections.Runner
+	validating, aggregating, lettering, entitling *consume.Runner
 	now                                           time.Time
 }
 
 type (
-	usageReads       = projections.UsageReads
-	entitlementReads = projections.GrantReads
-	deadLetterReads  = projections.LetterReads
-	rebuildReads     = projections.RebuildReads
-	eventReads       = projections.AuditReads
+	usageReads       = usage.Reads
+	entitlementReads = entitlements.Reads
+	deadLetterReads  = deadletters.Reads
+	rebuildReads     = rebuild.Reads
+	eventReads       = audit.Reads
 )
 
 // reads are all reads in one, for tests.
@@ -44,8 +52,8 @@ type reads struct {
 	Now func() time.Time
 }
 
-func newReads(db projections.DB, grants *projections.GrantCache, now func() time.Time) *reads {
-	r := projections.NewReads(db, grants, projections.DefaultFolds(), now, 0)
+func newReads(db query.DB, grants *entitlements.Cache, now func() time.Time) *reads {
+	r := models.NewReads(db, grants, models.DefaultFolds(), now, 0)
 	return &reads{r.Usage, r.Entitlements, r.DeadLetters, r.Rebuilds, r.Events, now}
 }
 
@@ -56,36 +64,36 @@ func (r *reads) setNow(now func() time.Time) {
 
 // setReplica lets lists be answered by another database.
 func (r *reads) setReplica(pool *pgxpool.Pool) {
-	for _, db := range []*projections.DB{&r.usageReads.DB, &r.entitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.eventReads.DB} {
+	for _, db := range []*query.DB{&r.usageReads.DB, &r.entitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.eventReads.DB} {
 		db.Replica = pool
 	}
 }
 
 // Await waits as the reads of events do.
-func (r *reads) Await(ctx context.Context, v projections.Viewer, tenant *uuid.UUID, w projections.Wait) error {
+func (r *reads) Await(ctx context.Context, v query.Viewer, tenant *uuid.UUID, w query.Wait) error {
 	return r.eventReads.Await(ctx, v, tenant, w)
 }
 
-var operator = projections.Viewer{Operator: true}
+var operator = query.Viewer{Operator: true}
 
-func tenantEyes(tenant uuid.UUID) projections.Viewer { return projections.Viewer{TenantID: tenant} }
+func tenantEyes(tenant uuid.UUID) query.Viewer { return query.Viewer{TenantID: tenant} }
 
 func newScene(t testing.TB) *scene {
 	w := newWorld(t)
 	s := &scene{world: w, now: may.Add(10 * 24 * time.Hour)}
 	now := func() time.Time { return s.now }
-	s.reads = newReads(projections.DB{Pool: w.pool}, nil, now)
-	s.cached = newReads(projections.DB{Pool: w.pool}, projections.NewGrantCache(w.pool, w.pool), now)
+	s.reads = newReads(query.DB{Pool: w.pool}, nil, now)
+	s.cached = newReads(query.DB{Pool: w.pool}, entitlements.NewCache(w.pool, w.pool), now)
 	s.validating, _ = w.validator()
 	s.aggregating, _ = w.aggregator(nil)
-	s.lettering, _ = w.runner(projections.DeadLetterConsumer(projections.DefaultFolds().DeadLetters))
-	s.entitling, _ = w.runner(projections.EntitlementConsumer(projections.DefaultFolds().Entitlements))
+	s.lettering, _ = w.runner(deadletters.Consumer(models.DefaultFolds().DeadLetters))
+	s.entitling, _ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
 	return s
 }
 
 // oneByOne makes a second generation of a consumer's projection that is fed apart
 // from the first, event by event.
-func (s *scene) oneByOne(c projections.Consumer) *projections.Runner {
+func (s *scene) oneByOne(c projections.Consumer) *consume.Runner {
 	s.Helper()
 	c.Name, c.MaxPerPartition = "one by one", 1
 	s.must(second(s.pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
@@ -101,7 +109,7 @@ SELECT count(*) FROM consumer_checkpoints c JOIN log_heads h USING (partition)
 WHERE c.consumer = $1 AND c.joined AND c.position < CASE WHEN $2::int = 0 THEN h.position ELSE h.topic_positions[$2::int] END`
 
 // drain lets consumers read the log until each has reached its source's end.
-func (s *scene) drain(runners ...*projections.Runner) {
+func (s *scene) drain(runners ...*consume.Runner) {
 	s.Helper()
 	for _, r := range runners {
 		ctx, stop := context.WithCancel(context.Background())
@@ -177,9 +185,9 @@ func quota(feature string, limit int64, behavior, reset string) domain.Grant {
 	return g
 }
 
-func (s *scene) receipt(tenant uuid.UUID, eventID string) projections.Receipt {
+func (s *scene) receipt(tenant uuid.UUID, eventID string) audit.Receipt {
 	s.Helper()
-	r, err := s.reads.Receipt(context.Background(), tenantEyes(tenant), tenant, eventID, projections.Wait{})
+	r, err := s.reads.Receipt(context.Background(), tenantEyes(tenant), tenant, eventID, query.Wait{})
 	s.must(err)
 	return r
 }

@@ -3,13 +3,19 @@ package projections_test
 import (
 	"maps"
 
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // KeptStatements are those that sessions which keep their plans run for each batch.
 func KeptStatements() map[string]string {
 	all := map[string]string{}
-	for _, some := range []map[string]string{projections.ConsumeStatements(), projections.ValidateStatements(), projections.UsageStatements(), projections.EntitlementStatements()} {
+	for _, some := range []map[string]string{consume.Statements(), validate.Statements(), usage.Statements(), entitlements.Statements()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -18,16 +24,16 @@ func KeptStatements() map[string]string {
 // Places are all that read where a list, or the log, is gone on with.
 func Places() map[string]func(string) error {
 	return map[string]func(string) error{
-		"figures":          func(s string) error { _, err := projections.ParseAggregateCursor(s); return err },
-		"figures as known": func(s string) error { _, _, err := projections.ParseAsOfCursor(s); return err },
-		"dead letters":     func(s string) error { _, err := projections.ParseDeadLetterCursor(s); return err },
-		"groups":           func(s string) error { _, _, err := projections.ParseGroupCursor(s); return err },
-		"differences":      func(s string) error { _, err := projections.ParseDiffCursor(s); return err },
-		"their events":     func(s string) error { _, err := projections.ParseEventCursor(s); return err },
-		"explanation":      func(s string) error { _, _, err := projections.ParseExplainCursor(s); return err },
-		"the log":          func(s string) error { _, err := projections.ParseFrontier(s); return err },
-		"a stream":         func(s string) error { _, err := projections.ParseStream(s); return err },
-		"subjects":         func(s string) error { _, err := projections.SubjectsOf(s); return err },
-		"an event":         func(s string) error { _, err := projections.ParseEventRef(s); return err },
+		"figures":          func(s string) error { _, err := usage.ParseCursor(s); return err },
+		"figures as known": func(s string) error { _, _, err := usage.ParseAsOfCursor(s); return err },
+		"dead letters":     func(s string) error { _, err := deadletters.ParseCursor(s); return err },
+		"groups":           func(s string) error { _, _, err := deadletters.ParseGroupCursor(s); return err },
+		"differences":      func(s string) error { _, err := rebuild.ParseCursor(s); return err },
+		"their events":     func(s string) error { _, err := usage.ParseEventCursor(s); return err },
+		"explanation":      func(s string) error { _, _, err := usage.ParseExplainCursor(s); return err },
+		"the log":          func(s string) error { _, err := audit.ParseFrontier(s); return err },
+		"a stream":         func(s string) error { _, err := audit.ParseStream(s); return err },
+		"subjects":         func(s string) error { _, err := audit.SubjectsOf(s); return err },
+		"an event":         func(s string) error { _, err := audit.ParseEventRef(s); return err },
 	}
 }

@@ -37,7 +37,7 @@ func Try(e events.Envelope, fold func() error) (failure *Failure) {
 	return &Failure{Event: e, Code: CodeFoldFailed, Reason: err.Error()}
 }
 
-func bounded(reason string) string {
+func Bounded(reason string) string {
 	if len(reason) > maxReason {
 		reason = reason[:maxReason]
 	}

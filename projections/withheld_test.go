@@ -18,6 +18,9 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // choosy is a pipe that never takes some records, and leaves the rest lying.
@@ -69,7 +72,7 @@ func newParcels(t testing.TB) *parcels {
 
 // two makes two usage events and gives a topic's consumer, who has read none of it,
 // and the position of the first one there.
-func (s *parcels) two(topic events.Topic) (consumer *projections.Runner, at events.Position) {
+func (s *parcels) two(topic events.Topic) (consumer *consume.Runner, at events.Position) {
 	s.Helper()
 	tenant := newID()
 	s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
@@ -102,7 +105,7 @@ func (s *parcels) back() {
 	s.must(second(s.pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL, lease_until = '-infinity'`)))
 }
 
-func (s *parcels) holds() projections.Identity {
+func (s *parcels) holds() audit.Identity {
 	s.Helper()
 	i, err := s.reads.Identity(context.Background())
 	s.must(err)
@@ -113,7 +116,7 @@ func (s *parcels) holds() projections.Identity {
 }
 
 // came checks what became of events, live and folded anew.
-func (s *parcels) came(to projections.Terms) {
+func (s *parcels) came(to audit.Terms) {
 	s.Helper()
 	s.settle()
 	got := s.holds().Total
@@ -121,7 +124,7 @@ func (s *parcels) came(to projections.Terms) {
 		s.Errorf("%+v, want %+v", got, to)
 	}
 	r := s.yard.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	d := s.yard.diff(projections.DiffQuery{RebuildID: r.ID, Totals: true, Limit: 10})
+	d := s.yard.diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true, Limit: 10})
 	if !d.Conservation.Holds || len(d.Data) != 0 {
 		s.Errorf("a rebuild comes to something else: %+v %+v", d.Conservation, d.Data)
 	}
@@ -164,7 +167,7 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 			for range 2 {
 				s.back()
 				s.carry()
-				s.came(projections.Terms{Accepted: 2, Applied: 2})
+				s.came(audit.Terms{Accepted: 2, Applied: 2})
 			}
 			var withheld, letters int
 			s.must(s.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM withheld_records), (SELECT count(*) FROM event_log WHERE subject = $1)`, events.PublishFailed).Scan(&withheld, &letters))
@@ -186,11 +189,11 @@ func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 			s.pipe.refuse(at)
 			s.carry()
 			s.process(consumer, whole)
-			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
+			s.came(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
 			s.back()
 			s.carry()
 			s.process(consumer, s.topic(topic, at.Partition, 0))
-			s.came(projections.Terms{Accepted: 2, Applied: 1, Parked: 1})
+			s.came(audit.Terms{Accepted: 2, Applied: 1, Parked: 1})
 		})
 	}
 }
@@ -210,7 +213,7 @@ func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 			s.process(consumer, records)
 			s.pipe.refuse(at)
 			s.carry()
-			s.came(projections.Terms{Accepted: 2, Applied: 2})
+			s.came(audit.Terms{Accepted: 2, Applied: 2})
 		})
 	}
 }
@@ -237,7 +240,7 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 			}
 			s.pipe.refuse(at)
 			s.carry()
-			s.came(projections.Terms{Accepted: 1, Parked: 1})
+			s.came(audit.Terms{Accepted: 1, Parked: 1})
 			retry := func() {
 				_, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
 				s.must(err)
@@ -249,10 +252,10 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 				[]int16{int16(events.UsageRetried), int16(events.Reaggregated)}).Scan(&again.Partition, &again.Number))
 			s.pipe.refuse(again)
 			s.carry()
-			s.came(projections.Terms{Accepted: 1, Applied: 1})
+			s.came(audit.Terms{Accepted: 1, Applied: 1})
 			retry()
 			s.carry()
-			s.came(projections.Terms{Accepted: 1, Applied: 1})
+			s.came(audit.Terms{Accepted: 1, Applied: 1})
 		})
 	}
 }
@@ -274,7 +277,7 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 	s.some(s.validating, 0, 1<<20) // of this one all is read before; the relay may be faster in the others
 	var g errgroup.Group
 	ctx, stop := context.WithCancel(context.Background())
-	for _, r := range []*projections.Runner{s.validating, s.aggregating} {
+	for _, r := range []*consume.Runner{s.validating, s.aggregating} {
 		g.Go(func() error {
 			for ctx.Err() == nil { // piece by piece, as they would from a pipe with gaps
 				for _, tenant := range tenants {

@@ -17,6 +17,10 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // world is a migrated database with the log in it.
@@ -152,20 +156,20 @@ func (w *world) counts(partition int16) (c events.Counts) {
 }
 
 // runner runs one of the consumers; tally sums up what it is told.
-func (w *world) runner(c projections.Consumer) (*projections.Runner, *tally) {
+func (w *world) runner(c projections.Consumer) (*consume.Runner, *tally) {
 	seen := &tally{}
 	if c.MaxPerPartition == 0 {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
-	return &projections.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Observe: seen}, seen
 }
 
-func (w *world) validator() (*projections.Runner, *tally) {
-	return w.runner(projections.ValidatorConsumer(newID))
+func (w *world) validator() (*consume.Runner, *tally) {
+	return w.runner(validate.Consumer(newID))
 }
 
-func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *tally) {
-	c := projections.AggregatorConsumer(newID, projections.DefaultFolds().Usage)
+func (w *world) aggregator(handler projections.Handler) (*consume.Runner, *tally) {
+	c := usage.Consumer(newID, models.DefaultFolds().Usage)
 	if handler != nil {
 		c.Handler = handler
 	}
@@ -173,7 +177,7 @@ func (w *world) aggregator(handler projections.Handler) (*projections.Runner, *t
 }
 
 // process hands records over and fails the test where they are not taken.
-func (w *world) process(r *projections.Runner, records []events.Record) {
+func (w *world) process(r *consume.Runner, records []events.Record) {
 	w.Helper()
 	w.must(r.Process(context.Background(), records))
 }

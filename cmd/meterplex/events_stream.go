@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // maxLine bounds one event: envelopes are far smaller.
@@ -223,13 +224,13 @@ func (c *EventsExport) Run(a *app) error {
 		}
 		defer file.Close()
 	} else if c.After != "" {
-		if e.place, err = projections.ParseFrontier(c.After); err != nil {
+		if e.place, err = audit.ParseFrontier(c.After); err != nil {
 			return fmt.Errorf("--after: %w", err)
 		}
 	}
 	err = client.persist(a.ctx, false, func(progress func()) error {
 		q := c.query()
-		if e.place != (projections.Frontier{}) {
+		if e.place != (audit.Frontier{}) {
 			q.Set("after", e.place.String())
 		}
 		return client.stream(a.ctx, "/events/export", q, nil, func(line string) error {
@@ -246,7 +247,7 @@ func (c *EventsExport) Run(a *app) error {
 // exporter writes lines and knows the place after them.
 type exporter struct {
 	to    *bufio.Writer
-	place projections.Frontier
+	place audit.Frontier
 	count int
 }
 

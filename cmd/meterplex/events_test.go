@@ -13,7 +13,8 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/audit"
 )
 
 // logParty is the log's end of the wire: it gives events by partition and position,
@@ -66,10 +67,10 @@ func (p *logParty) place(line string) events.Position {
 
 // rest is what lies after a place.
 func (p *logParty) rest(after string) (rest []string) {
-	var place projections.Frontier
+	var place audit.Frontier
 	if after != "" {
 		var err error
-		if place, err = projections.ParseFrontier(after); err != nil {
+		if place, err = audit.ParseFrontier(after); err != nil {
 			p.t.Errorf("after %q: %v", after, err)
 		}
 	}
@@ -112,9 +113,9 @@ func (p *logParty) stream(w http.ResponseWriter, r *http.Request) {
 	p.asked++
 	w.Header().Set("Content-Type", "text/event-stream")
 	fmt.Fprint(w, "retry: 1000\n\n")
-	var place projections.Frontier
+	var place audit.Frontier
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		place, _ = projections.ParseFrontier(last)
+		place, _ = audit.ParseFrontier(last)
 	}
 	rest := p.rest(r.Header.Get("Last-Event-ID"))
 	for n, line := range rest {

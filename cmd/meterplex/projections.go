@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // ProjectionsCmd is the noun.
@@ -352,7 +352,7 @@ func cannotTell(err error) error { return &undecided{err} }
 // diffColumns returns the columns of a printed difference: those of the API without the
 // count behind the live figure, for which a terminal has no room.
 func diffColumns(projection string) ([]string, error) {
-	p, err := projections.Definition(projection)
+	p, err := models.Definition(projection)
 	if err != nil {
 		return nil, err
 	}

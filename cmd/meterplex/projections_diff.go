@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // ProjectionsDiff shows a difference.
@@ -250,7 +250,7 @@ func (a *app) billedAnew(id, what string, yes bool) error {
 	if err := json.Unmarshal(raw, &page); err != nil || page.Totals == nil {
 		return fmt.Errorf("the answer does not say what the difference comes to: %s", raw)
 	}
-	of, err := projections.Definition(page.Projection)
+	of, err := models.Definition(page.Projection)
 	if err != nil || !of.Diff.Sums || page.Totals.Differing == 0 {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // TourCmd is the noun.
@@ -38,8 +39,8 @@ const (
 	tourFeature = "input_tokens"
 )
 
-func cutFold(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, delta, err := projections.FoldUsage(e)
+func cutFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e)
 	delta.Amount = min(delta.Amount, tourCut)
 	return key, delta, err
 }
@@ -107,7 +108,7 @@ func (c *TourBugfix) config(a *app) (Config, error) {
 
 // take goes from step to step.
 func (t *tour) take(ctx context.Context) error {
-	stopOld, err := t.deploy(ctx, projections.Version[projections.UsageFold]{Name: tourFault, Fold: cutFold})
+	stopOld, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: tourFault, Fold: cutFold})
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (t *tour) take(ctx context.Context) error {
 		}
 	}
 	t.tell("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
-	stopNew, err := t.deploy(ctx, projections.Version[projections.UsageFold]{Name: projections.UsageAggregatesV1, Fold: projections.FoldUsage})
+	stopNew, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: usage.V1, Fold: usage.FoldV1})
 	time.Sleep(drainTime) // what was sent to the old one before is answered
 	if err = errors.Join(err, stopOld()); err != nil {
 		return err
@@ -132,7 +133,7 @@ const drainTime = 500 * time.Millisecond
 
 // deploy starts an instance of a release, whose new generations are bound to a
 // version of the fold, and sends clients there. It gives what stops it.
-func (t *tour) deploy(ctx context.Context, newest projections.Version[projections.UsageFold]) (stop func() error, err error) {
+func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold]) (stop func() error, err error) {
 	n, err := openNode(ctx, t.cfg, newLogger(t.app.stderr, t.cfg))
 	if err != nil {
 		return nil, err

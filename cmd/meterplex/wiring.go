@@ -27,6 +27,9 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // node is one instance of the service with what its roles share.
@@ -41,7 +44,7 @@ type node struct {
 	looks    *pgxpool.Pool // of the grants' feed alone
 	replica  *pgxpool.Pool // nil: reads go where events are recorded
 	log      *postgres.Log
-	grants   *projections.GrantCache
+	grants   *entitlements.Cache
 	pipe     *pipe
 	notifier *relay.Notifier
 	wakes    *wakes
@@ -50,7 +53,7 @@ type node struct {
 	metrics  *prometheus.Metrics
 	// Whether the topics are still to be compared with the log, since no broker answered.
 	topicsDoubted bool
-	folds         projections.Folds
+	folds         models.Folds
 }
 
 // runService runs an instance with all that it needs until ctx ends.
@@ -94,7 +97,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: projections.DefaultFolds()}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: models.DefaultFolds()}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -130,7 +133,7 @@ func (n *node) open(ctx context.Context) (err error) {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 	}
-	n.grants = projections.NewGrantCache(n.looks, n.readers)
+	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
@@ -264,7 +267,7 @@ func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	if c.Hot {
 		pool = n.carrying
 	}
-	r := &projections.Runner{
+	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
 	}
 	if c.Topic == 0 {

@@ -8,16 +8,18 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // projections defines the read models.
-func (n *node) projections() []projections.Projection { return projections.List(n.folds, newID) }
+func (n *node) projections() []projections.Projection { return models.List(n.folds, newID) }
 
 // consumers lists the consumers of all roles.
 func (n *node) consumers() []projections.Consumer {
 	letters := &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
 	all := []projections.Consumer{
-		projections.ValidatorConsumer(newID),
+		validate.Consumer(newID),
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, Handler: &postgres.Commands{Log: n.log, Letters: letters},
 			MaxPerPartition: projections.MaxWithFollowUps,

@@ -6,7 +6,10 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 // rebuilds decides on rebuilds.
@@ -19,8 +22,8 @@ func (n *node) rebuilds() *commands.Rebuilds {
 }
 
 // rebuilder does the rebuilds.
-func (n *node) rebuilder() *projections.Rebuilder {
-	return &projections.Rebuilder{
+func (n *node) rebuilder() *rebuild.Rebuilder {
+	return &rebuild.Rebuilder{
 		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
 		Verify: n.compare,
 		Chunk:  n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
@@ -43,6 +46,6 @@ func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
 	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
 }
 
-func (n *node) reads() projections.Reads {
-	return projections.NewReads(projections.DB{Pool: n.readers, Replica: n.replica, Moves: n.moves}, n.grants, n.folds, time.Now, n.cfg.RollbackKeep)
+func (n *node) reads() models.Reads {
+	return models.NewReads(query.DB{Pool: n.readers, Replica: n.replica, Moves: n.moves}, n.grants, n.folds, time.Now, n.cfg.RollbackKeep)
 }

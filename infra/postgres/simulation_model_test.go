@@ -14,7 +14,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // Features, by what becomes of their usage.
@@ -116,8 +117,8 @@ func (s *sim) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, erro
 }
 
 // foldPoisoned is the fold, but for what cannot be folded.
-func foldPoisoned(e *events.Envelope) (projections.UsageKey, projections.UsageDelta, error) {
-	key, delta, err := projections.FoldUsage(e)
+func foldPoisoned(e *events.Envelope) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e)
 	switch key.Feature {
 	case featurePoison:
 		if e.Subject != events.Reaggregated { // by then it is mended

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
 )
 
 type topicPart struct {
@@ -188,7 +189,7 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 	p := s.newProc(name)
 	c := make(p)
 	p.start = func() { s.startConsumer(name, make) }
-	runner := &projections.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Jitter: half, Observe: s}
+	runner := &consume.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Jitter: half, Observe: s}
 	stand := map[int16]int64{}
 	for _, i := range s.plan.partitions {
 		stand[i] = s.pipe.offsets[ckptKey{c.Name, i}]

@@ -16,6 +16,9 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // Rebuilds of the aggregates beside live traffic: the rebuilder's loops and the
@@ -38,8 +41,8 @@ func (o simPool) Config() *pgxpool.Config { return &pgxpool.Config{MaxConns: 8} 
 func (s *sim) startRebuilder(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRebuilder(name) }
-	rebuilder := &projections.Rebuilder{
-		Pool: simPool{p}, Log: s.logOf(p), Projections: projections.List(poisonedFolds(), p.newID), NewID: p.newID,
+	rebuilder := &rebuild.Rebuilder{
+		Pool: simPool{p}, Log: s.logOf(p), Projections: models.List(poisonedFolds(), p.newID), NewID: p.newID,
 		Logger: slog.New(slog.DiscardHandler), Instance: name, Every: 500 * time.Millisecond, Chunk: 4, Join: 6,
 	}
 	p.run(func() { _ = rebuilder.Run(p.ctx) })
@@ -47,7 +50,7 @@ func (s *sim) startRebuilder(name string) {
 
 func (s *sim) rebuilds(p *proc) *commands.Rebuilds {
 	return &commands.Rebuilds{Store: s.logOf(p), Now: s.now, NewID: p.newID,
-		Projections: []commands.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: projections.UsageAggregatesV1}}}
+		Projections: []commands.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: usage.V1}}}
 }
 
 // rebuild starts a rebuild.
@@ -164,7 +167,7 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "SELECT generation, fold_version"):
 		out := simAnswer()
 		for n := range len(db.gens) + 1 {
-			out.list = append(out.list, []any{n + 1, projections.UsageAggregatesV1, uuid.Nil, ""})
+			out.list = append(out.list, []any{n + 1, usage.V1, uuid.Nil, ""})
 		}
 		return out
 	case strings.HasPrefix(text, "SELECT c.partition, c.position\nFROM projection_rebuilds r"):

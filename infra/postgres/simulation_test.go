@@ -17,6 +17,9 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // The simulation runs the service's own code – verdicts at the door, group commit and
@@ -82,7 +85,7 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		for i := range 2 {
 			s.startRelay(fmt.Sprint("relay-", i))
 			s.startCommands(fmt.Sprint("commands-", i))
-			s.startConsumer(fmt.Sprint("validator-", i), func(p *proc) projections.Consumer { return projections.ValidatorConsumer(p.newID) })
+			s.startConsumer(fmt.Sprint("validator-", i), func(p *proc) projections.Consumer { return validate.Consumer(p.newID) })
 			s.startConsumer(fmt.Sprint("aggregator-", i), func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
 			if s.w.retries > 0 {
 				s.startConsumer(fmt.Sprint("retries-", i), s.commandsConsumer)
@@ -113,13 +116,13 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 }
 
 func aggregatorOfPoison(newID func() uuid.UUID) projections.Consumer {
-	return projections.AggregatorConsumer(newID, poisonedFolds().Usage)
+	return usage.Consumer(newID, poisonedFolds().Usage)
 }
 
 // poisonedFolds has a fold of usage that fails on poison.
-func poisonedFolds() projections.Folds {
-	folds := projections.DefaultFolds()
-	folds.Usage = folds.Usage.With(projections.UsageAggregatesV1, foldPoisoned)
+func poisonedFolds() models.Folds {
+	folds := models.DefaultFolds()
+	folds.Usage = folds.Usage.With(usage.V1, foldPoisoned)
 	return folds
 }
 

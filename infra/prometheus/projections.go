@@ -10,7 +10,8 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections"
+
+	"github.com/meterplex/meterplex/projections/models"
 )
 
 // projectionGauges report the lag of projections, their difference from the log, and the progress of
@@ -169,7 +170,7 @@ func (g *projectionGauges) readRebuilds(ctx context.Context, pool *pgxpool.Pool)
 // projectionsOfConsumers returns the projection of each consumer that has one.
 func projectionsOfConsumers() map[string]string {
 	names := map[string]string{}
-	for _, p := range projections.List(projections.DefaultFolds(), nil) {
+	for _, p := range models.List(models.DefaultFolds(), nil) {
 		names[p.Consumer.Name] = p.Name
 	}
 	return names

@@ -1,0 +1,195 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// scannedPositions bounds how much of the log one page looks at, whatever it finds
+// there: some tens of milliseconds.
+const scannedPositions = 100_000
+
+// Refusals of questions about the log.
+var (
+	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown", Message: "subject is neither a subject, as in meterplex.usage.event.recorded.v1, nor the first words of some"}
+	ErrStreamInvalid  error = &domain.Error{Code: "stream_invalid", Message: "stream is kind/id, where kind is usage, dead-letter, tenant, api-key, subscription, feature, plan or rebuild"}
+)
+
+// EventFilter chooses events of the log; zero fields are all. From and To are of
+// recording, half open.
+type EventFilter struct {
+	TenantID      *uuid.UUID // Platform: what belongs to no tenant
+	Subjects      []events.Subject
+	Stream        Stream
+	CorrelationID uuid.UUID
+	From, To      *time.Time
+}
+
+// LogQuery asks for a page of at most Limit events after the place where one ended.
+type LogQuery struct {
+	EventFilter
+	After Frontier
+	Limit int
+}
+
+// LogPage is a page. It can hold fewer events than asked for, even none, and still
+// have a Next: a page looks at a bounded part of the log. Next is the place up to
+// which it has looked; nil at the log's end.
+type LogPage struct {
+	Data []events.Envelope
+	Next *events.Position
+}
+
+// Events lists from the log, by partition and position. What is recorded meanwhile
+// comes after everything of its partition, so that no page shifts.
+func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage, error) {
+	page := LogPage{Data: []events.Envelope{}}
+	err := r.Within(ctx, v, func(tx pgx.Tx) error {
+		w, err := openWalk(ctx, tx, &q.EventFilter, q.After)
+		if err != nil {
+			return err
+		}
+		if page.Data, err = w.next(ctx, tx, query.PageSize(q.Limit)); err != nil {
+			return err
+		}
+		page.Next = w.place()
+		return nil
+	})
+	return page, err
+}
+
+// walk goes through what a filter may choose of each partition, in their order.
+type walk struct {
+	filter  *EventFilter
+	letters []string // dead letters of the stream, where it is usage
+	after   Frontier // passed
+	upTo    Frontier // where it ends
+	at      int      // the partition it is in
+}
+
+// openWalk begins a walk from a frontier to the heads of the snapshot.
+func openWalk(ctx context.Context, tx pgx.Tx, f *EventFilter, after Frontier) (*walk, error) {
+	w := &walk{filter: f, after: after}
+	var err error
+	if w.upTo, err = readHeads(ctx, tx, f.Partitions()); err != nil {
+		return nil, err
+	}
+	if err := w.bound(ctx, tx); err != nil {
+		return nil, err
+	}
+	return w, w.followStream(ctx, tx)
+}
+
+// partitions are those that a filter can find anything in.
+func (f *EventFilter) Partitions() []int16 {
+	if f.TenantID != nil {
+		return []int16{events.PartitionOf(*f.TenantID)}
+	}
+	return f.Stream.Partitions()
+}
+
+const readHeadsOf = `SELECT partition, position FROM log_heads WHERE partition = ANY ($1)`
+
+func readHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (Frontier, error) {
+	var heads Frontier
+	err := query.Run(ctx, tx, query.New(readHeadsOf, []any{partitions}, query.Each(func(rows pgx.Rows) error {
+		var partition int16
+		var head int64
+		err := rows.Scan(&partition, &head)
+		heads[partition] = head
+		return err
+	})))
+	return heads, err
+}
+
+const readBounds = `
+SELECT p, CASE WHEN $2::timestamptz IS NULL THEN 0 ELSE recorded_until(p, $2, false) END,
+       CASE WHEN $3::timestamptz IS NULL THEN NULL ELSE recorded_until(p, $3, false) END
+FROM unnest($1::smallint[]) p`
+
+// bound turns times of recording into places.
+func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
+	if w.filter.From == nil && w.filter.To == nil {
+		return nil
+	}
+	return query.Run(ctx, tx, query.New(readBounds, []any{w.filter.Partitions(), w.filter.From, w.filter.To}, query.Each(func(rows pgx.Rows) error {
+		var partition int16
+		var low int64
+		var high *int64
+		if err := rows.Scan(&partition, &low, &high); err != nil {
+			return err
+		}
+		w.after[partition] = max(w.after[partition], low)
+		if high != nil {
+			w.upTo[partition] = min(w.upTo[partition], *high)
+		}
+		return nil
+	})))
+}
+
+// next gives at most limit events, and passes them and what was not asked for.
+func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelope, error) {
+	var places []events.Position
+	for left := int64(scannedPositions); w.at < events.Partitions && left > 0 && len(places) < limit; {
+		p := int16(w.at)
+		if w.after[p] >= w.upTo[p] {
+			w.at++
+			continue
+		}
+		until := min(w.upTo[p], w.after[p]+left)
+		found, err := w.look(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(places))
+		if err != nil {
+			return nil, err
+		}
+		for _, number := range found {
+			places = append(places, events.Position{Partition: p, Number: number})
+		}
+		if len(places) == limit {
+			until = places[len(places)-1].Number
+		}
+		left -= until - w.after[p]
+		w.after[p] = until
+	}
+	return readEvents(ctx, tx, places)
+}
+
+// place is where the walk is, nil at its end.
+func (w *walk) place() *events.Position {
+	for p := w.at; p < events.Partitions; p++ {
+		if w.after[p] < w.upTo[p] {
+			return &events.Position{Partition: int16(p), Number: w.after[p]}
+		}
+	}
+	return nil
+}
+
+const readPositions = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+
+// look finds the numbers of what is asked for in a stretch.
+func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
+	f := w.filter
+	var correlation *uuid.UUID
+	if f.CorrelationID != uuid.Nil {
+		correlation = &f.CorrelationID
+	}
+	var subjects []int16
+	for _, subject := range f.Stream.among(f.Subjects) {
+		subjects = append(subjects, int16(subject))
+	}
+	args := []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID, w.letters, newestFirst, limit}
+	var found []int64
+	err := query.Run(ctx, tx, query.New(readPositions, args, query.Each(func(rows pgx.Rows) error {
+		var number int64
+		err := rows.Scan(&number)
+		found = append(found, number)
+		return err
+	})))
+	return found, err
+}

@@ -1,0 +1,137 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// EventRef names an event: by its position, or by its id.
+type EventRef struct {
+	Position *events.Position
+	ID       uuid.UUID
+}
+
+// ParseEventRef reads either; what is neither names no event.
+func ParseEventRef(s string) (EventRef, error) {
+	if p, err := events.ParsePosition(s); err == nil {
+		return EventRef{Position: &p}, nil
+	}
+	id, err := uuid.Parse(s)
+	if err != nil || id.String() != s {
+		return EventRef{}, query.ErrNotFound
+	}
+	return EventRef{ID: id}, nil
+}
+
+// Event gives one event; ErrNotFound where the log has none, or it is another
+// tenant's. Naming the tenant, nil for any, makes finding by id quicker.
+//
+// There is no index of ids: ingestion would pay for it. An event whose dedupe key
+// is its id is found by that. Others are found by the time in their id: they were
+// made right before they were recorded. idWindows bounds what that means. Where a
+// clock was far off they were not: a log that is short is looked through whole, of a
+// long one the refusal says what an id alone finds.
+func (r *Reads) Event(ctx context.Context, v query.Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
+	var found events.Envelope
+	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+		found, err = readEvent(ctx, tx, ref, tenant)
+		return err
+	})
+	return found, err
+}
+
+func readEvent(ctx context.Context, tx pgx.Tx, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
+	place := ref.Position
+	if place == nil {
+		var err error
+		if place, err = placeOf(ctx, tx, ref.ID, tenant); err != nil {
+			return events.Envelope{}, err
+		}
+	}
+	if place == nil {
+		return events.Envelope{}, eventNotFound()
+	}
+	list, err := readEvents(ctx, tx, []events.Position{*place})
+	if err != nil {
+		return events.Envelope{}, err
+	}
+	if len(list) == 0 || tenant != nil && list[0].TenantID != *tenant {
+		return events.Envelope{}, query.ErrNotFound
+	}
+	return list[0], nil
+}
+
+// idWindow is a range of times of recording, from the time that an id was made at.
+type idWindow struct{ from, to time.Duration }
+
+// idWindows are looked through one after the other: nearly always the first has
+// it. An instance whose clock is ahead makes others record later than it is; one
+// that is behind has made its ids before.
+func idWindows() []idWindow {
+	return []idWindow{{-time.Millisecond, 5 * time.Second}, {-10 * time.Second, 15 * time.Minute}}
+}
+
+// idSpan bounds how many positions of a partition are looked at for an id in each
+// window, and how long a log is, in all that may hold it, that is looked through whole.
+const idSpan = 200_000
+
+func eventNotFound() error {
+	return query.RefusedAs("not_found", "There is no such event, or it is another's. In a long log an eventId alone finds only "+
+		"what was recorded within 15 minutes of its making, which a clock that was wrong may have prevented: name the position instead", query.ErrNotFound)
+}
+
+const (
+	readPlaceByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3 AND l.event_id = $4`
+	readPlaceByID  = `SELECT * FROM position_of_event($1, $2, $3, $4, $5, $6)`
+	readPlaceInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
+)
+
+// placeOf finds an event by its id; nil where it does not.
+func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*events.Position, error) {
+	if id.Version() != 7 {
+		return nil, nil
+	}
+	key, partitions := events.Platform, projections.Scope{}.Partitions()
+	if tenant != nil {
+		key, partitions = *tenant, []int16{events.PartitionOf(*tenant)}
+	}
+	found, err := onePlace(ctx, tx, readPlaceByKey, events.PartitionOf(key), key, events.KeyEvent(id), id)
+	made := time.Unix(id.Time().UnixTime())
+	for _, w := range idWindows() {
+		if found != nil || err != nil {
+			break
+		}
+		found, err = onePlace(ctx, tx, readPlaceByID, id, tenant, partitions, made.Add(w.from), made.Add(w.to), int64(idSpan))
+	}
+	if found != nil || err != nil {
+		return found, err
+	}
+	heads, err := readHeads(ctx, tx, partitions)
+	if err != nil {
+		return nil, err
+	}
+	length := int64(0)
+	for _, head := range heads {
+		length += head
+	}
+	if length > idSpan {
+		return nil, nil
+	}
+	return onePlace(ctx, tx, readPlaceInAll, id, tenant, partitions, int64(idSpan))
+}
+
+func onePlace(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {
+	var found *events.Position
+	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
+		found = new(events.Position)
+		return rows.Scan(&found.Partition, &found.Number)
+	})))
+	return found, err
+}

@@ -1,0 +1,184 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// walkPage bounds the events that a walk holds in memory at a time.
+const walkPage = 500
+
+// EventWalk goes once through the log as it was when the walk began, by partition
+// and position. Each step is a snapshot of its own: a walk that is slow, or left,
+// holds nothing in the database.
+type EventWalk struct {
+	reads  *Reads
+	viewer query.Viewer
+	walk   *walk
+}
+
+// Walk begins a walk after a place.
+func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after Frontier) (*EventWalk, error) {
+	w := &EventWalk{reads: r, viewer: v}
+	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+		w.walk, err = openWalk(ctx, tx, &f, after)
+		return err
+	})
+	return w, err
+}
+
+// Done reports whether everything has been given.
+func (w *EventWalk) Done() bool { return w.walk.place() == nil }
+
+// Next gives the next events, which may be none before the walk is done.
+func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
+	return w.reads.goOn(ctx, w.viewer, w.walk)
+}
+
+func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Envelope, error) {
+	var list []events.Envelope
+	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+		list, err = w.next(ctx, tx, walkPage)
+		return err
+	})
+	return list, err
+}
+
+// TailStart says where a tail begins: after a place; Last events that are asked for
+// before the end of the log; or, with neither, at its end. A From in the filter is a
+// place, too.
+type TailStart struct {
+	After *Frontier
+	Last  int
+}
+
+// EventTail follows the log: what is recorded while it does is given, too, once each.
+type EventTail struct {
+	reads  *Reads
+	viewer query.Viewer
+	filter EventFilter
+	walk   *walk
+	seen   Frontier // the heads that the walk goes to
+	given  Frontier
+}
+
+// Tail begins to follow the log.
+func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start TailStart) (*EventTail, error) {
+	t := &EventTail{reads: r, viewer: v, filter: f}
+	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+		var after Frontier
+		if start.After != nil {
+			after = *start.After
+		}
+		if t.seen, err = readHeads(ctx, tx, f.Partitions()); err != nil {
+			return err
+		}
+		if t.walk, err = openWalk(ctx, tx, &t.filter, after); err != nil || start.After != nil {
+			return err
+		}
+		if start.Last > 0 {
+			return t.walk.toLast(ctx, tx, start.Last)
+		}
+		if f.From == nil {
+			t.walk.after = t.walk.after.Join(t.walk.upTo)
+		}
+		return nil
+	})
+	t.filter.From = nil // the walk has passed it
+	if err == nil {
+		t.given = t.walk.after
+	}
+	return t, err
+}
+
+// Next gives what there is at most of a page, in the order of recording; nothing
+// where the end is reached for now.
+func (t *EventTail) Next(ctx context.Context) ([]events.Envelope, error) {
+	for {
+		if t.walk.place() == nil {
+			t.given = t.walk.after
+			if more, err := t.more(ctx); err != nil || !more {
+				return nil, err
+			}
+		}
+		list, err := t.reads.goOn(ctx, t.viewer, t.walk)
+		if err != nil || len(list) > 0 {
+			slices.SortStableFunc(list, func(a, b events.Envelope) int { return a.RecordedAt.Compare(b.RecordedAt) })
+			return list, err
+		}
+	}
+}
+
+// more begins a walk through what was recorded since the last one.
+func (t *EventTail) more(ctx context.Context) (bool, error) {
+	err := t.reads.Within(ctx, t.viewer, func(tx pgx.Tx) error {
+		heads, err := readHeads(ctx, tx, t.filter.Partitions())
+		if err != nil || heads == t.seen {
+			return err
+		}
+		next, err := openWalk(ctx, tx, &t.filter, t.walk.after)
+		if err == nil {
+			t.walk, t.seen = next, heads
+		}
+		return err
+	})
+	return err == nil && t.walk.place() != nil, err
+}
+
+// Pass says that an event of the last page has been given, and tells the place after
+// it: a tail that begins there gives what follows, and nothing twice.
+func (t *EventTail) Pass(e *events.Envelope) string {
+	t.given[e.Position.Partition] = e.Position.Number
+	return t.Place()
+}
+
+// Place is the place after what was given. Of one tenant it is a position.
+func (t *EventTail) Place() string {
+	if t.filter.TenantID == nil {
+		return t.given.String()
+	}
+	partition := events.PartitionOf(*t.filter.TenantID)
+	return events.Position{Partition: partition, Number: t.given[partition]}.String()
+}
+
+// toLast moves a walk to where at most n events are left, the newest, as far as a
+// page looks back.
+func (w *walk) toLast(ctx context.Context, tx pgx.Tx, n int) error {
+	partitions := w.filter.Partitions()
+	var in []int16
+	var numbers []int64
+	for _, p := range partitions {
+		low := max(w.after[p], w.upTo[p]-scannedPositions/int64(len(partitions)))
+		found, err := w.look(ctx, tx, events.Stretch{Partition: p, After: low, UpTo: w.upTo[p]}, true, n)
+		if err != nil {
+			return err
+		}
+		for _, number := range found {
+			in, numbers = append(in, p), append(numbers, number)
+		}
+	}
+	var last []query.Timed
+	err := query.Run(ctx, tx, query.New(query.ReadTimes, []any{in, numbers}, query.Each(func(rows pgx.Rows) error {
+		var e query.Timed
+		err := rows.Scan(&e.Partition, &e.Number, &e.At)
+		last = append(last, e)
+		return err
+	})))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(last, func(a, b query.Timed) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Partition, a.Partition), cmp.Compare(b.Number, a.Number))
+	})
+	w.after = w.after.Join(w.upTo)
+	for _, e := range last[:min(n, len(last))] {
+		w.after[e.Partition] = min(w.after[e.Partition], e.Number-1)
+	}
+	return nil
+}

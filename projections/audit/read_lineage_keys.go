@@ -1,0 +1,158 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// said is what the payloads of events name other events by.
+type said struct {
+	RawPosition    int64     `json:"rawPosition"`
+	SourcePosition int64     `json:"sourcePosition"`
+	DeadLetterID   uuid.UUID `json:"deadLetterId"`
+	Validated      struct {
+		RawPosition int64 `json:"rawPosition"`
+	} `json:"validated"`
+}
+
+func saidBy(e *events.Envelope) (s said) {
+	_ = json.Unmarshal(e.Payload, &s) // what is not said in this way names nothing
+	return s
+}
+
+// hints are where an event or its relatives can be: under keys, under all keys with
+// a prefix that ends in a slash, at positions.
+type hints struct {
+	keys, prefixes []string
+	positions      []int64
+}
+
+func (h *hints) letter(id uuid.UUID) {
+	if id != uuid.Nil {
+		h.keys = append(h.keys, events.KeyEvent(id))
+		h.prefixes = append(h.prefixes, events.KeyRetry(id, 0)[:len("r/")+36+1])
+	}
+}
+
+// hintsOf says where the cause of an event can be.
+func hintsOf(e *events.Envelope) (h hints) {
+	s := saidBy(e)
+	h.letter(s.DeadLetterID)
+	for _, n := range []int64{s.RawPosition, s.SourcePosition, s.Validated.RawPosition} {
+		if n > 0 {
+			h.positions = append(h.positions, n)
+		}
+	}
+	return h
+}
+
+// effectsOf says where the effects of an event can be.
+func effectsOf(e *events.Envelope) (h hints) {
+	s := saidBy(e)
+	h.letter(s.DeadLetterID)
+	raw := s.RawPosition
+	if e.Subject == events.UsageRecorded {
+		raw = e.Position.Number
+		h.prefixes = append(h.prefixes, "k/"+strings.TrimPrefix(e.DedupeKey, events.KeyUsage(""))+"/")
+	}
+	if raw > 0 {
+		h.keys = append(h.keys, events.KeyValidated(raw))
+		h.prefixes = append(h.prefixes, "x/"+strconv.FormatInt(raw, 10)+"/")
+	}
+	return h
+}
+
+// What the hints lead to, of which a column names one of the ids. '0' is the
+// character after '/'.
+const readHinted = `
+SELECT $1::smallint, f.position FROM (
+  SELECT l.position FROM unnest($3::text[]) AS given (key) CROSS JOIN LATERAL (
+    SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key = given.key LIMIT 1) l
+  WHERE l.named = ANY ($5)
+  UNION
+  SELECT l.position FROM unnest($4::text[]) AS given (prefix) CROSS JOIN LATERAL (
+    SELECT e.position, e.%[1]s AS named FROM event_log e WHERE e.partition = $1 AND e.tenant_id = $2
+      AND e.dedupe_key > given.prefix AND e.dedupe_key < left(given.prefix, -1) || '0' LIMIT 1000) l
+  WHERE l.named = ANY ($5)
+  UNION
+  SELECT l.position FROM unnest($6::bigint[]) AS given (number) CROSS JOIN LATERAL (
+    SELECT e.position, e.%[1]s AS named, e.tenant_id FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
+  WHERE l.named = ANY ($5) AND l.tenant_id = $2) f
+ORDER BY f.position`
+
+// What has an id, and what was caused by it.
+const (
+	byID    = "event_id"
+	byCause = "causation_id"
+)
+
+// places finds those of the hints that have, or are caused by, one of the ids.
+func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
+	var places []events.Position
+	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids, h.positions}
+	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Each(func(rows pgx.Rows) error {
+		var p events.Position
+		err := rows.Scan(&p.Partition, &p.Number)
+		places = append(places, p)
+		return err
+	})))
+	return places, err
+}
+
+// keyed finds effects, however late they are, by the keys that they must have.
+func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]events.Envelope, error) {
+	var h hints
+	var names []string
+	for _, e := range causes {
+		more := effectsOf(e)
+		h.keys, h.prefixes = append(h.keys, more.keys...), append(h.prefixes, more.prefixes...)
+		if name := events.UsageIn(e.Payload).EventID; name != "" {
+			names = append(names, name)
+		}
+	}
+	letters, err := l.letters(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range letters {
+		h.letter(id)
+	}
+	places, err := l.places(ctx, byCause, h, l.ids()...)
+	if err != nil {
+		return nil, err
+	}
+	return readEvents(ctx, l.tx, places)
+}
+
+const readLettersOf = `
+SELECT d.id FROM unnest($2::text[]) AS given (name)
+CROSS JOIN LATERAL (
+  SELECT d.id FROM projection_pointers p
+  JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $1 AND d.producer_event_id = given.name
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+  LIMIT 1000) d`
+
+// letters gives the dead letters of producers' events: what failed first is keyed by
+// its own id, which is the dead letter's.
+func (l *lineage) letters(ctx context.Context, names []string) ([]uuid.UUID, error) {
+	var ids []uuid.UUID
+	if len(names) == 0 {
+		return nil, nil
+	}
+	err := query.Run(ctx, l.tx, query.New(readLettersOf, []any{l.root.TenantID, names}, query.Each(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})))
+	return ids, err
+}

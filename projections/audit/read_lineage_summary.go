@@ -1,0 +1,69 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// summaryOf says in a few words what an event tells. It is for people: only the
+// payload is what happened.
+func summaryOf(e *events.Envelope) string {
+	var p struct {
+		EventID      string `json:"eventId"`
+		Feature      string `json:"feature"`
+		Amount       *int64 `json:"amount"`
+		PeriodKey    string `json:"periodKey"`
+		Code         string `json:"code"`
+		Attempt      int    `json:"attempt"`
+		Status       string `json:"status"`
+		Reason       string `json:"reason"`
+		DeadLetterID string `json:"deadLetterId"`
+		Name         string `json:"name"`
+		LookupKey    string `json:"lookupKey"`
+		Key          string `json:"key"`
+		Plan         string `json:"plan"`
+	}
+	info, _ := e.Subject.Info()
+	words := strings.Split(info.Type, ".")
+	if len(words) < 4 || json.Unmarshal(e.Payload, &p) != nil {
+		return info.Type
+	}
+	what := strings.ReplaceAll(words[2]+" "+words[3], "_", " ")
+	switch e.Subject {
+	case events.UsageRecorded, events.UsageConflicted:
+		return join(what, p.EventID, p.Feature, amountText(p.Amount))
+	case events.UsageValidated:
+		return join(what, p.EventID, p.Feature, amountText(p.Amount), "in "+p.PeriodKey)
+	case events.UsageRejected:
+		return join(what, p.EventID, p.Code)
+	case events.UsageRetried, events.Reaggregated, events.DeadLetterRetried:
+		return join(what, "attempt", fmt.Sprint(p.Attempt))
+	case events.PublishFailed, events.AggregationFailed, events.RetryRefused:
+		return join(what, p.Code)
+	case events.DeadLetterClosed:
+		return join(what, p.Status)
+	case events.RetryRequested:
+		return join(what, p.Reason)
+	}
+	return join(what, p.Name, p.LookupKey, p.Key, p.Plan, p.Status)
+}
+
+func join(words ...string) string {
+	said := words[:0]
+	for _, w := range words {
+		if w != "" {
+			said = append(said, w)
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+func amountText(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}

@@ -1,0 +1,282 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// Receipt tells what became of one usage event, step by step. A step that has
+// not happened is null. PayloadHash is the SHA-256 of Payload in hex, which is
+// canonical JSON by CanonicalVersion. AsOfPosition is how far the figures are
+// that AGGREGATED speaks of.
+type Receipt struct {
+	EventID          string           `json:"eventId"`
+	TenantID         uuid.UUID        `json:"tenantId"`
+	Status           string           `json:"status"`
+	Payload          json.RawMessage  `json:"payload"`
+	PayloadHash      string           `json:"payloadHash"`
+	CanonicalVersion int              `json:"canonicalVersion"`
+	Recorded         RecordedStep     `json:"recorded"`
+	Published        *PublishedStep   `json:"published"`
+	Validated        *ValidatedStep   `json:"validated"`
+	Rejected         *RejectedStep    `json:"rejected"`
+	Aggregated       *AggregatedStep  `json:"aggregated"`
+	Conflicts        []Conflict       `json:"conflicts"`
+	Retries          []RetryStep      `json:"retries"`
+	DeadLetters      []DeadLetterStep `json:"deadLetters"`
+	AsOfPosition     events.Position  `json:"asOfPosition"`
+}
+
+// RecordedStep is the event's place in the log. LogEventID is the server's id of it.
+type RecordedStep struct {
+	At            time.Time       `json:"at"`
+	Position      events.Position `json:"position"`
+	LogEventID    uuid.UUID       `json:"logEventId"`
+	CorrelationID *uuid.UUID      `json:"correlationId"`
+}
+
+// PublishedStep is the event's place on the broker. Offset and At are null where
+// the relay kept none.
+type PublishedStep struct {
+	At        *time.Time `json:"at"`
+	Topic     string     `json:"topic"`
+	Partition int16      `json:"partition"`
+	Offset    *int64     `json:"offset"`
+}
+
+// ValidatedStep is the validator's yes, and what it decided.
+type ValidatedStep struct {
+	At             time.Time       `json:"at"`
+	Position       events.Position `json:"position"`
+	SubscriptionID uuid.UUID       `json:"subscriptionId"`
+	FeatureType    string          `json:"featureType"`
+	PeriodKey      string          `json:"periodKey"`
+	Amount         int64           `json:"amount"`
+}
+
+// RejectedStep is the validator's last no. Attempt is 0 for the first verdict.
+type RejectedStep struct {
+	At           time.Time       `json:"at"`
+	Position     events.Position `json:"position"`
+	Code         string          `json:"code"`
+	Reason       string          `json:"reason"`
+	Attempt      int             `json:"attempt"`
+	DeadLetterID uuid.UUID       `json:"deadLetterId"`
+}
+
+// AggregatedStep names the row that the event is counted in. When it was folded
+// is not kept for each event: no later than NoLaterThan.
+type AggregatedStep struct {
+	Feature        string    `json:"feature"`
+	PeriodKey      string    `json:"periodKey"`
+	SubscriptionID uuid.UUID `json:"subscriptionId"`
+	NoLaterThan    time.Time `json:"noLaterThan"`
+}
+
+// RetryStep is a retry: a new event on the same way.
+type RetryStep struct {
+	At           time.Time       `json:"at"`
+	Position     events.Position `json:"position"`
+	DeadLetterID uuid.UUID       `json:"deadLetterId"`
+	Attempt      int             `json:"attempt"`
+}
+
+// DeadLetterStep is a dead letter of the event.
+type DeadLetterStep struct {
+	ID     uuid.UUID `json:"id"`
+	Stage  string    `json:"stage"`
+	Status string    `json:"status"`
+	Code   string    `json:"code"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"` // of the last failure
+}
+
+const readRecorded = `
+SELECT l.position, l.recorded_at, l.event_id, l.correlation_id, l.payload, l.payload_hash,
+       c.position >= l.position, b.broker_offset, b.published_at
+FROM event_log l
+JOIN relay_cursors c ON c.partition = l.partition
+LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON c.position >= l.position
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
+
+// Every step has a key that is made of the recorded position or of the dead
+// letter; '0' is the character after '/', so that a pair of bounds is a prefix.
+// The limits are beyond what there can be: they have each key looked up by the
+// whole index, also where statistics that are too old make the planner think that
+// the tenant has hardly any rows.
+const readSteps = `
+WITH recorded AS MATERIALIZED (
+  SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),
+verdicts AS MATERIALIZED (
+  SELECT v.* FROM recorded CROSS JOIN LATERAL (
+    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || recorded.position
+    LIMIT 1) v
+  UNION ALL
+  SELECT x.* FROM recorded CROSS JOIN LATERAL (
+    SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+    WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
+    LIMIT 1000) x),
+letters AS MATERIALIZED (
+  SELECT v.payload ->> 'deadLetterId' AS id FROM verdicts v WHERE v.subject = 3
+  UNION
+  SELECT d.id::text FROM projection_pointers p
+  JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION'
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
+SELECT * FROM verdicts
+UNION ALL
+SELECT r.* FROM letters CROSS JOIN LATERAL (
+  SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
+  WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
+    AND l.subject IN (6, 12)
+  LIMIT 1000) r
+ORDER BY position
+LIMIT 1000`
+
+// An eventId can begin another's: the payload tells them apart.
+const readEventConflicts = `
+SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
+       l.payload ->> 'firstHash', l.payload ->> 'conflictHash'
+FROM event_log l
+WHERE l.partition = $1 AND l.tenant_id = $2
+  AND l.dedupe_key > 'k/' || $3::text || '/' AND l.dedupe_key < 'k/' || $3::text || '0'
+  AND l.payload ->> 'eventId' = $3::text
+ORDER BY l.position
+LIMIT 1000`
+
+const readEventLetters = `
+SELECT d.id, d.stage, d.status, d.code, d.reason, d.last_failed_at, d.topic, coalesce(d.details ->> 'consumer', '')
+FROM (SELECT p.generation FROM projection_pointers p
+      WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      ORDER BY p.tenant_id DESC LIMIT 1) live
+JOIN dead_letter_events d ON d.generation = live.generation
+WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
+ORDER BY d.id
+LIMIT 1000`
+
+// receipt is a receipt in the making.
+type receipt struct {
+	Receipt
+	partition int16
+	found     bool
+	facts     usageFacts
+	verdict   events.Validated
+	stands    query.Standing
+}
+
+// Receipt gives the receipt of a producer's event; ErrNotFound where the tenant
+// has none with this id.
+func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, eventID string, w query.Wait) (Receipt, error) {
+	if !query.Storable(eventID) {
+		return Receipt{}, query.ErrNotFound
+	}
+	if err := r.AwaitPassed(ctx, v, query.AggregatesSource(), tenant, w); err != nil {
+		return Receipt{}, err
+	}
+	c := receipt{partition: events.PartitionOf(tenant)}
+	c.EventID, c.TenantID = eventID, tenant
+	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
+	var common usageStanding
+	err := r.Snapshot(ctx, v,
+		query.ReadStanding(query.AggregatesSource(), tenant, &c.stands),
+		usageStandingOf(tenant, &common),
+		query.New(readRecorded, []any{c.partition, tenant, eventID}, query.Each(c.scanRecorded)),
+		query.New(readSteps, []any{c.partition, tenant, eventID}, query.Each(c.scanStep)),
+		query.New(readEventConflicts, []any{c.partition, tenant, eventID}, query.Each(c.scanConflict)),
+		query.New(readEventLetters, []any{tenant, eventID}, query.Each(c.scanLetter)))
+	if err != nil {
+		return Receipt{}, err
+	}
+	if !c.found {
+		return Receipt{}, query.ErrNotFound
+	}
+	c.facts.aggregated, c.facts.failing = common.aggregated, common.failing
+	c.conclude(w)
+	return c.Receipt, nil
+}
+
+func (c *receipt) at(number int64) events.Position {
+	return events.Position{Partition: c.partition, Number: number}
+}
+
+func (c *receipt) scanRecorded(rows pgx.Rows) error {
+	var hash []byte
+	var published bool
+	place := PublishedStep{Topic: events.TopicUsageRaw.Name(), Partition: c.partition}
+	err := rows.Scan(&c.facts.recorded, &c.Recorded.At, &c.Recorded.LogEventID, &c.Recorded.CorrelationID, &c.Payload, &hash,
+		&published, &place.Offset, &place.At)
+	if err != nil {
+		return err
+	}
+	c.found = true
+	c.Recorded.At, c.Recorded.Position = c.Recorded.At.UTC(), c.at(c.facts.recorded)
+	if len(hash) > 1 {
+		c.CanonicalVersion, c.PayloadHash = int(hash[0]), hex.EncodeToString(hash[1:])
+	}
+	if published {
+		place.At = query.UTC(place.At)
+		c.Published = &place
+	}
+	return nil
+}
+
+func (c *receipt) scanStep(rows pgx.Rows) error {
+	var number int64
+	var at time.Time
+	var subject events.Subject
+	var payload []byte
+	if err := rows.Scan(&number, &at, &subject, &payload); err != nil {
+		return err
+	}
+	at = at.UTC()
+	switch subject {
+	case events.UsageValidated:
+		c.facts.validated = number
+		err := json.Unmarshal(payload, &c.verdict)
+		c.Validated = &ValidatedStep{at, c.at(number), c.verdict.ValidatedSubscriptionID, c.verdict.FeatureType, c.verdict.PeriodKey, c.verdict.Amount}
+		return err
+	case events.UsageRejected:
+		var no events.Rejected
+		err := json.Unmarshal(payload, &no)
+		c.facts.rejected = true
+		c.Rejected = &RejectedStep{at, c.at(number), no.Code, no.Reason, no.Attempt, no.DeadLetterID}
+		return err
+	default: // both kinds of retry say this much
+		var retry events.Retried
+		err := json.Unmarshal(payload, &retry)
+		c.Retries = append(c.Retries, RetryStep{at, c.at(number), retry.DeadLetterID, retry.Attempt})
+		return err
+	}
+}
+
+func (c *receipt) scanConflict(rows pgx.Rows) error {
+	conflict, _, err := scanConflict(rows, c.partition)
+	c.Conflicts = append(c.Conflicts, conflict)
+	return err
+}
+
+func (c *receipt) scanLetter(rows pgx.Rows) error {
+	var d DeadLetterStep
+	var l usageLetter
+	err := rows.Scan(&d.ID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.At, &l.Topic, &l.Consumer)
+	d.At, l.Stage, l.Status = d.At.UTC(), d.Stage, d.Status
+	c.DeadLetters, c.facts.letters = append(c.DeadLetters, d), append(c.facts.letters, l)
+	return err
+}
+
+func (c *receipt) conclude(w query.Wait) {
+	c.AsOfPosition = c.stands.AsOf(c.TenantID, w)
+	c.Status = c.facts.status()
+	if c.Status == projections.UsageAggregated {
+		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.MovedAt.UTC()}
+	}
+}

@@ -1,0 +1,192 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// folded is what became of a batch.
+type folded struct {
+	failed    []projections.Failure
+	followUps int
+}
+
+// foldAll folds a batch, and says of the records of it that could not be read that
+// the log had their events.
+func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
+	unread := len(unreadIn(lanes)) > 0
+	if unread { // appended in parts, so that the heads are taken first, in order
+		if err := holdHeads(ctx, tx, lanes); err != nil {
+			return folded{}, err
+		}
+	}
+	all, err := r.fold(ctx, tx, batch, lanes, careful)
+	if err != nil || !unread {
+		return all, err
+	}
+	mended := r.mended(lanes, batch, all.failed)
+	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
+		return folded{}, fmt.Errorf("append what could not be read: %w", err)
+	}
+	all.followUps += len(mended)
+	return all, nil
+}
+
+// fold gives the batch to the handler and appends what follows from it. Events
+// that cannot be folded become dead letters and leave no other trace.
+func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
+	if len(batch) == 0 {
+		return folded{}, nil
+	}
+	attempt := r.take
+	if careful {
+		attempt = r.attempt
+	}
+	all, err := attempt(ctx, tx, batch, lanes)
+	if err == nil {
+		return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
+	}
+	if !careful || !ofData(err) {
+		return all, err
+	}
+	if err := holdHeads(ctx, tx, lanes); err != nil {
+		return folded{}, err
+	}
+	if all, err = r.bisect(ctx, tx, batch, lanes, err); err != nil {
+		return folded{}, err
+	}
+	return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
+}
+
+// take folds a batch and appends what follows from it.
+func (r *Runner) take(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+	result, err := r.applyServing(ctx, tx, batch, lanes)
+	if err != nil {
+		return folded{}, fmt.Errorf("apply: %w", err)
+	}
+	pending := append(result.FollowUps, r.deadLetters(result.Failed, lanes)...)
+	if len(pending) > 0 {
+		if _, err := r.Log.AppendTx(ctx, tx, pending); err != nil {
+			return folded{}, fmt.Errorf("append what follows: %w", err)
+		}
+	}
+	return folded{result.Failed, len(pending)}, nil
+}
+
+// applyServing feeds every generation that serves. What fails in one of them is in
+// none: then all is done again without it.
+func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (projections.Result, error) {
+	serving := generationsOf(lanes, true)
+	if len(serving) == 1 {
+		return r.apply(ctx, tx, serving[0], eventsFor(serving[0], batch, lanes, nil))
+	}
+	var failed []projections.Failure
+	for {
+		before := len(failed)
+		point, err := tx.Begin(ctx)
+		if err != nil {
+			return projections.Result{}, fmt.Errorf("set a savepoint: %w", err)
+		}
+		all := projections.Result{}
+		for _, g := range serving {
+			one, err := r.apply(ctx, point, g, eventsFor(g, batch, lanes, failed))
+			if err != nil {
+				return projections.Result{}, errors.Join(err, point.Rollback(context.WithoutCancel(ctx)))
+			}
+			all.FollowUps = append(all.FollowUps, one.FollowUps...)
+			for _, f := range one.Failed {
+				if !projections.HasFailed(failed, f.Event.Position) {
+					failed = append(failed, f)
+				}
+			}
+		}
+		if len(failed) == before {
+			all.Failed = failed
+			return all, point.Commit(ctx)
+		}
+		if err := point.Rollback(ctx); err != nil {
+			return projections.Result{}, fmt.Errorf("go back to a savepoint: %w", err)
+		}
+	}
+}
+
+func (r *Runner) apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	return applyTo(ctx, tx, r.Consumer.Handler, g, batch)
+}
+
+func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p}
+		}
+	}()
+	return h.Apply(ctx, tx, g, batch)
+}
+
+// foldAside feeds the generations that nobody reads. One that cannot take what
+// those that serve took is fed no longer.
+func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, failed []projections.Failure) error {
+	for _, g := range generationsOf(lanes, false) {
+		left := failed
+		if !r.Consumer.Parks {
+			left = nil // a rebuild mends what a read model could not fold
+		}
+		failure, err := ApplyAside(ctx, tx, &r.Consumer, g, eventsFor(g, batch, lanes, left), failedAt(failed))
+		if err != nil {
+			return fmt.Errorf("generation %d: %w", g.Number, err)
+		}
+		if failure == nil {
+			continue
+		}
+		if err := r.part(ctx, tx, g, lanes, *failure); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyAside folds a batch into a generation that nobody reads. What the live
+// consumer could not fold either is no failure.
+func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g projections.Generation, batch []events.Envelope, failed func(events.Position) bool) (*projections.Failure, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	point, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("set a savepoint: %w", err)
+	}
+	result, err := applyTo(ctx, point, c.Handler, g, batch)
+	if err != nil {
+		if !ofData(err) {
+			return nil, fmt.Errorf("apply: %w", err)
+		}
+		if err := point.Rollback(ctx); err != nil {
+			return nil, fmt.Errorf("go back to a savepoint: %w", err)
+		}
+		without := slices.DeleteFunc(slices.Clone(batch), func(e events.Envelope) bool { return failed(e.Position) })
+		if len(without) == len(batch) {
+			return &projections.Failure{Event: batch[0], Code: codeOf(err), Reason: fmt.Sprintf("in the %d events from here on: %v", len(batch), err)}, nil
+		}
+		return ApplyAside(ctx, tx, c, g, without, failed)
+	}
+	for i := range result.Failed {
+		if f := &result.Failed[i]; !failed(f.Event.Position) {
+			return f, point.Rollback(ctx)
+		}
+	}
+	if err := point.Commit(ctx); err != nil {
+		return nil, fmt.Errorf("release a savepoint: %w", err)
+	}
+	return nil, nil
+}
+
+func failedAt(failed []projections.Failure) func(events.Position) bool {
+	return func(p events.Position) bool { return projections.HasFailed(failed, p) }
+}

@@ -1,0 +1,241 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// ErrCommitUnknown says that a commit was not answered. The records must come
+// again: what was committed is then found to be a duplicate.
+var ErrCommitUnknown = errors.New("the commit was not answered")
+
+// errMoved says that a checkpoint was not where it was read under its lock.
+var errMoved = errors.New("a checkpoint moved under its lock")
+
+// lockTimeout bounds the wait for checkpoints and heads: a holder that hangs must
+// not take the consumer's connections with it.
+const lockTimeout = `SET LOCAL lock_timeout = '2s'`
+
+// All generations that have joined stand at one position in a partition, and move
+// together. The heads are read beside the checkpoints, unlocked: what a record's place is
+// compared with only has to include the record's own commit, which came before.
+const lockCheckpoints = `
+SELECT c.partition, c.generation, c.serving, c.position, h.epoch, is_server_life(h.timeline, h.started_at),
+       CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END
+FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[])
+ORDER BY c.partition, c.generation
+FOR UPDATE OF c`
+
+// A generation that joined after the lock was taken is moved, too, and counted: it
+// was not fed, so that the transaction fails and comes again with it.
+const moveCheckpoints = `
+UPDATE consumer_checkpoints c SET position = n.position, epoch = n.epoch, updated_at = now()
+FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::int[]) AS n (partition, was, position, epoch)
+WHERE c.consumer = $1 AND c.joined AND c.partition = n.partition AND c.position = n.was`
+
+// What was withheld beyond the checkpoints: whoever holds the whole record, since it
+// was published once and nobody knows, must not fold it. Under the checkpoints' locks
+// this stays true: the relay takes them before it withholds.
+const readWithheldBeyond = `
+SELECT w.partition, w.position
+FROM consumer_checkpoints c JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position
+WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[]) AND w.topic = $3::int AND NOT w.late`
+
+const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
+
+// stand is where a consumer stands in a partition, under its lock.
+type stand struct {
+	position int64 // the checkpoint
+	epoch    int32 // of the head
+	living   bool  // the server is in the life that the epoch began with
+	head     int64 // last position of the source
+	fed      []fed // the generations that stand there
+	withheld []int64
+}
+
+// lock takes the checkpoints of the partitions, in ascending order.
+func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]stand, error) {
+	var b pgx.Batch
+	b.Queue(lockTimeout)
+	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
+	if r.Consumer.Topic != 0 {
+		b.Queue(readWithheldBeyond, r.Consumer.Name, partitions, int(r.Consumer.Topic))
+	}
+	results := tx.SendBatch(ctx, &b)
+	defer results.Close()
+	if _, err := results.Exec(); err != nil {
+		return nil, fmt.Errorf("bound the wait for checkpoints: %w", err)
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, fmt.Errorf("lock checkpoints: %w", err)
+	}
+	stands := make(map[int16]stand, len(partitions))
+	var p int16
+	var s stand
+	var f fed
+	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
+		if other, ok := stands[p]; ok && other.position != s.position {
+			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
+		}
+		s.fed = append(stands[p].fed, f)
+		stands[p] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock checkpoints: %w", err)
+	}
+	if len(stands) != len(partitions) {
+		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(stands), len(partitions))
+	}
+	if r.Consumer.Topic == 0 {
+		return stands, nil
+	}
+	return stands, withheldBeyond(results, stands)
+}
+
+func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
+	rows, err := results.Query()
+	if err != nil {
+		return fmt.Errorf("read what was withheld: %w", err)
+	}
+	var p int16
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&p, &position}, func() error {
+		s := stands[p]
+		s.withheld = append(s.withheld, position)
+		stands[p] = s
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read what was withheld: %w", err)
+	}
+	return nil
+}
+
+// move advances the checkpoints by compare-and-set, those of all lanes at once.
+func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	var partitions []int16
+	var was, now []int64
+	var epochs []int32
+	rows := 0
+	for _, l := range lanes {
+		if l.moves() {
+			partitions, rows = append(partitions, l.partition), rows+len(l.stand.fed)
+			was, now = append(was, l.stand.position), append(now, l.last)
+			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
+		}
+	}
+	if len(partitions) == 0 {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, moveCheckpoints, r.Consumer.Name, partitions, was, now, epochs)
+	if err != nil {
+		return fmt.Errorf("move checkpoints: %w", err)
+	}
+	if tag.RowsAffected() != int64(rows) {
+		return fmt.Errorf("move checkpoints: %w", errMoved)
+	}
+	return nil
+}
+
+// commitTimeout bounds the wait for a commit's answer. It is not the caller's
+// context: one that ends meanwhile would make a commit that happened look failed.
+const commitTimeout = 10 * time.Second
+
+func commit(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	err := tx.Commit(ctx)
+	if err == nil {
+		return nil
+	}
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) || errors.Is(err, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+}
+
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // after a commit, or on a connection that is gone, there is nothing left to do
+}
+
+// epochs remembers which history owns which positions. It is read again as soon
+// as a head shows an epoch that it does not know, so that records of a history
+// that a restore ended are told apart from the first transaction on.
+type epochs struct {
+	mu    sync.Mutex
+	spans [events.Partitions][]epochSpan // ascending
+}
+
+type epochSpan struct {
+	epoch int32
+	from  int64
+}
+
+// owner is the epoch that a position belongs to: the last one that began at or
+// before it, 0 where none did.
+func (e *epochs) owner(partition int16, position int64) int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	spans := e.spans[partition]
+	for i := len(spans) - 1; i >= 0; i-- {
+		if spans[i].from <= position {
+			return spans[i].epoch
+		}
+	}
+	return 0
+}
+
+func (e *epochs) knows(partition int16, epoch int32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	spans := e.spans[partition]
+	return len(spans) > 0 && spans[len(spans)-1].epoch == epoch || len(spans) == 0 && epoch == 0
+}
+
+// refresh reads the epochs again where a head is of one that is not known.
+func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand) error {
+	stale := false
+	for p, s := range stands {
+		stale = stale || !e.knows(p, s.epoch)
+	}
+	if !stale {
+		return nil
+	}
+	rows, err := tx.Query(ctx, readEpochs)
+	if err != nil {
+		return fmt.Errorf("read epochs: %w", err)
+	}
+	var spans [events.Partitions][]epochSpan
+	var p int16
+	var s epochSpan
+	_, err = pgx.ForEachRow(rows, []any{&p, &s.epoch, &s.from}, func() error {
+		spans[p] = append(spans[p], s)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read epochs: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spans = spans
+	return nil
+}
+
+// ConsumeStatements returns the SQL of the consumer that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func Statements() map[string]string {
+	return map[string]string{"lock checkpoints": lockCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
+}

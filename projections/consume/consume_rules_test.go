@@ -1,0 +1,85 @@
+package consume
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
+	var e epochs
+	e.spans[3] = []epochSpan{{1, 1}, {2, 101}, {3, 51}} // restored to 100, then to an older 50
+	for position, want := range map[int64]int32{1: 1, 50: 1, 51: 3, 150: 3} {
+		if got := e.owner(3, position); got != want {
+			t.Errorf("position %d belongs to epoch %d, want %d", position, got, want)
+		}
+	}
+	if e.owner(4, 9) != 0 || !e.knows(4, 0) || e.knows(4, 1) || e.knows(3, 2) || !e.knows(3, 3) {
+		t.Error("a partition without epochs is of epoch 0; only the last one is known")
+	}
+}
+
+func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
+	now := time.Unix(0, 0)
+	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
+	w := tailWatch{after: 5 * time.Second}
+	look := func(s int, g lag) []*lane { return w.lost([]lag{g}, at(s)) }
+	if look(0, lag{1, 0, 10, 9}) != nil || look(20, lag{1, 0, 12, 9}) != nil {
+		t.Error("lost before it was relayed")
+	}
+	if look(21, lag{1, 0, 12, 12}) != nil || look(25, lag{1, 4, 13, 13}) != nil || look(29, lag{1, 4, 13, 13}) != nil {
+		t.Error("lost too early, or though the consumer moved")
+	}
+	lost := look(30, lag{1, 4, 20, 13})
+	if len(lost) != 1 || lost[0].items[0].place.Position.Number != 13 {
+		t.Fatalf("got %+v, want one lane up to 13", lost)
+	}
+	if look(31, lag{1, 4, 20, 20}) != nil {
+		t.Error("lost again at once")
+	}
+}
+
+func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
+	now := time.Unix(0, 0)
+	w := tailWatch{after: 5 * time.Second}
+	look := func(s int, worked int64) []*lane {
+		source := 50_000 + int64(s)
+		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
+	}
+	for s := range 20 { // partition 1 waits for what the topic holds of partition 2
+		if lost := look(s, int64(s)*2000); len(lost) != 0 {
+			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
+		}
+	}
+	if lost := look(25, 50_001); len(lost) != 1 || lost[0].partition != 1 {
+		t.Errorf("the rest is worked off: %d lanes, want that of partition 1", len(lost))
+	}
+}
+
+func TestATailIsLostInTheEndWhateverElseMoves(t *testing.T) {
+	now := time.Unix(0, 0)
+	w := tailWatch{after: 5 * time.Second}
+	for s := range 32 {
+		lost := w.lost([]lag{{1, 4, 100, 100}, {2, int64(s), 1_000_000, 1_000_000}}, now.Add(time.Duration(s)*time.Second))
+		if got := len(lost) == 1; got != (s == 20) {
+			t.Fatalf("after %d s: %d lanes", s, len(lost))
+		}
+	}
+}
+
+func TestOnlyDataIsDeadLettered(t *testing.T) {
+	for code, want := range map[string]bool{
+		"22P02": true, "23505": true, "54000": true, "P0001": true,
+		"40001": false, "40P01": false, "55P03": false, "57P01": false, "53100": false, "08006": false, "42P01": false, "25P02": false, "XX001": false,
+	} {
+		if got := ofData(fmt.Errorf("apply: %w", &pgconn.PgError{Code: code})); got != want {
+			t.Errorf("%s: %v, want %v", code, got, want)
+		}
+	}
+	if ofData(errors.New("conn closed")) || !ofData(&panicked{"x"}) {
+		t.Error("an error without a state is an outage, a panic is not")
+	}
+}

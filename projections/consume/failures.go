@@ -1,0 +1,185 @@
+package consume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// panicked is a panic of a handler outside of Try.
+type panicked struct{ value any }
+
+func (p *panicked) Error() string { return fmt.Sprintf("the handler panicked: %v", p.value) }
+
+// ofData reports whether an error comes from what the events say: then it would
+// come again for ever, while any other passes with the outage that it is.
+func ofData(err error) bool {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		return true
+	}
+	refused := (*pgconn.PgError)(nil)
+	if !errors.As(err, &refused) || len(refused.Code) != 5 {
+		return false
+	}
+	switch refused.Code[:2] {
+	case "22", "23", "54", "P0": // data exception, integrity, limits such as that of an index row, raised
+		return true
+	}
+	return false
+}
+
+// Whoever goes on after a fault appends in parts; the heads are taken first, in
+// the order that everybody takes them in.
+const LockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
+
+func holdHeads(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	partitions := make([]int16, len(lanes))
+	for i, l := range lanes {
+		partitions[i] = l.partition
+	}
+	if _, err := tx.Exec(ctx, LockHeads, partitions); err != nil {
+		return fmt.Errorf("lock heads: %w", err)
+	}
+	return nil
+}
+
+// bisect finds the events that a batch failed for: halves that succeed stay.
+func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, cause error) (all folded, err error) {
+	if len(batch) == 1 {
+		all.failed = []projections.Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
+		letters := r.deadLetters(all.failed, lanes)
+		all.followUps = len(letters)
+		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
+			return folded{}, fmt.Errorf("append a dead letter: %w", err)
+		}
+		return all, nil
+	}
+	for _, half := range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {
+		part, err := r.attempt(ctx, tx, half, lanes)
+		if err != nil && ofData(err) {
+			part, err = r.bisect(ctx, tx, half, lanes, err)
+		}
+		if err != nil {
+			return folded{}, err
+		}
+		all.failed = append(all.failed, part.failed...)
+		all.followUps += part.followUps
+	}
+	return all, nil
+}
+
+func codeOf(err error) string {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		return projections.CodeFoldPanicked
+	}
+	return projections.CodeDataRefused
+}
+
+// attempt folds a batch behind a savepoint: all of it, or nothing and an error.
+func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+	point, err := tx.Begin(ctx)
+	if err != nil {
+		return folded{}, fmt.Errorf("set a savepoint: %w", err)
+	}
+	defer rollback(ctx, point)
+	all, err := r.take(ctx, point, batch, lanes)
+	if err != nil {
+		return folded{}, err
+	}
+	if err := point.Commit(ctx); err != nil {
+		return folded{}, fmt.Errorf("release a savepoint: %w", err)
+	}
+	return all, nil
+}
+
+// deadLetters makes the events that say what failed. What this very consumer said
+// of a failure gets none: a letter about that would fail like it, for ever.
+func (r *Runner) deadLetters(failed []projections.Failure, lanes []*lane) []events.Pending {
+	var pending []events.Pending
+	for i := range failed {
+		f := &failed[i]
+		switch {
+		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed || f.Event.Subject == events.DeadLetterClosed):
+		case r.Consumer.Parks:
+			pending = append(pending, r.park(f, lanes))
+		default:
+			pending = append(pending, r.discard(f, lanes)...)
+		}
+	}
+	return pending
+}
+
+// park makes the dead letter of an event on its way to the aggregates. That of a
+// retry goes on with the letter that is retried.
+func (r *Runner) park(f *projections.Failure, lanes []*lane) events.Pending {
+	id := r.NewID()
+	key := events.KeyEvent(id)
+	deadLetter, attempt := projections.RetryOf(&f.Event)
+	if deadLetter == uuid.Nil {
+		deadLetter = id
+	} else {
+		key = events.KeyFailedAgain(deadLetter, attempt)
+	}
+	p := projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt, lanes), r.Consumer.Name)
+	p.DedupeKey, p.Counts.Parked = key, 1
+	return p
+}
+
+// discard makes the dead letter of an event that a read model cannot fold, and its end.
+func (r *Runner) discard(f *projections.Failure, lanes []*lane) []events.Pending {
+	id := r.NewID()
+	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
+	return []events.Pending{
+		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, lanes), r.Consumer.Name),
+		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
+	}
+}
+
+// letter says what failed. A subject that this binary does not know has its number
+// for a name, and comes from the consumer's own topic.
+func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int, lanes []*lane) events.Failed {
+	subject, topic := fmt.Sprintf("subject %d", f.Event.Subject), r.Consumer.Topic
+	if info, ok := f.Event.Subject.Info(); ok {
+		subject, topic = info.Name(), info.Topic
+	}
+	l := events.Failed{
+		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: subject,
+		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(lanes, f.Event.Position),
+		Stage: events.StageAggregation, Code: f.Code, Reason: projections.Bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
+	}
+	if json.Valid(f.Event.Payload) {
+		l.Payload = f.Event.Payload
+	}
+	return l
+}
+
+// offsetOf finds where the pipe brought an event from, -1 where it did not.
+func offsetOf(lanes []*lane, p events.Position) int64 {
+	for _, l := range lanes {
+		if l.partition != p.Partition {
+			continue
+		}
+		for i := range l.items {
+			if it := &l.items[i]; !it.head && it.place.Position == p {
+				return it.offset
+			}
+		}
+	}
+	return -1
+}
+
+// report tells of what failed, after it is durable.
+func (r *Runner) report(failed []projections.Failure) {
+	for i := range failed {
+		f := &failed[i]
+		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId", f.Event.EventID, "code", f.Code, "reason", projections.Bounded(f.Reason))
+	}
+}

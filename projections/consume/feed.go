@@ -1,0 +1,139 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// fed is a generation that stands at a lane's checkpoint.
+type fed struct {
+	projections.Generation
+	serving bool
+}
+
+const readGenerations = `
+SELECT generation, fold_version, tenant_id, period_key FROM projection_generations WHERE projection = $1`
+
+// generations remembers what a projection's generations are: none ever changes.
+type generations struct {
+	mu    sync.Mutex
+	known map[int]projections.Generation
+}
+
+// define completes generations that are known by their numbers.
+func (g *generations) define(ctx context.Context, tx pgx.Tx, c *projections.Consumer, stands map[int16]stand) error {
+	if c.Projection == "" {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range stands {
+		for i := range s.fed {
+			known, ok := g.known[s.fed[i].Number]
+			if !ok {
+				if err := g.read(ctx, tx, c.Projection); err != nil {
+					return err
+				}
+				known, ok = g.known[s.fed[i].Number]
+			}
+			if !ok || !slices.Contains(c.Versions, known.FoldVersion) {
+				return fmt.Errorf("generation %d of %s is bound to %q, which this binary does not hold (it holds %q)", s.fed[i].Number, c.Projection, known.FoldVersion, c.Versions)
+			}
+			s.fed[i].Generation = known
+		}
+	}
+	return nil
+}
+
+func (g *generations) read(ctx context.Context, tx pgx.Tx, projection string) error {
+	rows, err := tx.Query(ctx, readGenerations, projection)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	known := make(map[int]projections.Generation)
+	var one projections.Generation
+	_, err = pgx.ForEachRow(rows, []any{&one.Number, &one.FoldVersion, &one.TenantID, &one.PeriodKey}, func() error {
+		known[one.Number] = one
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	g.known = known
+	return nil
+}
+
+// generationsOf lists what is fed in any of the lanes, by number.
+func generationsOf(lanes []*lane, serving bool) (all []projections.Generation) {
+	for _, l := range lanes {
+		for _, f := range l.stand.fed {
+			if f.serving == serving && !slices.ContainsFunc(all, func(g projections.Generation) bool { return g.Number == f.Number }) {
+				all = append(all, f.Generation)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b projections.Generation) int { return a.Number - b.Number })
+	return all
+}
+
+// eventsFor picks the events that a generation is to be fed with: those of its scope, in
+// the partitions where it has joined, that did not fail.
+func eventsFor(g projections.Generation, batch []events.Envelope, lanes []*lane, failed []projections.Failure) []events.Envelope {
+	var joined [events.Partitions]bool
+	all := g.TenantID == uuid.Nil && len(failed) == 0
+	for _, l := range lanes {
+		joined[l.partition] = slices.ContainsFunc(l.stand.fed, func(f fed) bool { return f.Number == g.Number })
+		all = all && joined[l.partition]
+	}
+	if all {
+		return batch
+	}
+	var own []events.Envelope
+	for i := range batch {
+		e := &batch[i]
+		if joined[e.Position.Partition] && g.HasTenant(e.TenantID) && !projections.HasFailed(failed, e.Position) {
+			own = append(own, *e)
+		}
+	}
+	return own
+}
+
+// What breaks is no longer fed in these partitions, and so can never be promoted
+// or gone back to.
+const (
+	partGeneration = `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND joined AND partition = ANY ($3::smallint[])`
+	markBroken     = `UPDATE projection_generations SET broken = $3 WHERE projection = $1 AND generation = $2 AND broken IS NULL`
+)
+
+// part takes a generation out of the lanes: it cannot be fed with what those that
+// serve take, and readers must not wait for it.
+func (r *Runner) part(ctx context.Context, tx pgx.Tx, g projections.Generation, lanes []*lane, f projections.Failure) error {
+	var partitions []int16
+	for _, l := range lanes {
+		partitions = append(partitions, l.partition)
+		l.stand.fed = slices.DeleteFunc(slices.Clone(l.stand.fed), func(f fed) bool { return f.Number == g.Number })
+	}
+	why := fmt.Sprintf("%s cannot fold %s: %s: %s", g.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason))
+	if _, err := tx.Exec(ctx, partGeneration, r.Consumer.Name, g.Number, partitions); err != nil {
+		return fmt.Errorf("part from generation %d: %w", g.Number, err)
+	}
+	if err := BreakGeneration(ctx, tx, r.Consumer.Projection, g.Number, why); err != nil {
+		return fmt.Errorf("part from generation %d: %w", g.Number, err)
+	}
+	r.Logger.Error("a generation is fed no longer", "projection", r.Consumer.Projection, "generation", g.Number, "why", why)
+	return nil
+}
+
+// breakGeneration marks a generation as broken: it can never be promoted or gone back to.
+func BreakGeneration(ctx context.Context, tx pgx.Tx, projection string, number int, why string) error {
+	_, err := tx.Exec(ctx, markBroken, projection, number, why)
+	return err
+}

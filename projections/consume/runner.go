@@ -1,0 +1,278 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Pool is what a runner needs of a pool of connections.
+type Pool interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Runner runs a consumer: exactly once in effect, whatever its source delivers
+// twice, in another order, late or never. Its methods may run at the same time,
+// in any number of instances; the checkpoints' locks put them in a row.
+type Runner struct {
+	Pool     Pool
+	Log      projections.Log
+	Consumer projections.Consumer
+	NewID    func() uuid.UUID
+	Logger   *slog.Logger
+	Observe  projections.Observer // nil: nobody
+	// Appended is told, after each commit with follow-ups, in which partitions they
+	// may lie; nil: nobody. It must not block.
+	Appended func(partitions []int16)
+	Moves    *projections.Moves // is told of each commit; nil: nobody
+
+	Poll      time.Duration // of Follow, 0: DefaultPoll
+	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
+	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
+	// Jitter is a part of a pause, at random; nil: rand.N.
+	Jitter func(time.Duration) time.Duration
+
+	toldLost    atomic.Int64 // Unix seconds
+	toldGhosts  atomic.Int64 // Unix seconds
+	epochs      epochs
+	generations generations
+}
+
+// lane is what remains to be done in one partition, and what the transaction in
+// progress has made of it.
+type lane struct {
+	partition int16
+	items     []item // by position
+
+	stand stand
+	last  int64 // position that was reached
+	taken int   // items that were dealt with
+}
+
+func (l *lane) moves() bool { return l.last != l.stand.position }
+
+// item is a place of the source that is to be reached, with its event where the
+// source brought one that can be read.
+type item struct {
+	place  events.Place
+	event  events.Envelope
+	offset int64
+	unread bool  // the log is asked for the event
+	proved bool  // the place was compared with the log
+	ghost  bool  // the log has another event there, or none
+	fault  error // why the record that the source brought could not be read
+	head   bool  // the place is the log's own: it needs no check
+}
+
+// Process folds a batch of records of the consumer's topic, which may span
+// partitions, come in any order and hold anything. Nil means that all of it is
+// committed and may be acknowledged; an error that it must come again.
+func (r *Runner) Process(ctx context.Context, records []events.Record) error {
+	lanes, strays, outside := r.receive(records)
+	if err := r.parkStrays(ctx, strays); err != nil {
+		return err
+	}
+	if err := r.run(ctx, lanes); err != nil {
+		return err
+	}
+	if outside.Passed > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
+		outside.End = time.Now()
+		r.observe(outside)
+	}
+	return nil
+}
+
+// receive sorts records into lanes. What says nowhere where it belongs is a stray;
+// what is for outside readers is only counted.
+func (r *Runner) receive(records []events.Record) (used []*lane, strays []*events.Record, outside projections.Batch) {
+	var lanes [events.Partitions]*lane
+	for i := range records {
+		foreign := outside.Foreign
+		it, ok := r.open(&records[i], &outside)
+		if outside.Foreign > foreign {
+			strays = append(strays, &records[i])
+		}
+		if !ok {
+			continue
+		}
+		p := it.place.Position.Partition
+		if lanes[p] == nil {
+			lanes[p] = &lane{partition: p, items: make([]item, 0, rest(records[i:]))}
+		}
+		lanes[p].items = append(lanes[p].items, it)
+	}
+	for _, l := range lanes {
+		if l != nil {
+			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
+			used = append(used, l)
+		}
+	}
+	return used, strays, outside
+}
+
+// rest counts the records of the first one's partition: a batch may span few or all.
+func rest(records []events.Record) (n int) {
+	for i := range records {
+		if records[i].Partition == records[0].Partition {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, bool) {
+	if record.Header(events.HeaderReplay) != nil {
+		outside.Passed++
+		return item{}, false
+	}
+	place, err := events.PlaceOf(record)
+	if err != nil || record.Topic != r.Consumer.Topic {
+		outside.Foreign++
+		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
+		return item{}, false
+	}
+	if place.Log != r.Log.ID() && place.Log != uuid.Nil {
+		outside.OtherLog++
+		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
+		return item{}, false
+	}
+	e, err := events.FromRecord(record)
+	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
+}
+
+// foreign tells of a record that is not ours. Nothing of the log depends on it.
+func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
+	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
+}
+
+// movedTries is how often a transaction is made again at once because checkpoints
+// came or went beneath it: once for each generation of a few.
+const movedTries = 3
+
+// run goes through the lanes, transaction by transaction.
+func (r *Runner) run(ctx context.Context, lanes []*lane) error {
+	for len(lanes) > 0 {
+		began := time.Now()
+		done, err := r.step(ctx, lanes, false)
+		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
+			done, err = r.step(ctx, lanes, false) // a generation has joined, or left
+		}
+		if ofData(err) {
+			done, err = r.step(ctx, lanes, true)
+		}
+		done.Err, done.End = err, time.Now()
+		done.Took = done.End.Sub(began)
+		r.observe(done)
+		if err != nil {
+			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
+		}
+		lanes = remaining(lanes)
+	}
+	return nil
+}
+
+func (r *Runner) observe(b projections.Batch) {
+	if r.Observe != nil {
+		r.Observe.Observe(&r.Consumer, b)
+	}
+}
+
+func remaining(lanes []*lane) []*lane {
+	return slices.DeleteFunc(lanes, func(l *lane) bool {
+		l.items = l.items[l.taken:]
+		return len(l.items) == 0
+	})
+}
+
+// step is one transaction: checkpoints locked, as much of each lane as fits
+// folded, follow-ups appended, checkpoints moved. Careful, it finds out the events
+// that a batch fails for; without it, it fails with them and needs no savepoints.
+func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (projections.Batch, error) {
+	tx, err := r.Pool.Begin(ctx)
+	if err != nil {
+		return projections.Batch{}, fmt.Errorf("begin: %w", err)
+	}
+	defer rollback(ctx, tx)
+	if err := r.place(ctx, tx, lanes); err != nil {
+		return projections.Batch{}, err
+	}
+	var done projections.Batch
+	chain, err := r.chains(ctx, tx, lanes, &done)
+	if err != nil {
+		return projections.Batch{}, err
+	}
+	if !slices.ContainsFunc(lanes, (*lane).moves) {
+		return done, nil // duplicates and the like: nothing moves
+	}
+	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
+	done.Passed += len(chain) - len(done.Applied)
+	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
+	if err != nil {
+		return projections.Batch{}, err
+	}
+	done.Failed, done.FollowUps = all.failed, all.followUps
+	if err := r.move(ctx, tx, lanes); err != nil {
+		return projections.Batch{}, err
+	}
+	if err := commit(ctx, tx); err != nil {
+		return projections.Batch{}, err
+	}
+	r.committed(lanes, done)
+	return done, nil
+}
+
+// committed tells of what is durable now.
+func (r *Runner) committed(lanes []*lane, done projections.Batch) {
+	r.report(done.Failed)
+	var moved []events.Position
+	for _, l := range lanes {
+		if l.moves() {
+			moved = append(moved, events.Position{Partition: l.partition, Number: l.last})
+		}
+	}
+	r.Moves.Move(r.Consumer.Name, moved)
+	if done.FollowUps == 0 || r.Appended == nil {
+		return
+	}
+	var partitions []int16
+	for _, l := range lanes {
+		if l.moves() {
+			partitions = append(partitions, l.partition)
+		}
+	}
+	r.Appended(partitions)
+}
+
+// place locks the checkpoints and sets the lanes to where they stand.
+func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+	partitions := make([]int16, len(lanes))
+	for i, l := range lanes {
+		partitions[i] = l.partition
+	}
+	stands, err := r.lock(ctx, tx, partitions)
+	if err != nil {
+		return err
+	}
+	if err := r.epochs.refresh(ctx, tx, stands); err != nil {
+		return err
+	}
+	if err := r.generations.define(ctx, tx, &r.Consumer, stands); err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		l.stand = stands[l.partition]
+		l.last, l.taken = l.stand.position, 0
+	}
+	return r.prove(ctx, tx, lanes)
+}

@@ -1,0 +1,105 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Codes of records that could not be read.
+const (
+	CodeUndecodable    = "record_undecodable" // its bytes are no event
+	CodeUnknownSubject = "subject_unknown"    // its type or version is none that this binary knows
+)
+
+// maxKept bounds, in bytes, what is kept of a record's key and of its value.
+const maxKept = 4 << 10
+
+// parkStrays makes sure that records which say nowhere what they are have a dead
+// letter, once for each place on the broker and content. They belong to nobody, so
+// that it is the platform's.
+func (r *Runner) parkStrays(ctx context.Context, strays []*events.Record) error {
+	for len(strays) > 0 {
+		n := min(len(strays), projections.MaxWithFollowUps)
+		pending := make([]events.Pending, n)
+		for i, record := range strays[:n] {
+			pending[i] = r.stray(record)
+		}
+		err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+			_, err := r.Log.AppendTx(ctx, tx, pending)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("park records that are not of this log: %w", err)
+		}
+		strays = strays[n:]
+	}
+	return nil
+}
+
+func (r *Runner) stray(record *events.Record) events.Pending {
+	cause := events.Envelope{TenantID: events.Platform, OccurredAt: time.Now()}
+	p := projections.FollowUp(&cause, r.NewID(), events.RecordParked, events.ParkedRecord{
+		Topic: record.Topic.Name(), KafkaPartition: record.Partition, KafkaOffset: record.Offset, Code: CodeUndecodable,
+		Reason: "the record has no place in the log", Bytes: len(record.Value), Key: kept(record.Key), Value: kept(record.Value),
+	}, r.Consumer.Name)
+	p.DedupeKey = events.KeyParked(record)
+	return p
+}
+
+func kept(b []byte) []byte { return b[:min(len(b), maxKept)] }
+
+// mended makes the dead letters of records that could not be read and whose events
+// were taken from the log instead: they are RESOLVED from the start. What failed to
+// fold has a dead letter of its own.
+func (r *Runner) mended(lanes []*lane, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
+	unread := unreadIn(lanes)
+	if len(unread) == 0 {
+		return nil
+	}
+	for i := range chain {
+		e := &chain[i]
+		it := unread[e.Position]
+		if it == nil || projections.HasFailed(failed, e.Position) {
+			continue
+		}
+		id := r.NewID()
+		code := CodeUndecodable
+		if errors.Is(it.fault, events.ErrUnknownSubject) {
+			code = CodeUnknownSubject
+		}
+		delete(unread, e.Position)
+		pending = append(pending,
+			projections.FollowUp(e, id, events.RecordParked, events.ParkedRecord{
+				Topic: r.Consumer.Topic.Name(), KafkaPartition: e.Position.Partition, KafkaOffset: it.offset, Code: code,
+				Reason: projections.Bounded(it.fault.Error()), SourcePosition: e.Position.Number,
+			}, r.Consumer.Name),
+			projections.Closing(e, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusResolved, Reason: "the log has the event"}, r.Consumer.Name))
+	}
+	return pending
+}
+
+// unreadIn gives the places that a transaction reached of which the source brought
+// a record that could not be read.
+func unreadIn(lanes []*lane) map[events.Position]*item {
+	var unread map[events.Position]*item
+	for _, l := range lanes {
+		for i := range l.items[:l.taken] {
+			it := &l.items[i]
+			if it.fault == nil {
+				continue
+			}
+			if unread == nil {
+				unread = make(map[events.Position]*item)
+			}
+			unread[it.place.Position] = it
+		}
+	}
+	return unread
+}

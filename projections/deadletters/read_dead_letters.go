@@ -1,0 +1,201 @@
+package deadletters
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// DeadLetterQuery asks for dead letters; "" and nil are all. Reason is a code.
+// From and To are of the first failure, half open.
+type DeadLetterQuery struct {
+	Status      string
+	Stage       string
+	Reason      string
+	Fingerprint string
+	Feature     string
+	Consumer    string
+	Topic       string
+	TenantID    *uuid.UUID
+	IDs         []uuid.UUID
+	From, To    *time.Time
+	Limit       int
+	After       string
+	Wait        query.Wait // needs a tenant: positions are a partition's
+}
+
+// filter gives the parameters of letterFilter.
+func (q *DeadLetterQuery) filter() []any {
+	return []any{q.Status, q.Stage, q.Reason, q.From, q.To, q.Fingerprint, q.Feature, q.Consumer, q.Topic, q.IDs, q.TenantID}
+}
+
+// DeadLetter is an event that failed. Topic, KafkaPartition and KafkaOffset are
+// where the source event lies on the broker; null where it does not, or nobody
+// noted it. Payload and KafkaOffset are looked up for a single dead letter; in
+// lists the payload is left out and the offset only told where it was recorded.
+type DeadLetter struct {
+	ID             uuid.UUID       `json:"id"`
+	TenantID       uuid.UUID       `json:"tenantId"`
+	Stage          string          `json:"stage"`
+	Status         string          `json:"status"`
+	Code           string          `json:"code"`
+	Reason         string          `json:"reason"`
+	Fingerprint    string          `json:"fingerprint"` // the same for letters of one cause
+	Details        json.RawMessage `json:"details,omitempty"`
+	EventID        string          `json:"eventId"`
+	Feature        string          `json:"feature"`
+	SourcePosition events.Position `json:"sourcePosition"`
+	Topic          string          `json:"topic"`
+	KafkaPartition *int16          `json:"kafkaPartition"`
+	KafkaOffset    *int64          `json:"kafkaOffset"`
+	Payload        json.RawMessage `json:"payload,omitempty"`
+	RetryCount     int             `json:"retryCount"`
+	FirstFailedAt  time.Time       `json:"firstFailedAt"`
+	LastFailedAt   time.Time       `json:"lastFailedAt"`
+}
+
+// DeadLetterPage is a page. Next is the cursor of the next one, "" on the last.
+type DeadLetterPage struct {
+	Data []DeadLetter
+	Next string
+}
+
+// letterFilter holds a letter d against the parameters $1 to $11.
+const letterFilter = `
+      ($1 = '' OR d.status = $1) AND ($2 = '' OR d.stage = $2) AND ($3 = '' OR d.code = $3)
+  AND ($4::timestamptz IS NULL OR d.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR d.first_failed_at < $5)
+  AND ($6 = '' OR d.fingerprint = $6) AND ($7 = '' OR d.feature = $7)
+  AND ($8 = '' OR d.details ->> 'consumer' = $8) AND ($9 = '' OR d.topic = $9)
+  AND ($10::uuid[] IS NULL OR d.id = ANY ($10)) AND ($11::uuid IS NULL OR d.tenant_id = $11)`
+
+// listedLetter are the columns of a letter in a list, for scanDeadLetter.
+const listedLetter = `
+SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.fingerprint, d.details, d.producer_event_id, d.feature,
+       d.partition, d.source_position, d.topic, d.kafka_partition, d.kafka_offset, NULL::json,
+       d.retry_count, d.first_failed_at, d.last_failed_at`
+
+// Ids are made in the order of time. Every generation has the same ids, so that a
+// page follows the one before also where the live one changed in between.
+const readTenantDeadLetters = listedLetter + `
+FROM dead_letter_events d
+WHERE d.tenant_id = $11
+  AND d.generation = (
+    SELECT p.generation FROM projection_pointers p
+    WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($11, '00000000-0000-0000-0000-000000000000')
+    ORDER BY p.tenant_id DESC LIMIT 1)
+  AND ` + letterFilter + `
+  AND ($12::uuid IS NULL OR d.id < $12)
+ORDER BY d.id DESC
+LIMIT $13`
+
+// Two branches, since each comes in order from an index of its own: the
+// generation that all see, and those of the tenants that have one of their own.
+const readAllDeadLetters = `
+WITH everyone AS MATERIALIZED (
+  SELECT p.generation FROM projection_pointers p
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'),
+own AS MATERIALIZED (
+  SELECT p.tenant_id, p.generation FROM projection_pointers p
+  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id <> '00000000-0000-0000-0000-000000000000'),
+found AS (
+  (SELECT d.* FROM dead_letter_events d
+   WHERE d.generation = (SELECT generation FROM everyone) AND d.tenant_id NOT IN (SELECT tenant_id FROM own)
+     AND ` + letterFilter + `
+     AND ($12::uuid IS NULL OR d.id < $12)
+   ORDER BY d.id DESC LIMIT $13)
+  UNION ALL
+  (SELECT d.* FROM own JOIN dead_letter_events d ON d.generation = own.generation AND d.tenant_id = own.tenant_id
+   WHERE ` + letterFilter + `
+     AND ($12::uuid IS NULL OR d.id < $12)
+   ORDER BY d.id DESC LIMIT $13))` + listedLetter + `
+FROM found d
+ORDER BY d.id DESC
+LIMIT $13`
+
+// A rejection keeps no payload of its own: it is the recorded event's. Where the
+// source came to lie on the broker may have been noted after it failed.
+const readDeadLetter = `
+SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.fingerprint, d.details, d.producer_event_id, d.feature,
+       d.partition, d.source_position, d.topic, d.kafka_partition, coalesce(d.kafka_offset, b.broker_offset), coalesce(d.payload, l.payload),
+       d.retry_count, d.first_failed_at, d.last_failed_at
+FROM projection_pointers p
+JOIN dead_letter_events d ON d.generation = p.generation AND d.id = $1
+LEFT JOIN event_log l ON l.partition = d.partition AND l.position = d.source_position
+LEFT JOIN LATERAL broker_place(d.partition, l.topic, d.source_position) b ON d.kafka_partition IS NOT NULL
+WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
+ORDER BY p.tenant_id DESC
+LIMIT 1`
+
+// DeadLetters lists dead letters, newest first.
+func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQuery) (DeadLetterPage, error) {
+	after, err := ParseCursor(q.After)
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	limit := query.PageSize(q.Limit)
+	if !v.Operator && q.TenantID == nil {
+		q.TenantID = &v.TenantID
+	}
+	sql := readAllDeadLetters
+	if q.TenantID != nil {
+		sql = readTenantDeadLetters
+	}
+	if err := r.Await(ctx, v, q.TenantID, q.Wait); err != nil {
+		return DeadLetterPage{}, err
+	}
+	page := DeadLetterPage{Data: []DeadLetter{}}
+	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(q.filter(), after, limit+1), query.Each(func(rows pgx.Rows) error {
+		d, err := scanDeadLetter(rows)
+		page.Data = append(page.Data, d)
+		return err
+	})))
+	if err != nil {
+		return DeadLetterPage{}, err
+	}
+	if len(page.Data) > limit {
+		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()
+	}
+	return page, nil
+}
+
+func ParseCursor(s string) (*uuid.UUID, error) {
+	if s == "" {
+		return nil, nil
+	}
+	id, err := uuid.Parse(s)
+	if err != nil {
+		return nil, query.ErrCursorInvalid
+	}
+	return &id, nil
+}
+
+// DeadLetter gives one; ErrNotFound where the viewer sees none with this id.
+func (r *Reads) DeadLetter(ctx context.Context, v query.Viewer, id uuid.UUID) (DeadLetter, error) {
+	var found []DeadLetter
+	err := r.Snapshot(ctx, v, query.New(readDeadLetter, []any{id}, query.Each(func(rows pgx.Rows) error {
+		d, err := scanDeadLetter(rows)
+		found = append(found, d)
+		return err
+	})))
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	if len(found) == 0 {
+		return DeadLetter{}, query.ErrNotFound
+	}
+	return found[0], nil
+}
+
+func scanDeadLetter(rows pgx.Rows) (d DeadLetter, err error) {
+	err = rows.Scan(&d.ID, &d.TenantID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.Fingerprint, &d.Details, &d.EventID, &d.Feature,
+		&d.SourcePosition.Partition, &d.SourcePosition.Number, &d.Topic, &d.KafkaPartition, &d.KafkaOffset, &d.Payload,
+		&d.RetryCount, &d.FirstFailedAt, &d.LastFailedAt)
+	d.FirstFailedAt, d.LastFailedAt = d.FirstFailedAt.UTC(), d.LastFailedAt.UTC()
+	return d, err
+}

@@ -1,0 +1,36 @@
+package entitlements
+
+import (
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// GrantReads answers entitlement checks and lists.
+type Reads struct {
+	query.DB
+	Now func() time.Time
+	// Grants caches the rows that checks need; nil: each check reads the database.
+	Grants *Cache
+}
+
+func Projection(folds projections.Versions[Fold]) projections.Projection {
+	return projections.Projection{
+		Name: projections.ProjectionEntitlements, Consumer: Consumer(folds), Tables: []string{"entitlement_grants", "entitlement_usage"},
+		Diff: projections.Difference{
+			Rows: readEntitlementDiff, Totals: countEntitlementDiff, Periods: true,
+			Columns: []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"},
+		},
+	}
+}
+
+// EntitlementConsumer records the grants and the usage of tenants. It reads the log.
+func Consumer(folds projections.Versions[Fold]) projections.Consumer {
+	return projections.Consumer{
+		Name: events.GroupEntitlements, Role: "projector", Handler: &Handler{Folds: folds}, Subjects: entitlementSubjects(), Hot: true,
+		Projection: projections.ProjectionEntitlements, Versions: folds.Names(),
+		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: projections.MaxRead,
+	}
+}

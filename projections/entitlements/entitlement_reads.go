@@ -1,0 +1,238 @@
+package entitlements
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// EntitlementReadsV1 is the version of the fold in this file.
+const V1 = projections.ProjectionEntitlements + "/v1"
+
+//go:embed entitlement_reads.sql
+var replaceGrants string
+
+// addUsed adds a batch's sums to what was used.
+const addUsed = `
+INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used)
+SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS n (tenant_id, feature, period_key, used)
+ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used`
+
+// planAnew is for what reads grants, which is rare: a plan that a session keeps from
+// when there were none would read all of a generation's.
+const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
+
+// EntitlementReads is the handler that keeps what tenants are granted and what
+// they have used of it. It reads the log itself, since grants and usage have to
+// come in the order in which they were recorded.
+type Handler struct {
+	Folds projections.Versions[Fold]
+}
+
+// EntitlementFold folds one event into a batch's state. It is pure.
+type Fold func(state *State, e *events.Envelope) error
+
+// grantedBy is what stands of a tenant's grants: the subscription they come from,
+// and their rows where this batch changed them. A subscription without grants
+// leaves no row, and nothing to remove either.
+type grantedBy struct {
+	subscription uuid.UUID
+	changed      bool
+	grants       []domain.Grant
+}
+
+// fold folds a subscription: one that accepts usage replaces the grants, one that no
+// longer does removes them if they are its own.
+func (g *grantedBy) fold(s *domain.Subscription) {
+	switch {
+	case s.AcceptsUsage():
+		*g = grantedBy{s.ID, true, s.Entitlements}
+	case g.subscription == s.ID:
+		*g = grantedBy{changed: true}
+	}
+}
+
+// usedKey is a feature in a period.
+type usedKey struct {
+	tenant    uuid.UUID
+	feature   string
+	periodKey string
+}
+
+func (k usedKey) compare(o usedKey) int {
+	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
+}
+
+// EntitlementState holds the rows that a batch changes while it is folded.
+type State struct {
+	granted map[uuid.UUID]*grantedBy
+	used    map[usedKey]*big.Int
+}
+
+// entitlementSubjects are the subjects that the folds use.
+func entitlementSubjects() []events.Subject {
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
+}
+
+// FoldEntitlements is the fold entitlement_reads/v1: a subscription sets a tenant's
+// grants, a verdict adds to the usage. Reaggregated is left out: the verdict inside it
+// was counted here as UsageValidated.
+func FoldV1(f *State, e *events.Envelope) error {
+	switch e.Subject {
+	case events.SubscriptionCreated, events.SubscriptionChanged:
+		var s domain.Subscription
+		if err := json.Unmarshal(e.Payload, &s); err != nil {
+			return fmt.Errorf("read a subscription: %w", err)
+		}
+		f.Granted(e.TenantID, &s)
+	case events.UsageValidated:
+		v, err := events.VerdictOf(e)
+		if err != nil {
+			return err
+		}
+		f.Used(e.TenantID, v.Feature, v.PeriodKey, v.Amount)
+	}
+	return nil
+}
+
+// Granted sets the grants of a tenant to those of a subscription, or removes them if the
+// subscription that they come from no longer accepts usage.
+func (f *State) Granted(tenant uuid.UUID, s *domain.Subscription) {
+	f.granted[tenant].fold(s)
+}
+
+// Used adds an amount to a tenant's usage of a feature in a period.
+func (f *State) Used(tenant uuid.UUID, feature, periodKey string, amount int64) {
+	key := usedKey{tenant, feature, periodKey}
+	sum := f.used[key]
+	if sum == nil {
+		sum = new(big.Int) // int64 can overflow within a batch
+		f.used[key] = sum
+	}
+	sum.Add(sum, big.NewInt(amount))
+}
+
+// Apply folds the batch and writes what came of it, each table in one statement.
+func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	fold, err := h.Folds.Of(in.FoldVersion)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	granted, err := h.load(ctx, tx, in, batch)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	f := State{granted, make(map[usedKey]*big.Int)}
+	var result projections.Result
+	for i := range batch {
+		if failure := projections.Try(batch[i], func() error { return fold(&f, &batch[i]) }); failure != nil {
+			result.Failed = append(result.Failed, *failure)
+		}
+	}
+	return result, h.write(ctx, tx, in, &f)
+}
+
+const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
+
+// load gives what stands for the tenants whose subscriptions are in the batch.
+func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
+	granted := make(map[uuid.UUID]*grantedBy)
+	for i := range batch {
+		if s := batch[i].Subject; s == events.SubscriptionCreated || s == events.SubscriptionChanged {
+			granted[batch[i].TenantID] = new(grantedBy)
+		}
+	}
+	if len(granted) == 0 {
+		return granted, nil
+	}
+	if _, err := tx.Exec(ctx, planAnew); err != nil {
+		return nil, fmt.Errorf("plan anew: %w", err)
+	}
+	rows, err := tx.Query(ctx, readGrantedBy, in.Number, slices.Collect(maps.Keys(granted)))
+	if err != nil {
+		return nil, fmt.Errorf("read entitlement_grants: %w", err)
+	}
+	var tenant, subscription uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &subscription}, func() error {
+		granted[tenant].subscription = subscription
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read entitlement_grants: %w", err)
+	}
+	return granted, nil
+}
+
+func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generation, f *State) error {
+	var c entitlementColumns
+	for tenant, g := range f.granted {
+		if g.changed {
+			c.replace(tenant, g)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(f.used), usedKey.compare) {
+		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature), append(c.periods, key.periodKey)
+		c.used = append(c.used, f.used[key].String())
+	}
+	var b pgx.Batch
+	if len(c.replaced) > 0 {
+		b.Queue(replaceGrants, in.Number, c.replaced, c.tenants, c.features, c.subscriptions, c.kinds, c.units,
+			c.limits, c.behaviors, c.resets, c.onIngest)
+	}
+	if len(c.used) > 0 {
+		b.Queue(addUsed, in.Number, c.users, c.usedFeatures, c.periods, c.used)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("write entitlements: %w", err)
+	}
+	return nil
+}
+
+// entitlementColumns are the rows of the statement, column by column.
+type entitlementColumns struct {
+	replaced                    []uuid.UUID // tenants whose grants are replaced
+	tenants, subscriptions      []uuid.UUID
+	features, kinds, units      []string
+	limits                      []*int64
+	behaviors, resets, onIngest []string
+	users                       []uuid.UUID
+	usedFeatures, periods, used []string
+}
+
+func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
+	c.replaced = append(c.replaced, tenant)
+	first := len(c.features)
+	for _, grant := range g.grants {
+		if slices.Contains(c.features[first:], grant.Feature) {
+			continue // of two the first one counts, as it does for verdicts
+		}
+		c.tenants, c.subscriptions = append(c.tenants, tenant), append(c.subscriptions, g.subscription)
+		c.features, c.kinds, c.units = append(c.features, grant.Feature), append(c.kinds, grant.Type), append(c.units, grant.Unit)
+		c.limits = append(c.limits, grant.Limit)
+		c.behaviors, c.resets = append(c.behaviors, grant.LimitBehavior), append(c.resets, grant.ResetPeriod)
+		c.onIngest = append(c.onIngest, grant.OnIngest)
+	}
+}
+
+// EntitlementStatements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func Statements() map[string]string {
+	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}
+}

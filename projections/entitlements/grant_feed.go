@@ -1,0 +1,356 @@
+package entitlements
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+const (
+	// feedEvery is how often the feed looks while checks are asked for.
+	feedEvery = 50 * time.Millisecond
+	// maxUnconfirmed is how old a look may be for an answer without another one.
+	maxUnconfirmed = 100 * time.Millisecond
+	// confirmedFor is how long what was confirmed is used while the database does not answer.
+	confirmedFor = time.Second
+	// askedWithin is how long the feed goes on looking after the last check.
+	askedWithin = time.Second
+	// feedTime bounds a look, feedPatience how long an answer that may do without waits for it.
+	feedTime     = 500 * time.Millisecond
+	feedPatience = 50 * time.Millisecond
+	// feedSpan bounds how much of a partition's log is looked through for tenants;
+	// where more was folded between two looks, all of the partition is forgotten.
+	feedSpan = 8192
+)
+
+// grantFeed follows what the projection folds.
+type grantFeed struct {
+	mu        sync.Mutex
+	look      *grantLook // under way
+	server    grantServer
+	restarts  int64      // of the server, and other servers in its place
+	confirmed atomicTime // when the last look that succeeded began
+	catalogue atomic.Pointer[[events.Partitions]int64]
+	features  struct {
+		mu    sync.Mutex
+		known map[string]bool // nil: not known
+		load  *featureLoad    // under way, for whoever asks
+		seen  int64           // the last change of the platform's catalogue that a look saw
+	}
+}
+
+// featureLoad is one read of all features.
+type featureLoad struct {
+	done  chan struct{}
+	known map[string]bool
+	err   error
+}
+
+// grantLook is one look at the database.
+type grantLook struct {
+	began time.Time
+	done  chan struct{}
+	err   error
+}
+
+// atomicTime is a time since the cache began; 0 is never.
+type atomicTime struct{ atomic.Int64 }
+
+func (t *atomicTime) before(began, oldest time.Time) bool {
+	at := t.Load()
+	return at == 0 || began.Add(time.Duration(at)).Before(oldest)
+}
+
+// Run keeps the feed at its pace while checks are asked for, and is idle otherwise.
+func (c *Cache) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.asked.wake:
+		}
+		for !c.asked.last.before(c.began, time.Now().Add(-askedWithin)) {
+			pace := feedEvery
+			if err := c.confirmSince(ctx, time.Now()); err != nil {
+				pace = maxUnconfirmed // those who ask are told
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pace):
+			}
+		}
+	}
+}
+
+// Confirm looks at what has been folded until now: what is answered afterwards is no
+// older. An error means that it is not known.
+func (c *Cache) Confirm(ctx context.Context) error {
+	if err := c.confirmSince(ctx, time.Now()); err != nil {
+		return err
+	}
+	c.forgetOvertaken()
+	return nil
+}
+
+// Catalogue tells, for each partition, a mark of the last event of the catalogue at
+// the last look, which is another one on another database; nil where that look did
+// not begin within a time. It never waits.
+func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
+	now := time.Now()
+	c.isAsked(now)
+	if c.feed.confirmed.before(c.began, now.Add(-within)) {
+		return nil
+	}
+	return c.feed.catalogue.Load()
+}
+
+// isAsked keeps the feed looking.
+func (c *Cache) isAsked(now time.Time) {
+	if c.asked.last.before(c.began, now.Add(-askedWithin/4)) {
+		c.asked.last.Store(int64(now.Sub(c.began)) + 1)
+		select {
+		case c.asked.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// confirmed lets an answer pass that is new enough.
+func (c *Cache) confirmed(ctx context.Context) error {
+	now := time.Now()
+	c.isAsked(now)
+	c.checked.Store(int64(now.Sub(c.began)) + 1)
+	if !c.feed.confirmed.before(c.began, now.Add(-maxUnconfirmed)) {
+		return nil
+	}
+	still := !c.feed.confirmed.before(c.began, now.Add(-confirmedFor+feedPatience))
+	if still {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, feedPatience)
+		defer cancel()
+	}
+	if err := c.confirmSince(ctx, now.Add(-maxUnconfirmed)); err != nil && !still {
+		return fmt.Errorf("%w: %w", errUnconfirmed, err)
+	}
+	return nil
+}
+
+// confirmSince waits for a look that began at oldest or later. Who asks while one
+// is under way waits for the same.
+func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
+	for c.feed.confirmed.before(c.began, oldest) {
+		c.feed.mu.Lock()
+		l := c.feed.look
+		if l == nil {
+			l = &grantLook{began: time.Now(), done: make(chan struct{})}
+			c.feed.look = l
+			go c.take(context.WithoutCancel(ctx), l)
+		}
+		c.feed.mu.Unlock()
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if l.err != nil {
+			return l.err
+		}
+	}
+	return nil
+}
+
+// grantStep is what a look saw of a partition: where the projection is, who was
+// changed since the look before, and the last change of the catalogue there.
+type grantStep struct {
+	partition int16
+	folded    int64
+	catalogue int64
+	changed   []uuid.UUID
+	told      bool // changed is complete
+}
+
+// grantServer is what all partitions share in a look: the flips, and which start of
+// which server answered.
+type grantServer struct {
+	flip    int
+	started time.Time
+}
+
+// $1 and $2 say how far the feed knows each partition, $3 where anything is kept.
+// All generations that have joined stand at the same position. OFFSET keeps the
+// planner from sorting by the keys' index, which is in the order of tenants.
+const readGrantFeed = `
+SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
+       CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
+         SELECT array_agg(DISTINCT s.tenant_id) FROM (
+           SELECT l.tenant_id FROM event_log_rows l
+           WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position
+           ORDER BY l.position OFFSET 0) s) END,
+       (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads'),
+       pg_postmaster_start_time()
+FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) AS k (partition, position, kept)
+JOIN log_heads h ON h.partition = k.partition
+CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
+  WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`
+
+// Planning anew each time takes longer than the look. The plan that is kept goes
+// along primary keys, however small a table was when it was made.
+const (
+	keepPlans    = `SET LOCAL plan_cache_mode = force_generic_plan`
+	alongIndexes = `SET LOCAL enable_seqscan = off`
+)
+
+// take looks once. Looks come one after the other.
+func (c *Cache) take(ctx context.Context, l *grantLook) {
+	ctx, cancel := context.WithTimeout(ctx, feedTime)
+	defer cancel()
+	steps, server, err := c.step(ctx, l.began)
+	if err == nil && len(steps) != events.Partitions {
+		err = fmt.Errorf("follow entitlements: %w", query.ErrNoLiveGeneration)
+	}
+	if err == nil {
+		c.apply(ctx, steps, server, int64(l.began.Sub(c.began))+1)
+		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)
+	}
+	c.feed.mu.Lock()
+	c.feed.look = nil
+	c.feed.mu.Unlock()
+	l.err = err
+	close(l.done)
+}
+
+// step reads who was changed only while checks are asked for: keys and histories
+// alone need no more than the catalogue.
+func (c *Cache) step(ctx context.Context, now time.Time) (steps []grantStep, server grantServer, err error) {
+	var partitions [events.Partitions]int16
+	var folded [events.Partitions]int64
+	var kept [events.Partitions]bool
+	checks := !c.checked.before(c.began, now.Add(-askedWithin))
+	for i := range c.partitions {
+		p := &c.partitions[i]
+		p.mu.RLock()
+		partitions[i], folded[i], kept[i] = int16(i), p.folded, checks && len(p.kept)+len(p.running) > 0
+		p.mu.RUnlock()
+	}
+	nothing := func(pgx.Rows) error { return nil }
+	err = c.looks.Snapshot(ctx, query.Viewer{Operator: true}, query.New(keepPlans, nil, nothing), query.New(alongIndexes, nil, nothing),
+		query.New(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan)}, query.Each(func(rows pgx.Rows) error {
+			var s grantStep
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &server.flip, &server.started)
+			steps = append(steps, s)
+			return err
+		})))
+	return steps, server, err
+}
+
+// apply takes in what a look saw. What it was not told of a partition may be
+// anything. A checkpoint that went back, or another start of the server, may be
+// another history: after a failover that lost its tail the same positions may hold
+// other events.
+func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer, at int64) {
+	reloads := 0
+	restarted := !server.started.Equal(c.feed.server.started)
+	if restarted {
+		c.feed.restarts++
+	}
+	flipped := restarted || server.flip != c.feed.server.flip
+	c.feed.server = server
+	catalogue := new([events.Partitions]int64)
+	for i := range steps {
+		s := &steps[i]
+		p := &c.partitions[s.partition]
+		p.mu.Lock()
+		switch {
+		case flipped || s.folded < p.folded:
+			p.forget(never)
+		case !s.told:
+			p.forget(s.folded)
+		default:
+			for _, g := range p.changed(s.changed, s.folded, at) {
+				if reloads++; reloads <= maxReloads {
+					c.start(ctx, p, newGrantLoad(g.tenant, g.from))
+				}
+			}
+		}
+		p.folded = s.folded
+		p.mu.Unlock()
+		catalogue[s.partition] = c.feed.restarts<<restartBits | s.catalogue
+		if s.partition == events.PartitionOf(events.Platform) {
+			c.sawCatalogue(s.catalogue, restarted)
+		}
+	}
+	c.feed.catalogue.Store(catalogue)
+}
+
+// restartBits is above every position that a partition will reach.
+const restartBits = 44
+
+func (c *Cache) sawCatalogue(position int64, restarted bool) {
+	f := &c.feed.features
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen != position || restarted {
+		f.known, f.load, f.seen = nil, nil, position
+	}
+}
+
+const readFeatures = `
+SELECT lookup_key FROM features`
+
+// knownFeatures gives the keys of all features, so that asking for what there is
+// not costs no statement either.
+func (c *Cache) knownFeatures(ctx context.Context) (map[string]bool, error) {
+	f := &c.feed.features
+	f.mu.Lock()
+	if known := f.known; known != nil {
+		f.mu.Unlock()
+		return known, nil
+	}
+	l := f.load
+	if l == nil {
+		l = &featureLoad{done: make(chan struct{})}
+		f.load = l
+		go c.loadFeatures(context.WithoutCancel(ctx), l)
+	}
+	f.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.known, l.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// loadFeatures reads them without a lock: who looks at the database meanwhile must
+// not wait for it. What a look overtook is not kept, nor joined by who asks afterwards.
+func (c *Cache) loadFeatures(ctx context.Context, l *featureLoad) {
+	ctx, cancel := context.WithTimeout(ctx, feedTime)
+	defer cancel()
+	known := make(map[string]bool)
+	err := c.looks.Snapshot(ctx, query.Viewer{Operator: true}, query.New(readFeatures, nil, query.Each(func(rows pgx.Rows) error {
+		var key string
+		err := rows.Scan(&key)
+		known[key] = true
+		return err
+	})))
+	if err != nil {
+		known, err = nil, fmt.Errorf("read the features: %w", err)
+	}
+	f := &c.feed.features
+	f.mu.Lock()
+	if f.load == l {
+		f.known, f.load = known, nil
+	}
+	f.mu.Unlock()
+	l.known, l.err = known, err
+	close(l.done)
+}

@@ -1,0 +1,31 @@
+package entitlements
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// Another database in the same place may hold other events at the same positions: what
+// is kept under a mark of the one before is not unchanged.
+func TestAnotherStartOfTheServerChangesEveryMark(t *testing.T) {
+	c := NewCache(nil, nil)
+	p := &c.partitions[3]
+	kept := func() bool { return len(p.kept) == 1 }
+	look := func(second int64, folded int64) [events.Partitions]int64 {
+		p.kept[uuid.Max] = &granted{stands: query.Standing{Folded: folded}}
+		c.apply(t.Context(), []grantStep{{partition: 3, folded: folded, catalogue: 101, told: true}}, grantServer{started: time.Unix(second, 0)}, 1)
+		return *c.feed.catalogue.Load()
+	}
+	first := look(1, 10)
+	if again := look(1, 20); again != first || !kept() {
+		t.Errorf("the same server: marks %d and %d, kept %t", first[3], again[3], kept())
+	}
+	if other := look(2, 30); other[3] == first[3] || other[3]&(1<<restartBits-1) != 101 || kept() {
+		t.Errorf("another server: marks %d and %d, kept %t", first[3], other[3], kept())
+	}
+}

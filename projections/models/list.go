@@ -1,0 +1,69 @@
+package models
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// Folds are the versions of every projection's fold.
+type Folds struct {
+	Usage        projections.Versions[usage.Fold]
+	Entitlements projections.Versions[entitlements.Fold]
+	DeadLetters  projections.Versions[deadletters.Fold]
+}
+
+// DefaultFolds returns the versions of this release.
+func DefaultFolds() Folds {
+	return Folds{
+		Usage:        projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}},
+		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}},
+		DeadLetters:  projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
+	}
+}
+
+// List returns the definition of every projection, by name. A new projection is one
+// entry here, a migration with its tables and 32 checkpoints, and its fold.
+func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
+	return []projections.Projection{
+		deadletters.Projection(folds.DeadLetters),
+		entitlements.Projection(folds.Entitlements),
+		usage.Projection(folds.Usage, newID),
+	}
+}
+
+// Definition returns this release's definition of a projection, for callers that only
+// read what it says.
+func Definition(name string) (*projections.Projection, error) {
+	return projections.Find(List(DefaultFolds(), nil), name)
+}
+
+// Reads are the reads of all projections and of the log.
+type Reads struct {
+	Usage        *usage.Reads
+	Entitlements *entitlements.Reads
+	DeadLetters  *deadletters.Reads
+	Rebuilds     *rebuild.Reads
+	Events       *audit.Reads
+}
+
+// NewReads returns the reads of a database by the folds of this binary. The cache of
+// grants may be nil: then each check reads the database. Readers can be sent back to a
+// generation for as long as keep after they left it; 0 is DefaultKeep.
+func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() time.Time, keep time.Duration) Reads {
+	return Reads{
+		Usage:        &usage.Reads{DB: db, Now: now, Folds: folds.Usage},
+		Entitlements: &entitlements.Reads{DB: db, Now: now, Grants: grants},
+		DeadLetters:  &deadletters.Reads{DB: db},
+		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep},
+		Events:       &audit.Reads{DB: db},
+	}
+}

@@ -1,0 +1,227 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// A recorded position p has passed a projection X, for a tenant, when
+//
+//	every event of the tenant recorded up to p has its verdict, and
+//	every verdict so given that is a yes is folded by X, and
+//	where X reads the log itself, p is folded by X.
+//
+// With head H, the validator's checkpoint v, X's checkpoint x, raw the positions
+// of the tenant's events on usage.raw, and V(r) the position of the yes to r:
+//
+//	decided = min{r ∈ raw: r > v} − 1, or H where there is none
+//	passed  = min(decided, min{r ∈ raw: V(r) > x} − 1, min{g re-aggregated: g > x} − 1)
+//	          and, of a reader of the log, min(that, x)
+//
+// v, x and H only grow, and a verdict is never taken back, so passed never
+// falls. Verdicts come in the order of what they are on: the first yes beyond x
+// tells the first r. That is what consumer_standing (migrations) computes, in the
+// snapshot of the figures, so that the position is true of them.
+//
+// "Decided" is a little more than the validator's checkpoint or, where that is at
+// the last event of its topic, the head: it holds for the tenant alone, and so a
+// neighbour's backlog does not hold it back.
+
+// source is a projection whose progress can be asked for, and its consumer.
+type source struct {
+	projection string
+	consumer   string
+	wholeLog   bool
+}
+
+func AggregatesSource() source {
+	return source{projection: projections.ProjectionUsage, consumer: events.GroupAggregator}
+}
+
+func EntitlementsSource() source {
+	return source{projection: projections.ProjectionEntitlements, consumer: events.GroupEntitlements, wholeLog: true}
+}
+
+// standingSpan bounds how far from a checkpoint the tenant's next event is looked
+// for: some milliseconds. Further behind, positions are understated.
+const standingSpan = 8192
+
+// standing is how far a consumer is for a tenant, in numbers of its partition.
+type Standing struct {
+	Head          int64
+	decided       int64
+	lastValidated int64
+	Folded        int64
+	passed        int64
+	MovedAt       time.Time // when the consumer's checkpoint moved last
+}
+
+const readStanding = `
+SELECT s.head, s.decided, s.last_validated, s.folded, s.passed, s.moved_at
+FROM consumer_standing($1::smallint, $2::uuid, $3::text, NULL, $4::text, $5::boolean, $6::bigint) s`
+
+var ErrNoLiveGeneration = errors.New("the projection has no live generation or no checkpoints")
+
+// standingOf reads how far a projection's live generation is for a tenant. All that
+// have joined stand where it does.
+func ReadStanding(src source, tenant uuid.UUID, into *Standing) Statement {
+	return Statement{
+		SQL:  readStanding,
+		Args: []any{events.PartitionOf(tenant), tenant, src.projection, src.consumer, src.wholeLog, int64(standingSpan)},
+		Scan: Each(func(rows pgx.Rows) error {
+			var head, decided, lastValidated, folded, passed *int64
+			var movedAt *time.Time
+			if err := rows.Scan(&head, &decided, &lastValidated, &folded, &passed, &movedAt); err != nil {
+				return err
+			}
+			if movedAt == nil {
+				return ErrNoLiveGeneration
+			}
+			*into = Standing{*head, *decided, *lastValidated, *folded, *passed, *movedAt}
+			return nil
+		}),
+	}
+}
+
+// asOf is the position to tell with figures: what has passed, or what was waited for.
+func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
+	p := events.Position{Partition: events.PartitionOf(tenant), Number: s.passed}
+	if w.MinPosition != nil && w.MinPosition.Number > p.Number {
+		p.Number = w.MinPosition.Number // await has proved it
+	}
+	return p
+}
+
+// Polling while a position is waited for: short at first, for what is nearly there.
+const (
+	PollFirst = 2 * time.Millisecond
+	PollLast  = 20 * time.Millisecond
+)
+
+// await returns when the wait's position has passed the projection. A read that
+// begins afterwards sees it.
+func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	if w.MinPosition.Partition != events.PartitionOf(tenant) {
+		return PositionInvalid(fmt.Sprintf("minPosition %s is in another partition than the tenant's log, %d", w.MinPosition, events.PartitionOf(tenant)))
+	}
+	a := arrival{position: w.MinPosition.Number, target: -1, wholeLog: src.wholeLog}
+	deadline := time.Now().Add(w.For)
+	for poll := PollFirst; ; poll = min(2*poll, PollLast) {
+		var s Standing
+		if err := d.Snapshot(ctx, v, ReadStanding(src, tenant, &s)); err != nil {
+			return err
+		}
+		if a.position > s.Head {
+			return PositionInvalid(fmt.Sprintf("minPosition %s is beyond the end of the log, %d", w.MinPosition, s.Head))
+		}
+		left := time.Until(deadline)
+		switch {
+		case a.arrived(&s):
+			return nil
+		case left <= 0:
+			return ErrProjectionBehind
+		}
+		consumer, position := a.next(src)
+		if err := d.Moves.Wait(ctx, consumer, w.MinPosition.Partition, position, min(poll, left), min(PollLast, left)); err != nil {
+			return err
+		}
+	}
+}
+
+// arrival follows one position through looks at a moving consumer. Once the
+// position is decided, the last verdict of that moment is what has to be folded:
+// it stands still, also where traffic never lets the consumer catch up.
+type arrival struct {
+	position int64
+	target   int64 // -1: not known yet
+	wholeLog bool
+}
+
+// next is what has to come next: the verdict, then its fold.
+func (a *arrival) next(src source) (consumer string, position int64) {
+	if a.target < 0 {
+		return events.GroupValidator, a.position
+	}
+	return src.consumer, a.target
+}
+
+func (a *arrival) arrived(s *Standing) bool {
+	if s.passed >= a.position {
+		return true
+	}
+	if a.target < 0 && s.decided >= a.position {
+		a.target = s.lastValidated
+		if a.wholeLog {
+			a.target = max(a.target, a.position)
+		}
+	}
+	return a.target >= 0 && s.Folded >= a.target
+}
+
+const readLettersStanding = `
+SELECT h.topic_positions[3], c.position
+FROM log_heads h
+JOIN projection_pointers p ON p.live AND p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
+WHERE h.partition = $1`
+
+// Await is what a read of the log, or of dead letters, waits for: awaitAll. Without a
+// tenant a position says nothing.
+func (d *DB) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	if tenant == nil {
+		return PositionInvalid("minPosition needs tenantId here: positions of different tenants do not compare")
+	}
+	return d.AwaitAll(ctx, v, *tenant, w)
+}
+
+// awaitAll returns when a position has passed the aggregates and, with what the
+// validator and the aggregator refused by then, the dead letters: lists of events
+// and of what failed show both.
+func (d *DB) AwaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
+	if w.MinPosition == nil {
+		return nil
+	}
+	deadline := time.Now().Add(w.For)
+	if err := d.AwaitPassed(ctx, v, AggregatesSource(), tenant, w); err != nil {
+		return err
+	}
+	target := int64(-1)
+	for poll := PollFirst; ; poll = min(2*poll, PollLast) {
+		var last, folded int64
+		err := d.Snapshot(ctx, v, New(readLettersStanding, []any{events.PartitionOf(tenant)}, Each(func(rows pgx.Rows) error {
+			return rows.Scan(&last, &folded)
+		})))
+		if err != nil {
+			return err
+		}
+		if target < 0 {
+			target = last // stands still, also where more goes on failing
+		}
+		left := time.Until(deadline)
+		switch {
+		case folded >= target:
+			return nil
+		case left <= 0:
+			return ErrProjectionBehind
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(poll, left)):
+		}
+	}
+}

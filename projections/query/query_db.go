@@ -1,0 +1,38 @@
+package query
+
+import (
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/projections"
+)
+
+// DB is the database as reads see it. Each answer comes from one read-only snapshot.
+type DB struct {
+	Pool *pgxpool.Pool // its sessions run as meterplex_worker
+	// Replica answers lists and figures if the caller asks for no position; nil: Pool
+	// does. Its answers are true at the position that they name, which may be older.
+	// Entitlements, receipts and the identity always come from Pool.
+	Replica *pgxpool.Pool
+	// Moves says when a waiting read should look again; without it, or if the consumers
+	// run in another process, reads poll.
+	Moves *projections.Moves
+}
+
+// at returns the database to answer from: a caller that names a position, or that
+// continues after a wait, reads where events are recorded.
+func (d *DB) For(w Wait) *DB {
+	if d.Replica == nil || w.MinPosition != nil {
+		return d
+	}
+	away := *d
+	away.Pool = d.Replica
+	return &away
+}
+
+// Viewer is whose eyes a read has: a tenant's, to whom row level security shows
+// only what is its own, or an operator's.
+type Viewer struct {
+	TenantID uuid.UUID
+	Operator bool
+}

@@ -1,0 +1,35 @@
+package query
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+const ReadTimes = `
+SELECT place.partition, place.number, l.recorded_at
+FROM unnest($1::smallint[], $2::bigint[]) AS place (partition, number)
+CROSS JOIN LATERAL (SELECT e.recorded_at FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l`
+
+// timed is a place with its time of recording.
+type Timed struct {
+	events.Position
+	At time.Time
+}
+
+func UTC(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// unmarshalAny decodes what may be absent.
+func UnmarshalOptional(b []byte, into any) error {
+	if b == nil {
+		return nil
+	}
+	return json.Unmarshal(b, into)
+}

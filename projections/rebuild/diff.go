@@ -1,0 +1,226 @@
+package rebuild
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// DiffQuery asks for the difference that a rebuild makes. TenantID, Feature and
+// PeriodKey choose keys, zero values all; All shows those that are equal, too.
+type DiffQuery struct {
+	RebuildID uuid.UUID
+	TenantID  uuid.UUID
+	Feature   string
+	PeriodKey string
+	All       bool
+	Limit     int
+	After     string
+	Totals    bool // with the totals and, of usage, what they have to add up to
+}
+
+// DiffRow is a key of a projection as readers see it without the rebuild, and as
+// the rebuild has it; null where there is no such row. Live and Rebuilt are exact
+// integers of usage_aggregates, objects of the others. Delta is rebuilt − live.
+type DiffRow struct {
+	ID             *uuid.UUID      `json:"id,omitempty"`
+	TenantID       uuid.UUID       `json:"tenantId"`
+	Feature        string          `json:"feature"`
+	PeriodKey      *string         `json:"periodKey,omitempty"`
+	SubscriptionID *uuid.UUID      `json:"subscriptionId,omitempty"`
+	Live           json.RawMessage `json:"live"`
+	Rebuilt        json.RawMessage `json:"rebuilt"`
+	Delta          *json.Number    `json:"delta"`
+	EventCount     *int64          `json:"eventCount,omitempty"`     // behind the rebuilt figure
+	LiveEventCount *int64          `json:"liveEventCount,omitempty"` // behind the live one
+}
+
+// Diff is a page of a difference, from one snapshot in which both generations stand
+// at the positions of AsOf. Next is the cursor of the next page, "" on the last.
+type Diff struct {
+	Rebuild      domain.Rebuild
+	Data         []DiffRow
+	Next         string
+	AsOf         []events.Position
+	Totals       *DiffTotals
+	Conservation *Conservation
+}
+
+// Diff compares a rebuild with what readers see without it. A *domain.Error with
+// code rebuild_not_ready where there is nothing to compare, or not yet.
+func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
+	d := Diff{Data: []DiffRow{}}
+	err := r.compared(ctx, q, func(tx pgx.Tx, c *Comparison) error {
+		d.Rebuild, d.AsOf = c.Rebuild, c.Positions
+		limit := query.PageSize(q.Limit)
+		err := c.rows(ctx, tx, q, limit+1, func(row DiffRow) error {
+			d.Data = append(d.Data, row)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if len(d.Data) > limit {
+			d.Data = d.Data[:limit]
+			d.Next = diffCursor(&d.Data[limit-1])
+		}
+		if !q.Totals {
+			return nil
+		}
+		if d.Totals, err = c.totals(ctx, tx, q); err != nil {
+			return err
+		}
+		d.Conservation, err = c.conservation(ctx, tx, q)
+		return err
+	})
+	return d, err
+}
+
+// EachDiff gives every row of a difference to a function, from one snapshot, without
+// keeping any.
+func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) error) error {
+	return r.compared(ctx, q, func(tx pgx.Tx, c *Comparison) error { return c.rows(ctx, tx, q, 0, row) })
+}
+
+// inOrder lets the planner read by the order of the key rather than sort: what is
+// cheapest for the first row of a page is what a page needs.
+const inOrder = `SET LOCAL random_page_cost = 1.1; SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
+
+func (r *Reads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *Comparison) error) error {
+	if !query.Storable(q.Feature) || !query.Storable(q.PeriodKey) {
+		return nil
+	}
+	return r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+		c, err := Compare(ctx, tx, q.RebuildID)
+		if err != nil {
+			return err
+		}
+		if c.projection, err = projections.Find(r.List, c.Rebuild.Projection); err != nil {
+			return err
+		}
+		if q.PeriodKey != "" && !c.projection.Diff.Periods {
+			return &domain.Error{Code: "parameter_invalid", Message: "The rows of " + c.projection.Name + " have no period"}
+		}
+		if _, err := tx.Exec(ctx, inOrder); err != nil {
+			return fmt.Errorf("prepare to compare: %w", err)
+		}
+		return read(tx, c)
+	})
+}
+
+// arguments are those that every query of a difference has, $1 to $11.
+func (c *Comparison) arguments(q DiffQuery) ([]any, error) {
+	low, high := uuid.Nil, uuid.Max
+	for _, tenant := range []uuid.UUID{c.Scope.TenantID, q.TenantID} {
+		switch {
+		case tenant == uuid.Nil:
+		case low != uuid.Nil && low != tenant:
+			low, high = uuid.Max, uuid.Nil // no tenant is both
+		default:
+			low, high = tenant, tenant
+		}
+	}
+	period := c.Scope.PeriodKey
+	if q.PeriodKey != "" {
+		if period != "" && period != q.PeriodKey {
+			low, high = uuid.Max, uuid.Nil
+		}
+		period = q.PeriodKey
+	}
+	after, err := ParseCursor(q.After)
+	if err != nil {
+		return nil, err
+	}
+	var tenants []uuid.UUID
+	var periods []string
+	var flips, generations []int
+	for i := range c.base {
+		p := &c.base[i]
+		tenants, periods = append(tenants, p.TenantID), append(periods, p.PeriodKey)
+		flips, generations = append(flips, p.flip), append(generations, p.Generation)
+	}
+	return []any{c.Rebuild.Generation, generations[0], len(generations) == 1, tenants, periods, flips, generations,
+		low, high, []string{q.Feature, period}, after}, nil
+}
+
+// rows reads the rows in the order of their keys, at most limit, 0 for all.
+func (c *Comparison) rows(ctx context.Context, tx pgx.Tx, q DiffQuery, limit int, take func(DiffRow) error) error {
+	args, err := c.arguments(q)
+	if err != nil {
+		return err
+	}
+	var most *int
+	if limit > 0 {
+		most = &limit
+	}
+	return query.Run(ctx, tx, query.New(c.projection.Diff.Rows, append(args, q.All, most), query.Each(func(rows pgx.Rows) error {
+		row, err := scanDiff(rows)
+		if err != nil {
+			return err
+		}
+		return take(row)
+	})))
+}
+
+func scanDiff(rows pgx.Rows) (DiffRow, error) {
+	var d DiffRow
+	var live, rebuilt, delta *string
+	err := rows.Scan(&d.ID, &d.TenantID, &d.Feature, &d.PeriodKey, &d.SubscriptionID, &live, &rebuilt, &delta, &d.EventCount, &d.LiveEventCount)
+	d.Live, d.Rebuilt = orNull(live), orNull(rebuilt)
+	if delta != nil {
+		n := json.Number(*delta)
+		d.Delta = &n
+	}
+	return d, err
+}
+
+func orNull(text *string) json.RawMessage {
+	if text == nil {
+		return json.RawMessage("null")
+	}
+	return json.RawMessage(*text)
+}
+
+// diffCursor is the key of a row. None of its parts can hold the separator.
+func diffCursor(last *DiffRow) string {
+	if last.ID != nil {
+		return last.ID.String()
+	}
+	period, subscription := "", uuid.Nil
+	if last.PeriodKey != nil {
+		period = *last.PeriodKey
+	}
+	if last.SubscriptionID != nil {
+		subscription = *last.SubscriptionID
+	}
+	return strings.Join([]string{last.TenantID.String(), last.Feature, period, subscription.String()}, "|")
+}
+
+// ParseDiffCursor gives the parts of a key; of no cursor, those before the first.
+func ParseCursor(s string) ([]string, error) {
+	if s == "" {
+		return []string{uuid.Nil.String(), "", "", uuid.Nil.String()}, nil
+	}
+	parts := strings.Split(s, "|")
+	first, err := uuid.Parse(parts[0])
+	if err != nil || !query.Storable(s) || len(parts) != 1 && len(parts) != 4 {
+		return nil, query.ErrCursorInvalid
+	}
+	if len(parts) == 1 {
+		return []string{first.String()}, nil
+	}
+	last, err := uuid.Parse(parts[3])
+	if err != nil {
+		return nil, query.ErrCursorInvalid
+	}
+	return []string{first.String(), parts[1], parts[2], last.String()}, nil
+}

@@ -1,0 +1,171 @@
+package rebuild
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// DiffSum is what keys come to. Live, Rebuilt and Delta are of usage_aggregates alone.
+type DiffSum struct {
+	TenantID  *uuid.UUID   `json:"tenantId,omitempty"`
+	PeriodKey *string      `json:"periodKey,omitempty"`
+	Live      *json.Number `json:"live,omitempty"`
+	Rebuilt   *json.Number `json:"rebuilt,omitempty"`
+	Delta     *json.Number `json:"delta,omitempty"`
+	Keys      int64        `json:"keys"`
+	Differing int64        `json:"differing"`
+}
+
+// DiffTotals sum up a whole difference. ByPeriod and ByTenant name what differs, the
+// greatest first, at most 100 of each.
+type DiffTotals struct {
+	DiffSum
+	ByPeriod []DiffSum `json:"byPeriod,omitempty"`
+	ByTenant []DiffSum `json:"byTenant,omitempty"`
+}
+
+const (
+	maxSums     = 100  // a sum that nobody reads helps nobody
+	maxReadSums = 1000 // periods and tenants together
+)
+
+func (c *Comparison) totals(ctx context.Context, tx pgx.Tx, q DiffQuery) (*DiffTotals, error) {
+	q.After = ""
+	args, err := c.arguments(q)
+	if err != nil {
+		return nil, err
+	}
+	t := new(DiffTotals)
+	return t, query.Run(ctx, tx, query.New(c.projection.Diff.Totals, append(args, maxReadSums), query.Each(func(rows pgx.Rows) error {
+		var s DiffSum
+		var live, rebuilt, delta *string
+		err := rows.Scan(&s.TenantID, &s.PeriodKey, &live, &rebuilt, &delta, &s.Keys, &s.Differing)
+		s.Live, s.Rebuilt, s.Delta = exactText(live), exactText(rebuilt), exactText(delta)
+		t.add(s)
+		return err
+	})))
+}
+
+func exactText(text *string) *json.Number {
+	if text == nil {
+		return nil
+	}
+	n := json.Number(*text)
+	return &n
+}
+
+func (t *DiffTotals) add(s DiffSum) {
+	switch {
+	case s.TenantID == nil && s.PeriodKey == nil:
+		t.DiffSum = s
+	case s.TenantID == nil && len(t.ByPeriod) < maxSums:
+		t.ByPeriod = append(t.ByPeriod, s)
+	case s.TenantID != nil && len(t.ByTenant) < maxSums:
+		t.ByTenant = append(t.ByTenant, s)
+	}
+}
+
+// Conservation says where every verdict of the scope is, at the positions of the
+// difference: verdicts = counted + parked + withheld. The other figures are of what
+// was recorded up to now: recorded = validated + rejected + undecided. They are null
+// for one period: only a verdict says what the period is.
+type Conservation struct {
+	Holds    bool   `json:"holds"`
+	Verdicts int64  `json:"verdicts"` // in the log
+	Counted  int64  `json:"counted"`  // in the rebuilt rows
+	Parked   int64  `json:"parked"`   // that could not be folded; a later retry is a verdict of its own
+	Withheld int64  `json:"withheld"` // that alone could not be published
+	Recorded *int64 `json:"recorded"`
+	// Validated is every yes; Rejected every event whose verdicts are all no;
+	// Undecided is what has none.
+	Validated *int64 `json:"validated"`
+	Rejected  *int64 `json:"rejected"`
+	Undecided *int64 `json:"undecided"`
+}
+
+// Each term from its own rows: verdicts from the log, what is counted from the
+// rebuilt table. 2 is the topic usage.validated, 3 usage.dead-letter, 11 an event
+// that a fold failed for. $1 and $2 are the positions, $3 and $4 bound the tenants,
+// $5 is the period.
+const readConservation = `
+WITH scope AS MATERIALIZED (SELECT * FROM unnest($1::smallint[], $2::bigint[]) AS s (partition, up_to)),
+failed AS MATERIALIZED (
+  SELECT f.partition, (f.payload ->> 'sourcePosition')::bigint AS position
+  FROM scope s JOIN event_log_rows f ON f.partition = s.partition AND f.topic = 3 AND f.subject = 11
+  JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'
+  WHERE f.tenant_id BETWEEN $3::uuid AND $4::uuid),
+verdicts AS (
+  SELECT w.position IS NOT NULL AS withheld, f.position IS NOT NULL AS parked
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = 2 AND l.position <= s.up_to
+  LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position AND NOT w.late
+  LEFT JOIN failed f ON f.partition = l.partition AND f.position = l.position
+  WHERE l.tenant_id BETWEEN $3::uuid AND $4::uuid
+    AND ($5::text = '' OR coalesce(l.payload ->> 'periodKey', l.payload -> 'validated' ->> 'periodKey') = $5))
+SELECT count(*), count(*) FILTER (WHERE v.parked), count(*) FILTER (WHERE v.withheld AND NOT v.parked),
+       (SELECT coalesce(sum(a.applied_count), 0)::bigint FROM usage_aggregates a
+        WHERE a.generation = $6::int AND a.tenant_id BETWEEN $3::uuid AND $4::uuid AND ($5::text = '' OR a.period_key = $5))
+FROM verdicts v`
+
+// 1 is recorded usage, 2 a yes, 3 a no; a no that a retry turned into a yes is one.
+const readAccepted = `
+WITH scope AS MATERIALIZED (SELECT unnest($1::smallint[]) AS partition),
+refused AS (
+  SELECT DISTINCT l.partition, l.tenant_id, l.payload ->> 'rawPosition' AS raw
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = 3 AND l.subject = 3
+  WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid)
+SELECT counted.recorded, counted.validated, (
+  SELECT count(*) FROM refused r WHERE NOT EXISTS (
+    SELECT FROM event_log_rows v WHERE v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.raw))
+FROM (
+  SELECT count(*) FILTER (WHERE l.subject = 1) AS recorded, count(*) FILTER (WHERE l.subject = 2) AS validated
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN (1, 2)
+  WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`
+
+// conservation is nil where figures of one feature are asked for, which only a
+// fold can tell, and for projections that count nothing.
+func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (*Conservation, error) {
+	if !c.projection.Diff.Sums || q.Feature != "" {
+		return nil, nil
+	}
+	q.After = ""
+	args, err := c.arguments(q)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, asItCosts); err != nil {
+		return nil, err
+	}
+	low, high, period := args[7], args[8], args[9].([]string)[1]
+	partitions, upTo := split(c.Positions)
+	k := new(Conservation)
+	err = query.Run(ctx, tx, query.New(readConservation, []any{partitions, upTo, low, high, period, c.Rebuild.Generation}, query.Each(func(rows pgx.Rows) error {
+		return rows.Scan(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)
+	})))
+	k.Holds = k.Verdicts == k.Counted+k.Parked+k.Withheld
+	if err != nil || period != "" {
+		return k, err
+	}
+	var recorded, validated, rejected int64
+	err = query.Run(ctx, tx, query.New(readAccepted, []any{partitions, low, high}, query.Each(func(rows pgx.Rows) error {
+		return rows.Scan(&recorded, &validated, &rejected)
+	})))
+	undecided := recorded - validated - rejected
+	k.Recorded, k.Validated, k.Rejected, k.Undecided = &recorded, &validated, &rejected, &undecided
+	return k, err
+}
+
+// asItCosts lets the planner sort and hash again: what follows reads the log.
+const asItCosts = `SET LOCAL random_page_cost TO DEFAULT; SET LOCAL enable_sort TO DEFAULT; SET LOCAL enable_hashagg TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT`
+
+func split(positions []events.Position) (partitions []int16, numbers []int64) {
+	for _, p := range positions {
+		partitions, numbers = append(partitions, p.Partition), append(numbers, p.Number)
+	}
+	return partitions, numbers
+}

@@ -1,0 +1,124 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// Unit is a partition of a rebuild's work. Position is where it stands, Live where
+// what readers see does, Target where that stood when the rebuild began.
+type Unit struct {
+	Partition int16 `json:"partition"`
+	Position  int64 `json:"position"`
+	Target    int64 `json:"target"`
+	Live      int64 `json:"live"`
+	Joined    bool  `json:"joined"`
+}
+
+// Progress is how far a rebuild is, in events of the log: positions are dense, so
+// that nothing is estimated but time. EventsPerSecond is the rate so far.
+type Progress struct {
+	EventsDone      int64    `json:"eventsDone"`
+	EventsTotal     int64    `json:"eventsTotal"`
+	EventsPerSecond float64  `json:"eventsPerSecond"`
+	EtaSeconds      *float64 `json:"etaSeconds"` // null where it cannot be told
+	Converges       bool     `json:"converges"`
+	Note            string   `json:"note,omitempty"`
+	Units           []Unit   `json:"units,omitempty"`
+
+	pastTarget bool // what was there when it began is folded
+	begun      bool // somebody has folded some of it
+}
+
+// overdue is when a rebuild that nobody has begun shows that nobody is there to: a
+// worker looks four times a second. Which instances have the role is known to nobody.
+const overdue = 30 // seconds
+
+// tellIdle says whose work it is where nobody does it.
+func (p *Progress) tellIdle(seconds float64) {
+	if !p.begun && seconds > overdue {
+		p.Note = "It waits for an instance with the role projector that holds its version of the fold, and none seems to run: start one (serve --roles=projector)."
+	}
+}
+
+const readUnits = `
+SELECT u.rebuild_id, u.partition, u.target, c.position, c.joined, coalesce(l.position, c.position)
+FROM rebuild_units u
+JOIN projection_rebuilds r ON r.id = u.rebuild_id
+JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition
+LEFT JOIN LATERAL (
+  SELECT max(l.position) AS position FROM consumer_checkpoints l
+  WHERE l.consumer = r.consumer AND l.partition = u.partition AND l.joined) l ON true
+WHERE u.rebuild_id = ANY ($1::uuid[])
+ORDER BY u.rebuild_id, u.partition`
+
+func unitsOf(ctx context.Context, tx pgx.Tx, rebuilds []stored) (map[uuid.UUID][]Unit, error) {
+	var ids []uuid.UUID
+	for i := range rebuilds {
+		ids = append(ids, rebuilds[i].ID)
+	}
+	units := make(map[uuid.UUID][]Unit)
+	err := query.Run(ctx, tx, query.New(readUnits, []any{ids}, query.Each(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var u Unit
+		err := rows.Scan(&id, &u.Partition, &u.Target, &u.Position, &u.Joined, &u.Live)
+		units[id] = append(units[id], u)
+		return err
+	})))
+	return units, err
+}
+
+// progressOf sums units up that were folded for some seconds. Once all have joined
+// the rate is that of what was there at the start: the rest came by itself.
+func progressOf(units []Unit, seconds float64, ready bool) *Progress {
+	if len(units) == 0 {
+		return nil
+	}
+	p := &Progress{Converges: true, Units: units, pastTarget: true}
+	var folded, grown int64
+	for _, u := range units {
+		p.EventsDone += min(u.Position, u.Live)
+		p.EventsTotal += u.Live
+		grown += max(u.Live-u.Target, 0)
+		folded += min(u.Position, u.Live)
+		p.pastTarget = p.pastTarget && u.Position >= u.Target
+		p.begun = p.begun || u.Joined || u.Position > 0
+	}
+	if ready {
+		folded -= grown
+	}
+	if seconds > 0 {
+		p.EventsPerSecond = float64(folded) / seconds
+	}
+	p.estimate(grown, seconds, ready)
+	return p
+}
+
+// estimate tells when the fold reaches the live generation, which moves on itself:
+// never, where that is as fast.
+func (p *Progress) estimate(grown int64, seconds float64, ready bool) {
+	left := p.EventsTotal - p.EventsDone
+	if ready || left == 0 {
+		eta := 0.0
+		p.EtaSeconds = &eta
+		return
+	}
+	if seconds <= 0 || p.EventsDone == 0 {
+		return
+	}
+	live := float64(grown) / seconds
+	if net := p.EventsPerSecond - live; net > 0 {
+		eta := float64(left) / net
+		p.EtaSeconds = &eta
+		return
+	}
+	if p.pastTarget {
+		p.Converges = false
+		p.Note = fmt.Sprintf("It does not converge: %.0f events/s are folded and %.0f/s come in; give it more workers, or a quieter hour.", p.EventsPerSecond, live)
+	}
+}

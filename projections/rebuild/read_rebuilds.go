@@ -1,0 +1,202 @@
+package rebuild
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// RebuildStatus is a rebuild, and how far it is. TenantID and PeriodKey are its
+// scope, null for all.
+type RebuildStatus struct {
+	ID          uuid.UUID  `json:"id"`
+	Projection  string     `json:"projection"`
+	Generation  int        `json:"generation"`
+	FoldVersion string     `json:"foldVersion"`
+	Purpose     string     `json:"purpose"`
+	Repair      bool       `json:"repair"`
+	TenantID    *uuid.UUID `json:"tenantId"`
+	PeriodKey   *string    `json:"periodKey"`
+	Reason      string     `json:"reason"`
+	State       string     `json:"state"`
+	Failure     *string    `json:"failure"`
+	Workers     int        `json:"workers"`
+	Progress    *Progress  `json:"progress"` // null once the generation is dropped
+	Differs     *int64     `json:"differs"`  // of a verify: keys that were not as the log says
+	Drift       []DiffRow  `json:"drift,omitempty"`
+	Flip        *int       `json:"flip"`
+	CreatedAt   time.Time  `json:"createdAt"`
+	ReadyAt     *time.Time `json:"readyAt"`
+	EndedAt     *time.Time `json:"endedAt"`
+	// CanRollBackUntil is when what was live before may be dropped; null where there
+	// is no way back.
+	CanRollBackUntil *time.Time `json:"canRollBackUntil"`
+}
+
+// RebuildPage is a page. Next is the cursor of the next one, "" on the last.
+type RebuildPage struct {
+	Data []RebuildStatus
+	Next string
+}
+
+// A way back exists while nothing lies over the promotion, and what it replaced is
+// kept: until the time from the projection's last flip is over.
+const readRebuilds = `
+SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, r.repair, r.tenant_id, r.period_key, r.reason,
+       r.state, r.failure, r.workers, coalesce(r.flip, 0), r.differs, r.created_at, r.ready_at, r.ended_at, r.report::text,
+       CASE WHEN r.state = 'PROMOTED' AND NOT EXISTS (
+           SELECT FROM projection_pointers later
+           WHERE later.projection = r.projection AND later.flip > r.flip AND later.undone_flip IS NULL
+             AND (r.tenant_id = '00000000-0000-0000-0000-000000000000' OR later.tenant_id IN (r.tenant_id, '00000000-0000-0000-0000-000000000000'))
+             AND (r.period_key = '' OR later.period_key IN (r.period_key, '')))
+         AND EXISTS (
+           SELECT FROM projection_generations g
+           WHERE g.projection = r.projection AND g.dropped_at IS NULL AND g.broken IS NULL
+             AND g.generation = live_generation(r.projection, r.tenant_id, r.period_key, r.flip - 1))
+       THEN (SELECT max(p.flipped_at) FROM projection_pointers p WHERE p.live AND p.projection = r.projection) + $4::interval END,
+       extract(epoch FROM coalesce(r.ready_at, r.ended_at, now()) - r.created_at)::float8
+FROM projection_rebuilds r
+WHERE ($1::uuid IS NULL OR r.id = $1) AND ($2::uuid IS NULL OR r.id < $2)
+ORDER BY r.id DESC
+LIMIT $3`
+
+// stored is a rebuild's row.
+type stored struct {
+	domain.Rebuild
+	report  []byte
+	until   *time.Time
+	elapsed float64 // seconds that its folding took, or has taken
+}
+
+func (r *Reads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
+
+func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int, keep time.Duration) (found []stored, err error) {
+	err = query.Run(ctx, tx, query.New(readRebuilds, []any{id, before, limit, keep}, query.Each(func(rows pgx.Rows) error {
+		var s stored
+		var report *string
+		r := &s.Rebuild
+		err := rows.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey, &r.Reason,
+			&r.State, &r.Failure, &r.Workers, &r.Flip, &r.Differs, &r.CreatedAt, &r.ReadyAt, &r.EndedAt, &report, &s.until, &s.elapsed)
+		if report != nil {
+			s.report = []byte(*report)
+		}
+		found = append(found, s)
+		return err
+	})))
+	return found, err
+}
+
+// rebuildIn reads one rebuild's row; rebuild_not_found where there is none.
+func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, error) {
+	found, err := readStored(ctx, tx, &id, nil, 1, 0)
+	switch {
+	case err != nil:
+		return domain.Rebuild{}, err
+	case len(found) == 0:
+		return domain.Rebuild{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+	}
+	return found[0].Rebuild, nil
+}
+
+// Rebuild reads one rebuild, with every unit of its work and what a verify found.
+func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error) {
+	page, err := r.rebuilds(ctx, &id, nil, 1)
+	switch {
+	case err != nil:
+		return RebuildStatus{}, err
+	case len(page) == 0:
+		return RebuildStatus{}, &domain.Error{Code: "rebuild_not_found", Message: "There is no such rebuild"}
+	}
+	return page[0], nil
+}
+
+// Rebuilds lists rebuilds, the newest first, without their units.
+func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (RebuildPage, error) {
+	var before *uuid.UUID
+	if after != "" {
+		id, err := uuid.Parse(after)
+		if err != nil {
+			return RebuildPage{}, query.ErrCursorInvalid
+		}
+		before = &id
+	}
+	limit = query.PageSize(limit)
+	found, err := r.rebuilds(ctx, nil, before, limit+1)
+	page := RebuildPage{Data: found}
+	if len(found) > limit {
+		page.Data = found[:limit]
+		page.Next = found[limit-1].ID.String()
+	}
+	for i := range page.Data {
+		page.Data[i].Drift = nil
+		if p := page.Data[i].Progress; p != nil {
+			p.Units = nil
+		}
+	}
+	return page, err
+}
+
+func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) ([]RebuildStatus, error) {
+	var all []RebuildStatus
+	err := r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+		found, err := readStored(ctx, tx, id, before, limit, r.keep())
+		if err != nil {
+			return err
+		}
+		units, err := unitsOf(ctx, tx, found)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			s, err := found[i].status(units[found[i].ID])
+			if err != nil {
+				return err
+			}
+			all = append(all, s)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (s *stored) status(units []Unit) (RebuildStatus, error) {
+	r := &s.Rebuild
+	v := RebuildStatus{
+		ID: r.ID, Projection: r.Projection, Generation: r.Generation, FoldVersion: r.FoldVersion, Purpose: r.Purpose, Repair: r.Repair,
+		Reason: r.Reason, State: r.State, Workers: r.Workers, Differs: r.Differs,
+		CreatedAt: r.CreatedAt.UTC(), ReadyAt: query.UTC(r.ReadyAt), EndedAt: query.UTC(r.EndedAt), CanRollBackUntil: query.UTC(s.until),
+	}
+	if r.TenantID != uuid.Nil {
+		v.TenantID = &r.TenantID
+	}
+	if r.PeriodKey != "" {
+		v.PeriodKey = &r.PeriodKey
+	}
+	if r.Failure != "" {
+		v.Failure = &r.Failure
+	}
+	if r.Flip != 0 {
+		v.Flip = &r.Flip
+	}
+	if v.Progress = progressOf(units, s.elapsed, r.ReadyAt != nil); v.Progress != nil && r.State == domain.RebuildFolding {
+		if v.Progress.pastTarget {
+			v.State = domain.RebuildCatchingUp
+		}
+		v.Progress.tellIdle(s.elapsed)
+	}
+	if s.report == nil {
+		return v, nil
+	}
+	if err := json.Unmarshal(s.report, &v.Drift); err != nil {
+		return v, fmt.Errorf("read what a verify found: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,312 @@
+package rebuild
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// Rebuilder folds new generations from the log, beside the live ones and without a
+// pipe. A unit of work is a partition; its lease is the lock of its checkpoint row,
+// held by the transaction that folds a chunk and moves it. So whoever dies in the
+// middle has done nothing, whoever comes next goes on where the last chunk ended,
+// and nothing is done twice, by any number of workers in any number of instances.
+type Rebuilder struct {
+	Pool        RebuildPool
+	Log         projections.Log
+	Projections []projections.Projection
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
+	Instance    string
+	// Appended is told, after a commit, in which partitions events may lie.
+	Appended func(partitions []int16)
+	// Verify compares a verify's generation that is READY with the live one, and
+	// records what it found.
+	Verify func(ctx context.Context, r domain.Rebuild) error
+
+	Keep  time.Duration // how long a generation that readers left is kept, 0: DefaultKeep
+	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
+	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
+	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
+	Share int64         // percent of the time that a worker works, 0: all of it
+	// Patience is how long others may keep a generation from being dropped until a
+	// warning says so, 0: an hour.
+	Patience time.Duration
+
+	working sync.Map // ids of the rebuilds that this instance works on
+	once    sync.Once
+	seat    chan struct{}
+	failed  failedMemo
+	kept    map[numbered]time.Time // since when others have kept what is to be dropped; Run's own
+}
+
+// RebuildPool is what a rebuilder needs of a pool of connections.
+type RebuildPool interface {
+	consume.Pool
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Config() *pgxpool.Config
+}
+
+// Bounds of the rebuilder.
+const (
+	DefaultKeep         = 24 * time.Hour
+	DefaultRebuildEvery = 250 * time.Millisecond
+	DefaultChunk        = 100_000 // some 0.3 s: what a crash loses, and what a stop waits for
+
+	// joinWithin is how near a unit comes to the live checkpoint before it takes that
+	// one's lock: what is left is folded under it, in some milliseconds.
+	joinWithin = 2000
+)
+
+// Run works until the context ends. Outages are waited out.
+func (b *Rebuilder) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	cleaned := time.Time{}
+	for {
+		open, err := openRebuilds(ctx, b.Pool)
+		if err == nil {
+			for i := range open {
+				b.begin(ctx, &workers, open[i])
+			}
+			if time.Since(cleaned) > cleanEvery {
+				err, cleaned = b.clean(ctx), time.Now()
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			b.Logger.Warn("looking for rebuilds; will try again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(cmp.Or(b.Every, DefaultRebuildEvery)):
+		}
+	}
+}
+
+// begin works on a rebuild, once in this instance.
+func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain.Rebuild) {
+	c, err := b.consumerOf(&r)
+	if err != nil {
+		b.Logger.Debug("a rebuild is another instance's work", "rebuild", r.ID, "why", err)
+		return
+	}
+	if _, already := b.working.LoadOrStore(r.ID, true); already {
+		return
+	}
+	workers.Go(func() {
+		defer b.working.Delete(r.ID)
+		if r.State == domain.RebuildReady {
+			err := b.Verify(ctx, r)
+			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) { // it would be refused for ever
+				err = b.end(ctx, &r, refusal.Message)
+			}
+			if err != nil && ctx.Err() == nil {
+				b.Logger.Warn("comparing a projection with the log; will try again", "rebuild", r.ID, "error", err)
+			}
+			return
+		}
+		var team sync.WaitGroup
+		workers := r.Workers
+		if r.TenantID != uuid.Nil {
+			workers = 1 // there is one unit
+		}
+		for n := range workers {
+			team.Go(func() { b.Work(ctx, c, r, fmt.Sprintf("%s/%d", b.Instance, n+1)) })
+		}
+		team.Wait()
+	})
+}
+
+// consumerOf returns the consumer of the rebuild's projection; an error if this binary
+// does not have the version of the fold.
+func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*projections.Consumer, error) {
+	p, err := projections.Find(b.Projections, r.Projection)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(p.Consumer.Versions, r.FoldVersion) {
+		return nil, fmt.Errorf("unknown fold version %q: this binary has %q", r.FoldVersion, p.Consumer.Versions)
+	}
+	return &p.Consumer, nil
+}
+
+// work takes units until none is left, waiting where others hold them.
+func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.Rebuild, worker string) {
+	wait := consume.BackoffFirst
+	for ctx.Err() == nil {
+		u := unit{rebuild: &r, consumer: c, worker: worker}
+		did, err := b.taking(ctx, &u)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case u.failure != nil:
+			err = b.fail(ctx, &r, u.failure)
+		case err == nil && !did:
+			var over bool
+			if over, err = b.finish(ctx, &r); over {
+				return
+			}
+			consume.Idle(ctx, query.PollLast)
+		}
+		if err == nil {
+			wait = consume.BackoffFirst
+			continue
+		}
+		b.Logger.Warn("a rebuild's worker will try again", "rebuild", r.ID, "worker", worker, "in", wait, "error", err)
+		consume.Idle(ctx, wait)
+		wait = min(2*wait, consume.BackoffLast)
+	}
+}
+
+// The rebuild's row is read again with each unit: one that is abandoned ends here.
+const claimUnit = `
+SELECT c.partition, c.position
+FROM projection_rebuilds r
+JOIN projection_generations g ON g.projection = r.projection AND g.generation = r.generation AND g.broken IS NULL
+JOIN rebuild_units u ON u.rebuild_id = r.id
+JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition
+WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND NOT c.joined
+ORDER BY c.partition
+LIMIT 1
+FOR UPDATE OF c SKIP LOCKED`
+
+const readLive = `
+SELECT position, epoch FROM consumer_checkpoints
+WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation LIMIT 1`
+
+const lockLive = `
+SELECT position, epoch FROM consumer_checkpoints
+WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
+
+const moveUnit = `
+WITH moved AS (
+  UPDATE consumer_checkpoints SET position = $4, epoch = $5, joined = $6, updated_at = now()
+  WHERE consumer = $1 AND generation = $2 AND partition = $3)
+UPDATE rebuild_units SET events = events + $8, worker = $9, updated_at = now()
+WHERE rebuild_id = $7 AND partition = $3`
+
+// unit is a partition of a rebuild while a worker holds it.
+type unit struct {
+	rebuild   *domain.Rebuild
+	consumer  *projections.Consumer
+	worker    string
+	partition int16
+	position  int64
+	pace      Pace
+	failure   *projections.Failure // set where an event could not be folded: nothing of the chunk is kept
+}
+
+func (u *unit) generation() projections.Generation {
+	r := u.rebuild
+	return projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
+}
+
+// taking is take by no more workers of this instance than leave the others who need
+// connections theirs.
+func (b *Rebuilder) taking(ctx context.Context, u *unit) (bool, error) {
+	seats := b.seats()
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case seats <- struct{}{}:
+	}
+	defer func() { <-seats }()
+	return b.take(ctx, u)
+}
+
+func (b *Rebuilder) seats() chan struct{} {
+	b.once.Do(func() { b.seat = make(chan struct{}, max(1, b.Pool.Config().MaxConns/4)) })
+	return b.seat
+}
+
+// take folds a chunk of a unit, or the rest of it and joins; false where no unit
+// was free.
+func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
+	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, claimUnit, u.rebuild.ID)
+		if err != nil {
+			return fmt.Errorf("claim a unit: %w", err)
+		}
+		if _, err = pgx.ForEachRow(rows, []any{&u.partition, &u.position}, func() error { did = true; return nil }); err != nil || !did {
+			return err
+		}
+		var live int64
+		var epoch int32
+		if err := tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
+			return fmt.Errorf("read where the live generation stands: %w", err)
+		}
+		joining := live-u.position <= cmp.Or(b.Join, joinWithin)
+		if joining {
+			if err := tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
+				return fmt.Errorf("lock where the live generation stands: %w", err)
+			}
+		}
+		if !joining {
+			u.pace.share = b.Share // under the live one's lock nobody rests
+		}
+		upTo := min(live, u.position+cmp.Or(b.Chunk, DefaultChunk))
+		joined := joining && upTo == live
+		n, err := b.foldChunk(ctx, tx, u, upTo)
+		if err != nil {
+			return err
+		}
+		if u.failure != nil {
+			return errChunkFailed
+		}
+		if _, err := tx.Exec(ctx, moveUnit, u.consumer.Name, u.rebuild.Generation, u.partition, upTo, epoch, joined, u.rebuild.ID, n, u.worker); err != nil {
+			return fmt.Errorf("move a unit: %w", err)
+		}
+		return nil
+	})
+	if u.failure != nil {
+		return did, nil
+	}
+	return did, err
+}
+
+const readOpenRebuilds = `
+SELECT id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers
+FROM projection_rebuilds
+WHERE state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND purpose = 'verify'
+ORDER BY created_at`
+
+// openRebuilds lists what there is to do.
+func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, error) {
+	rows, err := pool.Query(ctx, readOpenRebuilds)
+	if err != nil {
+		return nil, fmt.Errorf("read rebuilds: %w", err)
+	}
+	open, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r domain.Rebuild, err error) {
+		return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey, &r.Reason, &r.State, &r.Workers)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rebuilds: %w", err)
+	}
+	return open, nil
+}
+
+// step makes the event that says what became of a rebuild.
+func (b *Rebuilder) step(r *domain.Rebuild, subject events.Subject, reason string) events.Pending {
+	cause := events.Envelope{TenantID: events.Platform, EventID: r.ID, OccurredAt: time.Now().UTC().Truncate(time.Microsecond)}
+	return projections.FollowUp(&cause, b.NewID(), subject, events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Reason: reason}, rebuilderName)
+}
+
+// rebuilderName is the actor of what a rebuild comes to by itself.
+const rebuilderName = "meterplex-rebuilder"

@@ -1,0 +1,269 @@
+package rebuild
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+)
+
+// errChunkFailed rolls a chunk back whose failure the unit tells.
+var errChunkFailed = errors.New("an event of the chunk cannot be folded")
+
+// Ready is a rebuild whose every unit has joined.
+const markReady = `
+UPDATE projection_rebuilds r SET state = 'READY', ready_at = now()
+FROM projection_generations g
+WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND g.projection = r.projection AND g.generation = r.generation AND g.broken IS NULL AND NOT EXISTS (
+  SELECT FROM consumer_checkpoints c
+  WHERE c.consumer = r.consumer AND c.generation = r.generation AND NOT c.joined)`
+
+const rebuildState = `
+SELECT r.state, coalesce(g.broken, '') FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation) WHERE r.id = $1`
+
+// finish marks a rebuild READY where nothing is left to fold; over says that there
+// is no more to do about it here.
+func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, err error) {
+	ready, broken := false, ""
+	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, markReady, r.ID)
+		if err != nil {
+			return fmt.Errorf("mark a rebuild ready: %w", err)
+		}
+		if ready = tag.RowsAffected() == 1; ready {
+			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildReady, "it stands where the live generation does")}); err != nil {
+				return fmt.Errorf("say that a rebuild is ready: %w", err)
+			}
+		}
+		var state string
+		switch err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); {
+		case errors.Is(err, pgx.ErrNoRows):
+			b.Logger.Warn("a rebuild is gone: the database lost it in a failover or restore; start it again", "rebuild", r.ID, "projection", r.Projection)
+			over = true
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a rebuild's state: %w", err)
+		}
+		over = state != domain.RebuildFolding && state != domain.RebuildCatchingUp
+		return nil
+	})
+	if err == nil && !over && broken != "" { // it could not take what came after it had joined
+		return true, b.end(ctx, r, broken)
+	}
+	if err == nil && ready {
+		b.Logger.Info("a rebuild is ready", "rebuild", r.ID, "projection", r.Projection, "generation", r.Generation)
+		b.told()
+	}
+	return over && err == nil, err
+}
+
+const markFailed = `
+UPDATE projection_rebuilds SET state = 'FAILED', failure = $2, ended_at = now()
+WHERE id = $1 AND (state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND purpose = 'verify')`
+
+// fail ends a rebuild for an event that it cannot fold and that the live one took.
+func (b *Rebuilder) fail(ctx context.Context, r *domain.Rebuild, f *projections.Failure) error {
+	return b.end(ctx, r, fmt.Sprintf("%s cannot fold %s: %s: %s", r.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason)))
+}
+
+// end ends a rebuild as FAILED. The head comes before the generation's row, as it
+// does for a consumer that parts from one.
+func (b *Rebuilder) end(ctx context.Context, r *domain.Rebuild, why string) error {
+	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, consume.LockHeads, []int16{events.PartitionOf(events.Platform)}); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, markFailed, r.ID, why)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		if err := consume.BreakGeneration(ctx, tx, r.Projection, r.Generation, why); err != nil {
+			return err
+		}
+		_, err = b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildFailed, why)})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("end a rebuild that failed: %w", err)
+	}
+	b.Logger.Error("a rebuild failed", "rebuild", r.ID, "why", why)
+	b.told()
+	return nil
+}
+
+func (b *Rebuilder) told() {
+	if b.Appended != nil {
+		b.Appended([]int16{events.PartitionOf(events.Platform)})
+	}
+}
+
+// cleanEvery bounds how long what nobody needs lies about.
+const cleanEvery = 10 * time.Second
+
+// What readers have left for longer than it is kept, and what was abandoned or
+// failed, is dropped. Nothing that a pointer shows is. Projections that only a newer
+// release knows are left to it.
+const findDroppable = `
+SELECT g.projection, g.generation
+FROM projection_generations g
+LEFT JOIN projection_rebuilds r USING (projection, generation)
+WHERE g.dropped_at IS NULL AND g.projection = ANY ($2::text[])
+  AND NOT EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation)
+  AND (r.state IN ('ABANDONED', 'FAILED')
+    OR r.state = 'ROLLED_BACK' AND r.ended_at < now() - $1::interval
+    OR (r.state IS NULL OR r.state = 'PROMOTED') AND (
+      SELECT max(p.flipped_at) FROM projection_pointers p WHERE p.live AND p.projection = g.projection) < now() - $1::interval)`
+
+// Whoever flips holds the first pointer; what is live is asked for in a statement of
+// its own, after the wait: one that waits goes on with what it saw before.
+const (
+	holdFlips      = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
+	stillDroppable = `SELECT NOT EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = $1 AND p.generation = $2)`
+)
+
+// A worker may be in a chunk of it: then it is dropped another time.
+const lockGeneration = `
+SELECT FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition FOR UPDATE NOWAIT`
+
+const (
+	dropCheckpoints = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2`
+	markDropped     = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
+	findUnpurged    = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
+	markPurged      = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
+)
+
+// purgeSQL deletes a batch of a generation's rows, so that no lock and no transaction is
+// long. The table is one of Projection.Tables.
+func purgeSQL(table string) string {
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE generation = $1 LIMIT 5000))`, pgx.Identifier{table}.Sanitize())
+}
+
+// numbered is a generation of a projection.
+type numbered struct {
+	Projection string
+	Generation int
+}
+
+// clean drops what nobody needs, and deletes the rows of what was dropped.
+func (b *Rebuilder) clean(ctx context.Context) error {
+	var names []string
+	for i := range b.Projections {
+		names = append(names, b.Projections[i].Name)
+	}
+	droppable, err := b.find(ctx, findDroppable, cmp.Or(b.Keep, DefaultKeep), names)
+	if err != nil {
+		return err
+	}
+	var errs []error // of one generation: the others are gone on with
+	kept := map[numbered]time.Time{}
+	for _, g := range droppable {
+		err := b.drop(ctx, g)
+		if isLockNotHad(err) {
+			since, again := b.kept[g]
+			if !again {
+				since = time.Now()
+			}
+			kept[g] = since
+			err = b.keptFor(time.Since(since), err)
+		}
+		errs = append(errs, err)
+	}
+	b.kept = kept
+	dropped, err := b.find(ctx, findUnpurged, names)
+	if err != nil {
+		return err
+	}
+	for _, g := range dropped {
+		errs = append(errs, b.purge(ctx, g))
+	}
+	return errors.Join(errs...)
+}
+
+// defaultPatience is many times what a chunk of a rebuild, or a batch, takes.
+const defaultPatience = time.Hour
+
+// keptFor is an error only where others have had a lock of a generation each time for
+// long: under load somebody often has one, and it is dropped another time.
+func (b *Rebuilder) keptFor(d time.Duration, err error) error {
+	if d > cmp.Or(b.Patience, defaultPatience) {
+		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
+	}
+	b.Logger.Debug("a generation is in use and will be dropped another time", "since", d, "error", err)
+	return nil
+}
+
+func isLockNotHad(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "55P03"
+}
+
+func (b *Rebuilder) find(ctx context.Context, sql string, args ...any) ([]numbered, error) {
+	rows, err := b.Pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("look for generations to drop: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[numbered])
+	if err != nil {
+		return nil, fmt.Errorf("look for generations to drop: %w", err)
+	}
+	return found, nil
+}
+
+// drop takes a generation out of every transaction: from here on nobody feeds it.
+func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
+	p, err := projections.Find(b.Projections, g.Projection)
+	if err != nil {
+		return fmt.Errorf("drop generation %d: %w", g.Generation, err)
+	}
+	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, holdFlips, g.Projection); err != nil {
+			return err
+		}
+		var still bool
+		if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&still); err != nil || !still {
+			return err
+		}
+		if _, err := tx.Exec(ctx, lockGeneration, p.Consumer.Name, g.Generation); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, dropCheckpoints, p.Consumer.Name, g.Generation); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
+	}
+	b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
+	return nil
+}
+
+func (b *Rebuilder) purge(ctx context.Context, g numbered) error {
+	p, err := projections.Find(b.Projections, g.Projection)
+	if err != nil {
+		return fmt.Errorf("delete the rows of generation %d: %w", g.Generation, err)
+	}
+	for _, table := range p.Tables {
+		for deleted := int64(1); deleted > 0; {
+			tag, err := b.Pool.Exec(ctx, purgeSQL(table), g.Generation)
+			if err != nil {
+				return fmt.Errorf("delete the rows of generation %d of %s: %w", g.Generation, g.Projection, err)
+			}
+			deleted = tag.RowsAffected()
+		}
+	}
+	if _, err := b.Pool.Exec(ctx, markPurged, g.Projection, g.Generation); err != nil {
+		return fmt.Errorf("delete the rows of generation %d of %s: %w", g.Generation, g.Projection, err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+)
+
+// bulkFolder is a handler that reads what it folds by itself, for a rebuild: only
+// the columns that it needs, event by event, with no envelope between. It folds the
+// events of a stretch by the very fold that Apply uses, but for those to be left out.
+type BulkFolder interface {
+	FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *Pace) (folded int64, failure *projections.Failure, err error)
+}
+
+// foldChunk folds what a unit has from its position up to another, into its
+// generation. What the live consumer dead-lettered is left out where it is parked:
+// it counts when it is retried, in every generation.
+func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int64) (int64, error) {
+	if upTo <= u.position {
+		return 0, nil
+	}
+	failed, err := b.failed.since(ctx, tx, u.consumer.Name, u.partition)
+	if err != nil {
+		return 0, err
+	}
+	if bulk, ok := u.consumer.Handler.(BulkFolder); ok {
+		leftOut, err := leftOutOf(ctx, tx, u, upTo, failed)
+		if err != nil {
+			return 0, err
+		}
+		n, failure, err := bulk.FoldStretch(ctx, tx, u.generation(), events.Stretch{Partition: u.partition, After: u.position, UpTo: upTo}, leftOut, &u.pace)
+		u.failure = failure
+		return n, err
+	}
+	return b.foldBatches(ctx, tx, u, upTo, failed)
+}
+
+// Events of one topic are chained in the log by their previous positions: from the
+// last dead letter back, down to where the chain was followed before. 3 is the topic
+// usage.dead-letter, 11 an event that a fold failed for.
+const readFailed = `
+WITH RECURSIVE chain AS (
+  SELECT l.position, l.previous_position, l.subject, l.origin
+  FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[3]
+  WHERE h.partition = $2 AND l.position > $3
+  UNION ALL
+  SELECT l.position, l.previous_position, l.subject, l.origin
+  FROM chain c JOIN event_log_rows l ON l.partition = $2 AND l.position = c.previous_position
+  WHERE c.previous_position > $3)
+SELECT c.position, CASE WHEN o.id IS NOT NULL THEN (l.payload ->> 'sourcePosition')::bigint END
+FROM chain c
+LEFT JOIN log_origins o ON c.subject = 11 AND o.id = c.origin AND o.actor_type = 'service' AND o.actor_id = $1
+LEFT JOIN event_log_rows l ON o.id IS NOT NULL AND l.partition = $2 AND l.position = c.position
+WHERE o.id IS NOT NULL OR c.position = (SELECT max(position) FROM chain)`
+
+// failedMemo remembers what each consumer could not fold, so that the chain is
+// followed once, not for each chunk.
+type failedMemo struct {
+	mu    sync.Mutex
+	known map[failedKey]failedUpTo
+}
+
+type failedKey struct {
+	consumer  string
+	partition int16
+}
+
+type failedUpTo struct {
+	letter    int64 // the dead letter that was seen last
+	positions map[int64]bool
+}
+
+// since gives the positions of the events that the live consumer could not fold, of
+// all that it has passed.
+func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, partition int16) (map[int64]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := failedKey{consumer, partition}
+	was := m.known[key]
+	rows, err := tx.Query(ctx, readFailed, consumer, partition, was.letter)
+	if err != nil {
+		return nil, fmt.Errorf("read what failed: %w", err)
+	}
+	now := failedUpTo{was.letter, maps.Clone(was.positions)}
+	if now.positions == nil {
+		now.positions = make(map[int64]bool)
+	}
+	var letter int64
+	var failed *int64
+	_, err = pgx.ForEachRow(rows, []any{&letter, &failed}, func() error {
+		now.letter = max(now.letter, letter)
+		if failed != nil {
+			now.positions[*failed] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what failed: %w", err)
+	}
+	if m.known == nil {
+		m.known = make(map[failedKey]failedUpTo)
+	}
+	m.known[key] = now
+	return now.positions, nil
+}
+
+const readWithheld = `
+SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3 AND NOT late`
+
+// leftOutOf lists what the live consumer of a topic was not given or could not fold:
+// a copy, since what it is given is everybody's.
+func leftOutOf(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (map[int64]bool, error) {
+	rows, err := tx.Query(ctx, readWithheld, u.partition, u.position, upTo)
+	if err != nil {
+		return nil, fmt.Errorf("read what was withheld: %w", err)
+	}
+	out := maps.Clone(failed)
+	var position int64
+	if _, err = pgx.ForEachRow(rows, []any{&position}, func() error { out[position] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("read what was withheld: %w", err)
+	}
+	return out, nil
+}
+
+// foldBatches folds as the live consumer does, batch by batch.
+func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (folded int64, err error) {
+	c, g := u.consumer, u.generation()
+	for after := u.position; after < upTo; u.pace.Rest(ctx) {
+		u.pace.Work()
+		batch, err := b.Log.ReadTx(ctx, tx, u.partition, after, upTo, c.Topic, c.MaxPerPartition)
+		if err != nil {
+			return 0, fmt.Errorf("read the log after %s: %w", events.Position{Partition: u.partition, Number: after}, err)
+		}
+		if len(batch) == 0 {
+			break
+		}
+		after = batch[len(batch)-1].Position.Number
+		batch = slices.DeleteFunc(batch, func(e events.Envelope) bool {
+			return !g.HasTenant(e.TenantID) || c.Misses(&e) || c.Parks && failed[e.Position.Number]
+		})
+		if u.failure, err = consume.ApplyAside(ctx, tx, c, g, batch, func(p events.Position) bool { return failed[p.Number] }); err != nil || u.failure != nil {
+			return 0, err
+		}
+		folded += int64(len(batch))
+	}
+	return folded, nil
+}

@@ -1,0 +1,137 @@
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// A figure as known at a recorded position p is the sum of the verdicts on what was
+// recorded up to p: what the live figure was once all of that had passed. A retried
+// event counts from the retry's position on, a re-aggregated verdict from its own. A
+// verdict that could not be folded or published counts nowhere: what is counted in
+// its stead is its re-aggregation.
+//
+// It is folded anew at each question, from the tenant's own verdicts, which their
+// keys find, by the version of the fold that the live generation is bound to.
+
+// AsOf is a moment: a recorded position or, nil, a time.
+type AsOf struct {
+	Position *events.Position
+	Time     time.Time
+}
+
+// AggregatesAsOf lists a tenant's figures as they were known at a moment, as
+// Aggregates does; its cursor stays with the position.
+func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
+	after, number, err := ParseAsOfCursor(q.After)
+	if err != nil {
+		return Aggregates{}, err
+	}
+	if after.given {
+		at.Position = &events.Position{Partition: events.PartitionOf(q.TenantID), Number: number}
+	}
+	position, err := r.moment(ctx, v, q.TenantID, at, q.Wait.For)
+	if err != nil {
+		return Aggregates{}, err
+	}
+	sums := make(map[Key]*usageSum)
+	err = r.counted(ctx, v, q.TenantID, func(c *countedUsage) {
+		if c.cause > position.Number || q.Feature != "" && c.key.Feature != q.Feature || q.PeriodKey != "" && c.key.PeriodKey != q.PeriodKey {
+			return
+		}
+		if sums[c.key] == nil {
+			sums[c.key] = new(usageSum)
+		}
+		sums[c.key].add(position.Partition, c.delta)
+	})
+	page := Aggregates{Data: figuresAfter(sums, after), AsOf: &position}
+	if limit := query.PageSize(q.Limit); len(page.Data) > limit {
+		page.Data = page.Data[:limit]
+		_, place, _ := strings.Cut(aggregateCursor(0, &page.Data[limit-1]), "|")
+		page.Next = strconv.FormatInt(position.Number, 10) + "|" + place
+	}
+	return page, err
+}
+
+func ParseAsOfCursor(s string) (aggregatePlace, int64, error) {
+	if s == "" {
+		return aggregatePlace{}, 0, nil
+	}
+	head, place, _ := strings.Cut(s, "|")
+	number, err := strconv.ParseInt(head, 10, 64)
+	if err != nil || number < 0 {
+		return aggregatePlace{}, 0, query.ErrCursorInvalid
+	}
+	after, err := ParseCursor("0|" + place)
+	return after, number, err
+}
+
+// figuresAfter orders figures as Aggregates lists them.
+func figuresAfter(sums map[Key]*usageSum, after aggregatePlace) []Aggregate {
+	list := make([]Aggregate, 0, len(sums))
+	last := Aggregate{Feature: after.feature, PeriodKey: after.periodKey, SubscriptionID: after.subscription, PeriodStart: after.start()}
+	for key, sum := range sums {
+		a := Aggregate{TenantID: key.TenantID, Feature: key.Feature, PeriodKey: key.PeriodKey, SubscriptionID: key.SubscriptionID,
+			Amount: json.Number(sum.amount.String()), EventCount: sum.count, LastEventAt: sum.last.UTC()}
+		if start, end, ok := domain.PeriodBounds(key.PeriodKey); ok {
+			a.PeriodStart, a.PeriodEnd = &start, &end
+		}
+		if !after.given || listedBefore(&last, &a) < 0 {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, func(a, b Aggregate) int { return listedBefore(&a, &b) })
+	return list
+}
+
+// listedBefore compares by the order of lists: newest period first, lifetime last.
+func listedBefore(a, b *Aggregate) int {
+	var from, to time.Time
+	if a.PeriodStart != nil {
+		from = *a.PeriodStart
+	}
+	if b.PeriodStart != nil {
+		to = *b.PeriodStart
+	}
+	if order := to.Compare(from); order != 0 {
+		return order
+	}
+	key := Key{Feature: a.Feature, PeriodKey: a.PeriodKey, SubscriptionID: a.SubscriptionID}
+	return key.compare(Key{Feature: b.Feature, PeriodKey: b.PeriodKey, SubscriptionID: b.SubscriptionID})
+}
+
+// moment gives the position that a moment is at for a tenant, once it has passed
+// the aggregates: at a time, the last that its partition had recorded.
+func (r *Reads) moment(ctx context.Context, v query.Viewer, tenant uuid.UUID, at AsOf, patience time.Duration) (events.Position, error) {
+	position := events.Position{Partition: events.PartitionOf(tenant)}
+	if at.Position != nil {
+		position = *at.Position
+	} else {
+		if at.Time.After(r.Now()) {
+			return position, query.PositionInvalid("asOf lies ahead of now")
+		}
+		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, query.Each(func(rows pgx.Rows) error {
+			return rows.Scan(&position.Number)
+		})))
+		if err != nil {
+			return position, err
+		}
+	}
+	err := r.AwaitPassed(ctx, v, query.AggregatesSource(), tenant, query.Wait{MinPosition: &position, For: patience})
+	if errors.Is(err, query.ErrPositionInvalid) {
+		err = query.PositionInvalid("asOfPosition is not a position of this tenant's log")
+	}
+	return position, err
+}

@@ -1,0 +1,251 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// ExplainQuery asks for the events behind a figure: as it is, or as it was known at
+// a moment. SubscriptionID Nil: of all subscriptions together. Rejected asks for
+// what was left out, too.
+type ExplainQuery struct {
+	TenantID       uuid.UUID
+	Feature        string
+	PeriodKey      string
+	SubscriptionID uuid.UUID
+	AsOf           *AsOf
+	Rejected       bool
+	Limit          int
+	After          string
+	Wait           query.Wait
+}
+
+// Explanation is a page of the events that add up to a figure, in the order in which
+// they were counted. Total and EventCount are the figure itself, from the aggregates
+// where it is the live one; Adds says that all events together, those of the other
+// pages too, add up to exactly that. LeftOut is nil unless it was asked for.
+type Explanation struct {
+	Total      json.Number
+	EventCount int64
+	Adds       bool
+	AsOf       events.Position
+	Data       []ExplainedUsage
+	Next       string
+	LeftOut    []LeftOutUsage
+	// LeftOutMore says that there is more than LeftOut lists.
+	LeftOutMore bool
+}
+
+// ExplainedUsage is an event behind a figure: what it adds, and the sum so far.
+type ExplainedUsage struct {
+	EventID         string          `json:"eventId"`
+	Position        events.Position `json:"position"`
+	Amount          int64           `json:"amount"`
+	Count           int64           `json:"count"`
+	Timestamp       time.Time       `json:"timestamp"`
+	RecordedAt      time.Time       `json:"recordedAt"`
+	VerdictPosition events.Position `json:"verdictPosition"`
+	RunningTotal    json.Number     `json:"runningTotal"`
+}
+
+// explaining is an explanation in the making.
+type explaining struct {
+	*ExplainQuery
+	place   explainPlace
+	live    bool
+	sum     big.Int // of all that is counted
+	count   int64
+	before  big.Int // of what was counted up to the page
+	entries []countedUsage
+	limit   int
+	raws    map[int64]bool // recorded positions of what is counted
+}
+
+// Explain gives the events behind a figure.
+func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Explanation, error) {
+	x := explaining{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
+	place, given, err := ParseExplainCursor(q.After)
+	if err == nil && given != nil && *given != x.live {
+		err = query.ErrCursorInvalid
+	}
+	if err != nil {
+		return Explanation{}, err
+	}
+	x.place = place
+	if x.live {
+		err = r.AwaitPassed(ctx, v, query.AggregatesSource(), q.TenantID, q.Wait)
+	} else {
+		var at events.Position
+		at, err = r.moment(ctx, v, q.TenantID, x.moment(), q.Wait.For)
+		x.place.asOf = at.Number
+	}
+	if err != nil {
+		return Explanation{}, err
+	}
+	var e Explanation
+	err = r.Within(ctx, v, func(tx pgx.Tx) error {
+		if err := x.begin(ctx, tx); err != nil {
+			return err
+		}
+		t, err := r.verdictsOf(ctx, tx, q.TenantID)
+		if err != nil {
+			return err
+		}
+		var parked []countedUsage
+		err = t.visit(ctx, tx, x.take, func(c *countedUsage) {
+			if x.Rejected && x.knows(c) {
+				parked = append(parked, *c)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if e, err = x.page(ctx, tx); err != nil || !x.Rejected || q.After != "" {
+			return err
+		}
+		e.LeftOut, e.LeftOutMore, err = x.leftOut(ctx, tx, t, parked)
+		return err
+	})
+	return e, err
+}
+
+func (x *explaining) moment() AsOf {
+	if x.After != "" {
+		return AsOf{Position: &events.Position{Partition: events.PartitionOf(x.TenantID), Number: x.place.asOf}}
+	}
+	return *x.AsOf
+}
+
+// Where the generation stands that is live for the figure's period, and what it says.
+const readFigure = `
+SELECT c.position, coalesce(a.amount, 0)::text, coalesce(a.event_count, 0)
+FROM (SELECT live_generation('usage_aggregates', $2, $4) AS generation) g
+JOIN consumer_checkpoints c ON c.consumer = 'meterplex-usage-aggregator' AND c.generation = g.generation AND c.partition = $1
+CROSS JOIN LATERAL (
+  SELECT sum(a.amount) AS amount, sum(a.event_count)::bigint AS event_count FROM usage_aggregates a
+  WHERE a.generation = g.generation AND a.tenant_id = $2 AND a.feature = $3 AND a.period_key = $4
+    AND ($5::uuid IS NULL OR a.subscription_id = $5)) a`
+
+// begin notes what a first page is to explain: the live figure as it stands.
+func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
+	if !x.live || x.After != "" {
+		return nil
+	}
+	var subscription *uuid.UUID
+	if x.SubscriptionID != uuid.Nil {
+		subscription = &x.SubscriptionID
+	}
+	var stands query.Standing
+	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), x.TenantID, &stands)); err != nil {
+		return err
+	}
+	x.place.asOf = stands.AsOf(x.TenantID, x.Wait).Number
+	args := []any{events.PartitionOf(x.TenantID), x.TenantID, x.Feature, x.PeriodKey, subscription}
+	found := false
+	err := query.Run(ctx, tx, query.New(readFigure, args, query.Each(func(rows pgx.Rows) error {
+		found = true
+		var amount string
+		err := rows.Scan(&x.place.bound, &amount, &x.place.count)
+		if _, ok := x.place.total.SetString(amount, 10); !ok {
+			err = errors.Join(err, errNoInteger)
+		}
+		return err
+	})))
+	if err == nil && !found {
+		err = query.ErrNoLiveGeneration
+	}
+	return err
+}
+
+var errNoInteger = errors.New("a figure is no integer")
+
+// knows reports whether a verdict belongs to what is explained: the live figure has
+// those up to the checkpoint, a figure as known then those on what was recorded by then.
+func (x *explaining) knows(c *countedUsage) bool {
+	if x.live && c.position > x.place.bound || !x.live && c.cause > x.place.asOf {
+		return false
+	}
+	key := c.key
+	if key == (Key{}) { // not folded
+		key = Key{Feature: c.verdict.Feature, PeriodKey: c.verdict.PeriodKey, SubscriptionID: c.verdict.ValidatedSubscriptionID}
+	}
+	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
+}
+
+// take adds a verdict, and keeps it where it can be in the page.
+func (x *explaining) take(c *countedUsage) {
+	if !x.knows(c) {
+		return
+	}
+	amount := big.NewInt(c.delta.Amount)
+	x.sum.Add(&x.sum, amount)
+	x.count += c.delta.Count
+	if x.Rejected {
+		x.raws[c.verdict.RawPosition] = true
+	}
+	if c.position <= x.place.after {
+		x.before.Add(&x.before, amount)
+		return
+	}
+	x.entries = append(x.entries, *c)
+	if len(x.entries) > 4*(x.limit+1) {
+		x.trim()
+	}
+}
+
+// trim keeps the first of the page and one more, which says that another follows.
+func (x *explaining) trim() {
+	slices.SortFunc(x.entries, func(a, b countedUsage) int { return cmp.Compare(a.position, b.position) })
+	x.entries = x.entries[:min(len(x.entries), x.limit+1)]
+}
+
+func (x *explaining) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
+	x.trim()
+	if !x.live {
+		x.place.total.Set(&x.sum)
+		x.place.count = x.count
+	}
+	partition := events.PartitionOf(x.TenantID)
+	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count, Data: []ExplainedUsage{},
+		Adds: x.place.total.Cmp(&x.sum) == 0 && x.place.count == x.count, AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
+	if len(x.entries) > x.limit {
+		x.entries = x.entries[:x.limit]
+		x.place.after = x.entries[x.limit-1].position
+		e.Next = x.place.String(x.live)
+	}
+	recorded, err := x.recordedAt(ctx, tx, partition)
+	for _, c := range x.entries {
+		x.before.Add(&x.before, big.NewInt(c.delta.Amount))
+		e.Data = append(e.Data, ExplainedUsage{
+			EventID: c.verdict.EventID, Position: events.Position{Partition: partition, Number: c.verdict.RawPosition},
+			Amount: c.delta.Amount, Count: c.delta.Count, Timestamp: c.verdict.Timestamp.UTC(), RecordedAt: recorded[c.verdict.RawPosition],
+			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.before.String()),
+		})
+	}
+	return e, err
+}
+
+func (x *explaining) recordedAt(ctx context.Context, tx pgx.Tx, partition int16) (map[int64]time.Time, error) {
+	partitions, numbers := make([]int16, len(x.entries)), make([]int64, len(x.entries))
+	for i, c := range x.entries {
+		partitions[i], numbers[i] = partition, c.verdict.RawPosition
+	}
+	times := make(map[int64]time.Time, len(numbers))
+	return times, query.Run(ctx, tx, query.New(query.ReadTimes, []any{partitions, numbers}, query.Each(func(rows pgx.Rows) error {
+		var e query.Timed
+		err := rows.Scan(&e.Partition, &e.Number, &e.At)
+		times[e.Number] = e.At.UTC()
+		return err
+	})))
+}

@@ -1,0 +1,50 @@
+package usage
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/meterplex/meterplex/projections/query"
+)
+
+// explainPlace is where a page of an explanation ended, with what its first page
+// explained: figures go on moving meanwhile.
+type explainPlace struct {
+	asOf  int64   // the position that the figure is true at
+	bound int64   // of the live figure: its generation's checkpoint
+	after int64   // the last verdict of the page
+	total big.Int // the figure
+	count int64
+}
+
+// String writes the place into a cursor.
+func (p *explainPlace) String(live bool) string {
+	kind := "then"
+	if live {
+		kind = "live"
+	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return strings.Join([]string{kind, number(p.asOf), number(p.bound), number(p.after), p.total.String(), number(p.count)}, "|")
+}
+
+// ParseExplainCursor reads what String wrote; live is nil where there is nothing.
+func ParseExplainCursor(s string) (p explainPlace, live *bool, err error) {
+	if s == "" {
+		return p, nil, nil
+	}
+	parts := strings.Split(s, "|")
+	if len(parts) != 6 || parts[0] != "live" && parts[0] != "then" {
+		return p, nil, query.ErrCursorInvalid
+	}
+	for i, into := range map[int]*int64{1: &p.asOf, 2: &p.bound, 3: &p.after, 5: &p.count} {
+		if *into, err = strconv.ParseInt(parts[i], 10, 64); err != nil {
+			return p, nil, query.ErrCursorInvalid
+		}
+	}
+	if _, ok := p.total.SetString(parts[4], 10); !ok {
+		return p, nil, query.ErrCursorInvalid
+	}
+	isLive := parts[0] == "live"
+	return p, &isLive, nil
+}

@@ -1,0 +1,203 @@
+package usage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// UsageAggregatesV1 is the version of the fold in this file.
+const V1 = projections.ProjectionUsage + "/v1"
+
+// UsageFold says what a verdict adds, and to what. It is pure, and commutative: sums.
+type Fold func(e *events.Envelope) (Key, Delta, error)
+
+// upsertUsage adds a batch's sums to the table.
+//
+//go:embed usage_aggregates.sql
+var upsertUsage string
+
+// UsageAggregates is the handler of usage.validated.
+type Handler struct {
+	Folds projections.Versions[Fold]
+	NewID func() uuid.UUID
+}
+
+// UsageKey is the key of an aggregate.
+type Key struct {
+	TenantID       uuid.UUID
+	Feature        string
+	PeriodKey      string
+	SubscriptionID uuid.UUID
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(bytes.Compare(k.TenantID[:], o.TenantID[:]), cmp.Compare(k.Feature, o.Feature),
+		cmp.Compare(k.PeriodKey, o.PeriodKey), bytes.Compare(k.SubscriptionID[:], o.SubscriptionID[:]))
+}
+
+// UsageDelta is what an event adds to its aggregate.
+type Delta struct {
+	Amount int64
+	Count  int64
+	At     time.Time // of the usage
+}
+
+var (
+	errNotForAggregator = errors.New("the aggregator takes validated usage, nothing else")
+	errPeriodKey        = errors.New("the period key is none")
+)
+
+// FoldUsage is the fold usage_aggregates/v1: what a verdict adds, and to what.
+func FoldV1(e *events.Envelope) (Key, Delta, error) {
+	if e.Subject != events.UsageValidated && e.Subject != events.Reaggregated {
+		return Key{}, Delta{}, errNotForAggregator
+	}
+	v, err := events.VerdictOf(e)
+	if err != nil {
+		return Key{}, Delta{}, err
+	}
+	if _, _, ok := domain.PeriodBounds(v.PeriodKey); !ok && v.PeriodKey != domain.PeriodLifetime {
+		return Key{}, Delta{}, fmt.Errorf("%w: %.20q", errPeriodKey, v.PeriodKey)
+	}
+	return Key{e.TenantID, v.Feature, v.PeriodKey, v.ValidatedSubscriptionID}, Delta{v.Amount, v.Count, v.Timestamp}, nil
+}
+
+// usageSum is what a batch adds to an aggregate.
+type usageSum struct {
+	partition int16
+	amount    big.Int // int64 can overflow within a batch
+	count     int64
+	applied   int64
+	last      time.Time
+}
+
+func (s *usageSum) add(partition int16, d Delta) {
+	s.partition = partition
+	s.amount.Add(&s.amount, big.NewInt(d.Amount))
+	s.count += d.Count
+	s.applied++
+	if s.applied == 1 || d.At.After(s.last) {
+		s.last = d.At
+	}
+}
+
+// usageSums are what events add to a generation's aggregates.
+type usageSums struct {
+	fold   Fold
+	period string // of the generation's scope
+	byKey  map[Key]*usageSum
+}
+
+func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
+	fold, err := u.Folds.Of(g.FoldVersion)
+	if err != nil {
+		return nil, err
+	}
+	return &usageSums{fold, g.PeriodKey, make(map[Key]*usageSum)}, nil
+}
+
+// take folds one event. It keeps nothing of it but copies.
+func (s *usageSums) take(e *events.Envelope) *projections.Failure {
+	var key Key
+	var delta Delta
+	failure := projections.Try(*e, func() (err error) {
+		key, delta, err = s.fold(e)
+		return err
+	})
+	if failure != nil || s.period != "" && key.PeriodKey != s.period {
+		return failure
+	}
+	sum := s.byKey[key]
+	if sum == nil {
+		sum = new(usageSum)
+		s.byKey[key] = sum
+	}
+	sum.add(e.Position.Partition, delta)
+	return nil
+}
+
+// Apply adds the batch to the aggregates, in one statement.
+func (u *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	var result projections.Result
+	sums, err := u.sums(in)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	for i := range batch {
+		e := &batch[i]
+		if failure := sums.take(e); failure != nil {
+			result.Failed = append(result.Failed, *failure)
+		} else if e.Subject == events.Reaggregated {
+			result.FollowUps = append(result.FollowUps, u.resolved(e))
+		}
+	}
+	return result, sums.upsert(ctx, tx, in.Number)
+}
+
+// resolved closes the dead letter that a reaggregated event comes from.
+func (u *Handler) resolved(e *events.Envelope) events.Pending {
+	deadLetter, _ := projections.RetryOf(e)
+	return projections.Closing(e, u.NewID(), events.Closed{DeadLetterID: deadLetter, Status: events.StatusResolved}, events.GroupAggregator)
+}
+
+func (s *usageSums) upsert(ctx context.Context, tx pgx.Tx, generation int) error {
+	if len(s.byKey) == 0 {
+		return nil
+	}
+	var c usageColumns
+	for _, key := range slices.SortedFunc(maps.Keys(s.byKey), Key.compare) {
+		c.add(key, s.byKey[key])
+	}
+	_, err := tx.Exec(ctx, upsertUsage, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions,
+		c.amounts, c.counts, c.applied, c.starts, c.ends, c.lasts)
+	if err != nil {
+		return fmt.Errorf("add to usage_aggregates: %w", err)
+	}
+	return nil
+}
+
+// usageColumns are the rows of the upsert, column by column.
+type usageColumns struct {
+	partitions                 []int16
+	tenants, subscriptions     []uuid.UUID
+	features, periods, amounts []string
+	counts, applied            []int64
+	starts, ends               []*time.Time // nil for lifetime
+	lasts                      []time.Time
+}
+
+func (c *usageColumns) add(key Key, s *usageSum) {
+	c.partitions = append(c.partitions, s.partition)
+	c.tenants, c.subscriptions = append(c.tenants, key.TenantID), append(c.subscriptions, key.SubscriptionID)
+	c.features, c.periods = append(c.features, key.Feature), append(c.periods, key.PeriodKey)
+	c.amounts = append(c.amounts, s.amount.String())
+	c.counts, c.applied = append(c.counts, s.count), append(c.applied, s.applied)
+	c.lasts = append(c.lasts, s.last)
+	start, end, ok := domain.PeriodBounds(key.PeriodKey)
+	if !ok {
+		c.starts, c.ends = append(c.starts, nil), append(c.ends, nil)
+		return
+	}
+	c.starts, c.ends = append(c.starts, &start), append(c.ends, &end)
+}
+
+// UsageStatements returns the SQL of the fold that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func Statements() map[string]string {
+	return map[string]string{"usage": upsertUsage}
+}

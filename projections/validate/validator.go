@@ -1,0 +1,220 @@
+package validate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Validator is the handler of usage.raw: it turns recorded usage into verdicts,
+// which are its follow-ups. It keeps no table.
+type Validator struct {
+	NewID func() uuid.UUID
+
+	snapshots snapshots
+}
+
+var errNotForValidator = errors.New("the validator takes recorded and retried usage, nothing else")
+
+// Judgement is the verdict on an event, with what it was taken from.
+type Judgement struct {
+	Usage        events.Usage
+	Origin       int64     // number of the UsageRecorded event
+	DeadLetterID uuid.UUID // Nil unless retried
+	Attempt      int       // 0 unless retried
+	Verdict      domain.Verdict
+	Refusal      *domain.Error // nil: yes
+}
+
+// FoldJudgement judges recorded or retried usage from its tenant's history, as
+// known at the event's own position: a retry decides anew.
+func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
+	j := Judgement{Origin: e.Position.Number}
+	body := e.Payload
+	switch e.Subject {
+	case events.UsageRecorded:
+	case events.UsageRetried:
+		var retried events.Retried
+		if err := json.Unmarshal(body, &retried); err != nil {
+			return j, fmt.Errorf("read a retry: %w", err)
+		}
+		j.Origin, j.DeadLetterID, j.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
+		body = retried.Usage
+	default:
+		return j, errNotForValidator
+	}
+	usage, err := events.UsageOf(body)
+	if err != nil {
+		return j, err
+	}
+	j.Usage = usage
+	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
+	j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
+	return j, nil
+}
+
+// Apply judges each event and appends its verdict.
+func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
+	histories, err := v.histories(ctx, tx, batch)
+	if err != nil {
+		return projections.Result{}, err
+	}
+	result := projections.Result{FollowUps: make([]events.Pending, 0, len(batch))}
+	for i := range batch {
+		e := &batch[i]
+		var j Judgement
+		failure := projections.Try(*e, func() (err error) {
+			h := histories[e.TenantID]
+			if h.err != nil {
+				return h.err
+			}
+			j, err = FoldJudgement(e, h.History)
+			return err
+		})
+		if failure != nil {
+			result.Failed = append(result.Failed, *failure)
+			continue
+		}
+		result.FollowUps = v.pronounce(result.FollowUps, e, &j)
+	}
+	return result, nil
+}
+
+func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *Judgement) []events.Pending {
+	id := v.NewID()
+	if j.Refusal != nil {
+		return append(pending, rejected(e, j, id))
+	}
+	pending = append(pending, validated(e, j, id))
+	if j.DeadLetterID == uuid.Nil {
+		return pending
+	}
+	end := events.Closed{DeadLetterID: j.DeadLetterID, Status: events.StatusResolved}
+	return append(pending, projections.Closing(e, v.NewID(), end, events.GroupValidator))
+}
+
+// validated is keyed by the recorded position: a retry of what was validated
+// meanwhile meets the key and counts nothing.
+func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
+	p := projections.FollowUp(e, id, events.UsageValidated, &events.Validated{
+		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
+		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
+		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
+	}, events.GroupValidator)
+	p.DedupeKey, p.OccurredAt, p.Counts.Validated = events.KeyValidated(j.Origin), j.Usage.Timestamp, 1
+	return p
+}
+
+func rejected(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
+	deadLetter := j.DeadLetterID
+	if deadLetter == uuid.Nil {
+		deadLetter = id
+	}
+	p := projections.FollowUp(e, id, events.UsageRejected, &events.Rejected{
+		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
+		Code: j.Refusal.Code, Reason: j.Refusal.Message, DeadLetterID: deadLetter, Attempt: j.Attempt,
+	}, events.GroupValidator)
+	p.DedupeKey, p.OccurredAt, p.Counts.Rejected = events.KeyRejected(j.Origin, j.Attempt), j.Usage.Timestamp, 1
+	return p
+}
+
+const readHistories = `
+SELECT tenant_id, from_position, effective_from, snapshot::text
+FROM subscription_history
+WHERE tenant_id = ANY ($1::uuid[])
+ORDER BY tenant_id, from_position`
+
+// history is a tenant's; with err it cannot be read, and only this tenant waits.
+type history struct {
+	domain.History
+	err error
+}
+
+// histories reads what the tenants of the batch subscribed to. Rows known at a
+// position were committed before the event that stands there, so they are all seen.
+func (v *Validator) histories(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uuid.UUID]history, error) {
+	histories := make(map[uuid.UUID]history)
+	var tenants []uuid.UUID
+	for i := range batch {
+		if _, ok := histories[batch[i].TenantID]; !ok {
+			histories[batch[i].TenantID] = history{}
+			tenants = append(tenants, batch[i].TenantID)
+		}
+	}
+	rows, err := tx.Query(ctx, readHistories, tenants)
+	if err != nil {
+		return nil, fmt.Errorf("read subscription histories: %w", err)
+	}
+	var tenant uuid.UUID
+	var entry domain.HistoryEntry
+	var snapshot *string
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &entry.FromPosition, &entry.EffectiveFrom, &snapshot}, func() error {
+		h := histories[tenant]
+		s, err := v.snapshots.decode(snapshot)
+		h.History = append(h.History, domain.HistoryEntry{FromPosition: entry.FromPosition, EffectiveFrom: entry.EffectiveFrom, Subscription: s})
+		h.err = errors.Join(h.err, err)
+		histories[tenant] = h
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read subscription histories: %w", err)
+	}
+	return histories, nil
+}
+
+// maxSnapshots bounds the memory of the decoded snapshots: some 50 MB of small plans.
+const maxSnapshots = 20_000
+
+// snapshots remembers what a snapshot's text decodes to. The text is the key, so
+// that whatever happens to the table it cannot be wrong.
+type snapshots struct {
+	mu    sync.Mutex
+	known map[string]*domain.Subscription
+}
+
+func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
+	if text == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.known[*text]; ok {
+		return s, nil
+	}
+	s := new(domain.Subscription)
+	if err := json.Unmarshal([]byte(*text), s); err != nil {
+		return nil, fmt.Errorf("read a subscription's snapshot: %w", err)
+	}
+	if c.known == nil || len(c.known) >= maxSnapshots {
+		c.known = make(map[string]*domain.Subscription)
+	}
+	c.known[*text] = s
+	return s, nil
+}
+
+// ValidatorConsumer turns recorded usage into verdicts.
+func Consumer(newID func() uuid.UUID) projections.Consumer {
+	return projections.Consumer{
+		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
+		MaxPerPartition: projections.MaxWithFollowUps, MaxRecords: maxVerdicts,
+	}
+}
+
+// maxVerdicts bounds the verdicts of one transaction over all partitions: the heads
+// are held while they are appended, and ingest waits for them.
+const maxVerdicts = 1000
+
+// ValidateStatements returns the SQL of the validator that runs for each batch, in sessions that keep their
+// plans: a plan must not depend on what the tables hold when it is made.
+func Statements() map[string]string {
+	return map[string]string{"histories": readHistories}
+}
