@@ -15,18 +15,33 @@ import (
 
 const module = "github.com/meterplex/meterplex/"
 
-// layer is what a package of a folder may import: of ours, and of others.
+// layer lists the imports that a folder's packages may have: folders of ours, with all
+// below them unless they have a row of their own, and modules of others.
 type layer struct {
 	ours, others []string
 	anyOther     bool
 }
 
-// Imports point down. A package that no row places needs a thought, not an exception.
+// Imports point down. The row of the longest matching folder holds. A folder without a
+// row needs a thought, not an exception.
 var layers = map[string]layer{
 	"events":      {others: []string{"github.com/google/uuid"}},
 	"domain":      {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
 	"commands":    {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections": {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+
+	// Models do not import each other, and what runs them knows none of them.
+	"projections/query":        projection("projections"),
+	"projections/consume":      projection("projections", "projections/query"),
+	"projections/rebuild":      projection("projections", "projections/query", "projections/consume"),
+	"projections/validate":     projection("projections"),
+	"projections/usage":        projection("projections", "projections/query", "projections/rebuild"),
+	"projections/entitlements": projection("projections", "projections/query"),
+	"projections/deadletters":  projection("projections", "projections/query"),
+	"projections/audit":        projection("projections", "projections/query"),
+	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
+		"projections/deadletters", "projections/audit"),
+
 	"migrations":  {},
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
@@ -35,21 +50,37 @@ var layers = map[string]layer{
 	"cmd":    {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 }
 
+// projection is the layer of a package below projections/.
+func projection(ours ...string) layer {
+	return layer{ours: append(ours, "events", "domain"), others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}}
+}
+
+// layerOf returns the folder whose row places a package.
+func layerOf(path string) (folder string) {
+	for name := range layers {
+		if (path == name || strings.HasPrefix(path, name+"/")) && len(name) > len(folder) {
+			folder = name
+		}
+	}
+	return folder
+}
+
 func TestImportsPointDown(t *testing.T) {
 	for _, pkg := range listPackages(t) {
 		path, imports := pkg[0], pkg[1:]
-		folder, _, _ := strings.Cut(strings.TrimPrefix(path, module), "/")
-		rule, ok := layers[folder]
 		if path+"/" == module {
 			continue
 		}
-		if !ok {
-			t.Errorf("%s: no rule places the folder %s", path, folder)
+		folder := layerOf(strings.TrimPrefix(path, module))
+		rule := layers[folder]
+		if folder == "" {
+			t.Errorf("%s: no row places the folder", path)
 		}
 		for _, imported := range imports {
 			if ours, found := strings.CutPrefix(imported, module); found {
 				top, _, _ := strings.Cut(ours, "/")
-				if !slices.Contains(rule.ours, top) && top != folder {
+				exact := strings.Contains(folder, "/") || folder == "projections"
+				if exact && !slices.Contains(rule.ours, layerOf(ours)) || !exact && !slices.Contains(rule.ours, top) && top != folder {
 					t.Errorf("%s may not import %s", path, imported)
 				}
 			} else if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") && !rule.anyOther && !hasPrefix(rule.others, imported) {

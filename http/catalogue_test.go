@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
-
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/audit"
 )
 

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/audit"
 )
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"

@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain"
-
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 

@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
-
 	"github.com/meterplex/meterplex/projections/models"
 )
 

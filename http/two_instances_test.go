@@ -7,7 +7,6 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-
 	"github.com/meterplex/meterplex/projections/consume"
 )
 

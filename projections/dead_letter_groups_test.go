@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/query"
 )

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/domain"
-
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/query"

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
 )

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
-
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 

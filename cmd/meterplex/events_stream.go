@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/audit"
 )
 

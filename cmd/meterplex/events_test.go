@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/audit"
 )
 

@@ -161,7 +161,7 @@ func connectionBugs() []bug {
 		{
 			name: "readers-wait-for-ever", what: "a read waits for a connection until its request's deadline",
 			promise: "a request that waits too long is refused, to be retried",
-			edits:   []overlay.Edit{edit("projections/reads.go", `conn, err := r.Pool.Acquire(soon)`, `conn, err := r.Pool.Acquire(ctx)`)},
+			edits:   []overlay.Edit{edit("projections/query/snapshot.go", `conn, err := d.Pool.Acquire(soon)`, `conn, err := d.Pool.Acquire(ctx)`)},
 			pkg:     "./http", run: "TestReadersThatTakeAllConnectionsLeaveIngestItsOwn",
 			says: `instead of 503 overloaded|^it was not counted`,
 		},

@@ -101,21 +101,21 @@ func cacheBugs() []bug {
 		{
 			name: "grants-overtaken", what: "a load of grants is cached although a change committed while it ran",
 			promise: "a check is at most 100 ms behind",
-			edits:   []overlay.Edit{edit("projections/grant_cache.go", `if l.err == nil && l.brought.stands.folded >= l.atLeast {`, `if l.err == nil {`)},
+			edits:   []overlay.Edit{edit("projections/entitlements/cache.go", `if l.err == nil && l.brought.stands.Folded >= l.atLeast {`, `if l.err == nil {`)},
 			pkg:     "./projections", run: "TestALoadThatIsOvertakenIsNotKept",
 			says: `after the load came back`,
 		},
 		{
 			name: "grants-told-before-commit", what: "a confirmation under way counts as one that began after the change",
 			promise: "a check after a confirmed change includes the change",
-			edits:   []overlay.Edit{edit("projections/grant_feed.go", `		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)`, `		c.feed.confirmed.Store(int64(time.Since(c.began)) + 1)`)},
+			edits:   []overlay.Edit{edit("projections/entitlements/cache_feed.go", `		c.feed.confirmed.Store(int64(l.began.Sub(c.began)) + 1)`, `		c.feed.confirmed.Store(int64(time.Since(c.began)) + 1)`)},
 			pkg:     "./projections", run: "TestALookThatBeganBeforeConfirmsNothing",
 			says: `^confirmed, and still`,
 		},
 		{
 			name: "grants-never-overtaken", what: "a grant that the feed saw change is still served until a request names a position",
 			promise: "a check is at most 100 ms behind",
-			edits: []overlay.Edit{edit("projections/grant_cache.go", `			g.overtaken.CompareAndSwap(0, at)
+			edits: []overlay.Edit{edit("projections/entitlements/cache.go", `			g.overtaken.CompareAndSwap(0, at)
 			overtaken = append(overtaken, g)
 `, `			_ = at
 `)},

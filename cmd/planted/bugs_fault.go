@@ -125,7 +125,7 @@ func processBugs() []bug {
 			name: "outage-ends-the-process", what: "a second failure in a row ends the consumer, and with it the process",
 			promise: "P11: an outage costs latency only",
 			edits: []overlay.Edit{edit(catchup, `		case err != nil:
-			r.Logger.Warn("will try again",`, `		case err != nil && backoff > backoffFirst:
+			r.Logger.Warn("will try again",`, `		case err != nil && backoff > BackoffFirst:
 			return err
 		case err != nil:
 			r.Logger.Warn("will try again",`)},

@@ -6,7 +6,7 @@ const projections = "./projections"
 
 // figureBugs are in the sums, live and rebuilt, and in the answers about them.
 func figureBugs() []bug {
-	const rebuild = "projections/usage_aggregates_rebuild.go"
+	const rebuild = "projections/usage/fold_range.go"
 	return []bug{
 		{
 			name: "chunk-begins-with-the-last", what: "a chunk of a rebuild begins with the last event of the previous one",
@@ -25,7 +25,7 @@ func figureBugs() []bug {
 		{
 			name: "last-use-goes-back", what: "the time of the last use is that of the event folded last",
 			promise: "a figure does not depend on the order in which its events come",
-			edits:   []overlay.Edit{edit("projections/usage_aggregates.sql", `GREATEST(a.last_event_at, excluded.last_event_at)`, `excluded.last_event_at`)},
+			edits:   []overlay.Edit{edit("projections/usage/add.sql", `GREATEST(a.last_event_at, excluded.last_event_at)`, `excluded.last_event_at`)},
 			pkg:     projections, run: "TestP2_RedeliveryIsFoldedOnce",
 			says: `got \{Amount:.*, want \{Am`,
 		},
@@ -41,16 +41,16 @@ func figureBugs() []bug {
 
 // limitBugs are in the answers about figures and remaining amounts.
 func limitBugs() []bug {
-	const granted = "projections/granted.go"
+	const granted = "projections/entitlements/granted.go"
 	return []bug{
 		{
 			name: "answered-before-the-fold", what: "a figure is returned for a position before all its verdicts are folded",
 			promise: "no answer is older than it states",
-			edits: []overlay.Edit{edit("projections/passed.go", `		a.target = s.lastValidated
+			edits: []overlay.Edit{edit("projections/query/wait.go", `		a.target = s.lastValidated
 `, `		a.target = a.position
 `)},
-			pkg: projections, run: "TestArrivalUnderTraffic",
-			says: `folded:15 want:false\}: true`,
+			pkg: "./projections/query", run: "TestArrivalUnderTraffic",
+			says: `(?i)folded:15 want:false\}: true`,
 		},
 		{
 			name: "check-of-last-month", what: "a tenant's cached usage is still served in the next month",
@@ -69,7 +69,7 @@ func limitBugs() []bug {
 		{
 			name: "drift-of-amounts-unseen", what: "two generations with the same number of events count as equal",
 			promise: "differences between the log and the figures are reported",
-			edits: []overlay.Edit{edit("projections/diff_usage.go", `WHERE $12::boolean OR s.live IS DISTINCT FROM s.rebuilt OR s.live_count`,
+			edits: []overlay.Edit{edit("projections/usage/diff.go", `WHERE $12::boolean OR s.live IS DISTINCT FROM s.rebuilt OR s.live_count`,
 				`WHERE $12::boolean OR s.live_count`)},
 			pkg: e2e, run: "TestP5_VerifyFindsPlantedDrift",
 			says: `^with drift, exit code 0|^repair: exit code 0`,
@@ -79,7 +79,7 @@ func limitBugs() []bug {
 
 // answerTextBugs are in the answers about events and figures: lists, receipts, explanations.
 func answerTextBugs() []bug {
-	const list, receipt = "projections/read_usage_events.go", "projections/read_receipt.go"
+	const list, receipt = "projections/audit/usage_events.go", "projections/audit/receipt.go"
 	return []bug{
 		{
 			name: "list-ends-at-a-page-of-nothing", what: "a list of usage ends at an empty page",
@@ -114,14 +114,14 @@ func answerTextBugs() []bug {
 		{
 			name: "moment-without-itself", what: "a figure as of a time lacks the events recorded at exactly that time",
 			promise: "P12: a figure is explained as it was known at any time",
-			edits:   []overlay.Edit{edit("projections/as_of.go", `SELECT recorded_until($1, $2, true)`, `SELECT recorded_until($1, $2, false)`)},
+			edits:   []overlay.Edit{edit("projections/usage/as_of.go", `SELECT recorded_until($1, $2, true)`, `SELECT recorded_until($1, $2, false)`)},
 			pkg:     projections, run: "TestAMomentHoldsWhatWasRecordedAtIt",
 			says: `from its recording an event counts`,
 		},
 		{
 			name: "first-refusal-told", what: "an event that was refused several times shows its first refusal",
 			promise: "P12: events left out of a figure are shown with the reason",
-			edits: []overlay.Edit{edit("projections/explain_left_out.go", `u.VerdictPosition.Number > last[raw].VerdictPosition.Number {`,
+			edits: []overlay.Edit{edit("projections/usage/explain_left_out.go", `u.VerdictPosition.Number > last[raw].VerdictPosition.Number {`,
 				`last[raw].VerdictPosition.Number == 0 {`)},
 			pkg: projections, run: "TestP12_TheLastRefusalIsTold",
 			says: `^left out for feature_not_found`,

@@ -3,8 +3,8 @@ package main
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 const (
-	runner  = "projections/runner.go"
-	catchup = "projections/catchup.go"
+	runner  = "projections/consume/runner.go"
+	catchup = "projections/consume/catchup.go"
 )
 
 // foldsUnchecked makes a consumer fold events that it has applied already.
@@ -45,7 +45,7 @@ func consumeBugs() []bug {
 	"github.com/jackc/pgx/v5/pgconn"
 `),
 				edit(runner, `	if err := commit(ctx, tx); err != nil {
-		return Batch{}, err
+		return projections.Batch{}, err
 	}
 `, `	err = commit(ctx, tx)
 	if pgconn.SafeToRetry(err) {
@@ -55,7 +55,7 @@ func consumeBugs() []bug {
 		})
 	}
 	if err != nil {
-		return Batch{}, err
+		return projections.Batch{}, err
 	}
 `),
 			},
@@ -65,7 +65,7 @@ func consumeBugs() []bug {
 		{
 			name: "checkpoint-unguarded", what: "a checkpoint is moved without a check of its present position",
 			promise: "P2: each event counts once",
-			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() > int64(rows) {`)},
+			edits:   []overlay.Edit{edit("projections/consume/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() > int64(rows) {`)},
 			pkg:     "./projections", run: "TestCheckpointMovesByCompareAndSet",
 			says: `^<nil>, aggregates map\[`,
 		},
@@ -87,7 +87,7 @@ func failureBugs() []bug {
 		{
 			name: "poison-twice", what: "the search for a poison event folds its healthy neighbour with both halves",
 			promise: "P2: each event counts once", elsewhere: true,
-			edits: []overlay.Edit{edit("projections/failures.go", `range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {`,
+			edits: []overlay.Edit{edit("projections/consume/failures.go", `range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {`,
 				`range [][]events.Envelope{batch[:(len(batch)+1)/2], batch[len(batch)/2:]} {`)},
 			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
 			says: `^aggregates map\[`,
@@ -95,7 +95,7 @@ func failureBugs() []bug {
 		{
 			name: "outage-dead-letters", what: "a lock timeout counts as a fault of the event",
 			promise: "P11: an outage costs latency only", elsewhere: true,
-			edits: []overlay.Edit{edit("projections/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
+			edits: []overlay.Edit{edit("projections/consume/failures.go", `	case "22", "23", "54", "P0":`, `	case "22", "23", "54", "P0", "55":`)},
 			pkg:   "./projections", run: "TestLockThatIsNotHadIsWaitedOut",
 			says: `taken without the head`,
 		},
@@ -135,7 +135,7 @@ func sourceBugs() []bug {
 		{
 			name: "subject-left-out", what: "the filter by subject lacks a subject that the fold needs",
 			promise: "a change of a subscription holds once it is answered",
-			edits: []overlay.Edit{edit("projections/entitlement_reads.go", `return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}`,
+			edits: []overlay.Edit{edit("projections/entitlements/fold.go", `return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}`,
 				`return []events.Subject{events.SubscriptionCreated, events.UsageValidated}`)},
 			pkg: "./projections", run: "TestGrantsFollowSubscriptions",
 			says: `trialing with another plan: `,
@@ -152,12 +152,12 @@ func sourceBugs() []bug {
 
 // foldBugs are in the meaning of events.
 func foldBugs() []bug {
-	const aggregates, validator = "projections/usage_aggregates.go", "projections/validator.go"
+	const aggregates, validator = "projections/usage/fold.go", "projections/validate/validator.go"
 	return []bug{
 		{
 			name: "fold-clock", what: "the fold takes the time from the clock",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
-			edits:   []overlay.Edit{edit(aggregates, `UsageDelta{v.Amount, v.Count, v.Timestamp}, nil`, `UsageDelta{v.Amount, v.Count, time.Now()}, nil`)},
+			edits:   []overlay.Edit{edit(aggregates, `Delta{v.Amount, v.Count, v.Timestamp}, nil`, `Delta{v.Amount, v.Count, time.Now()}, nil`)},
 			pkg:     "./projections", run: "TestP5_ARebuiltGenerationIsTheLiveOneByteForByte",
 			says: `^usage_aggregates: generation \d+ has`,
 		},
@@ -185,14 +185,14 @@ func foldBugs() []bug {
 		{
 			name: "unknown-version-skipped", what: "an event of an unknown version is skipped",
 			promise: "P3: no event is dropped silently",
-			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *Failure {\n", "func (s *usageSums) take(e *events.Envelope) *Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
+			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *projections.Failure {\n", "func (s *usageSums) take(e *events.Envelope) *projections.Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
 			pkg:     "./projections", run: "TestP2_PoisonIsParkedOnce",
 			says: `dead letters: \[\]`,
 		},
 		{
 			name: "unknown-fold-started", what: "a binary starts that lacks a fold version in use",
 			promise: "P5: a generation always uses its own fold",
-			edits:   []overlay.Edit{edit("projections/generation.go", `AND g.fold_version <> ALL ($2::text[])`, `AND g.fold_version = '' AND g.fold_version <> ALL ($2::text[])`)},
+			edits:   []overlay.Edit{edit("projections/versions.go", `AND g.fold_version <> ALL ($2::text[])`, `AND g.fold_version = '' AND g.fold_version <> ALL ($2::text[])`)},
 			pkg:     "./projections", run: "TestP5_ABinaryHoldsEveryVersionInUse",
 			says: `a binary without the version would start`,
 		},
@@ -227,14 +227,14 @@ func foldVersionBugs() []bug {
 		{
 			name: "entitlements-by-one-version", what: "entitlement_reads folds every generation by v1",
 			promise: "P5: a generation is only ever folded by its own version",
-			edits:   []overlay.Edit{edit("projections/entitlement_reads.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(EntitlementReadsV1)")},
+			edits:   []overlay.Edit{edit("projections/entitlements/fold.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(V1)")},
 			pkg:     "./projections", run: "TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne",
 			says: `live 12, rebuilt 12; want 12 and 24`,
 		},
 		{
 			name: "dead-letters-by-one-version", what: "dead_letter_events folds every generation by v1",
 			promise: "P5: a generation is only ever folded by its own version",
-			edits:   []overlay.Edit{edit("projections/dead_letter_events.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(DeadLetterEventsV1)")},
+			edits:   []overlay.Edit{edit("projections/deadletters/fold.go", "h.Folds.Of(in.FoldVersion)", "h.Folds.Of(V1)")},
 			pkg:     "./projections", run: "TestP5_DeadLettersAreRebuiltByANewVersionBesideTheLiveOne",
 			says: `live 2, rebuilt [12]; want 2 and 0`,
 		},
@@ -247,7 +247,7 @@ func readBugs() []bug {
 		{
 			name: "reads-mixed", what: "each statement of a read has its own snapshot",
 			promise: "P5: readers never see a mixture", elsewhere: true,
-			edits: []overlay.Edit{edit("projections/reads.go", "beginSnapshot = `begin isolation level repeatable read read only`", "beginSnapshot = `begin isolation level read committed read only`")},
+			edits: []overlay.Edit{edit("projections/query/snapshot.go", "beginSnapshot = `begin isolation level repeatable read read only`", "beginSnapshot = `begin isolation level read committed read only`")},
 			pkg:   "./projections", run: "TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips",
 			says: `^a read saw`,
 		},
@@ -261,7 +261,7 @@ func readBugs() []bug {
 		{
 			name: "viewer-not-named", what: "reads for a tenant run under the service's own role",
 			promise: "P9: no tenant sees anything of another",
-			edits:   []overlay.Edit{edit("projections/reads.go", "becomeTenant  = `set local role meterplex_tenant`", "becomeTenant  = `set local role meterplex_worker`")},
+			edits:   []overlay.Edit{edit("projections/query/snapshot.go", "becomeTenant  = `set local role meterplex_tenant`", "becomeTenant  = `set local role meterplex_worker`")},
 			pkg:     "./projections", run: "TestP9_ReadsShowATenantOnlyItsOwn",
 			says: `sees another tenant's`,
 		},

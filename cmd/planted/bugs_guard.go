@@ -34,11 +34,11 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			name: "route-takes-the-named", what: "a tenant's key reads as the tenant that the query names",
 			promise: "P9: no tenant sees anything of another", elsewhere: true,
 			edits: []overlay.Edit{edit("http/usage.go", `			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
-				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+				return query.Viewer{}, uuid.Nil, absent("tenant_not_found")
 			}
 `, `			id, err := idOf(named, "tenant_not_found")
 			if err != nil {
-				return projections.Viewer{}, uuid.Nil, absent("tenant_not_found")
+				return query.Viewer{}, uuid.Nil, absent("tenant_not_found")
 			}
 			own = id
 `)},

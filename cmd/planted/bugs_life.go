@@ -47,7 +47,7 @@ func serverLifeBugs() []bug {
 
 // ghostBugs let records of lost events, or cursors that the database no longer has, take effect.
 func ghostBugs() []bug {
-	const holding, proof = "infra/relay/holding.go", "projections/proof.go"
+	const holding, proof = "infra/relay/holding.go", "projections/consume/proof.go"
 	return []bug{
 		{
 			name: "cursor-ahead-kept", what: "the relay keeps a cursor that the database no longer has",

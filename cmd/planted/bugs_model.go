@@ -30,7 +30,7 @@ func modelBugs() []bug {
 		{
 			name: "rebuild-joins-unlocked", what: "a rebuild joins the live generation without its lock, while that one advances",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
-			edits:   []overlay.Edit{edit("projections/rebuild.go", `tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition)`, `tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition)`)},
+			edits:   []overlay.Edit{edit("projections/rebuild/rebuilder.go", `tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition)`, `tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition)`)},
 			pkg:     "./projections", run: "TestP5_RebuildsUnderTrafficAndCrashes",
 			says: `generations stand apart in "\d`,
 		},
@@ -45,8 +45,8 @@ func modelBugs() []bug {
 			name: "checkpoint-unlocked", what: "checkpoints are read without a lock, and moved without a check of their position",
 			promise: "P2: each event counts once",
 			edits: []overlay.Edit{
-				edit("projections/checkpoint.go", "ORDER BY c.partition, c.generation\nFOR UPDATE OF c`", "ORDER BY c.partition, c.generation`"),
-				edit("projections/checkpoint.go", `AND c.partition = n.partition AND c.position = n.was`, `AND c.partition = n.partition AND c.position <= n.position AND n.was >= 0`),
+				edit("projections/consume/checkpoint.go", "ORDER BY c.partition, c.generation\nFOR UPDATE OF c`", "ORDER BY c.partition, c.generation`"),
+				edit("projections/consume/checkpoint.go", `AND c.partition = n.partition AND c.position = n.was`, `AND c.partition = n.partition AND c.position <= n.position AND n.was >= 0`),
 			},
 			pkg: "./projections", run: "TestP2_TwoRunnersFoldOnce",
 			says: `got \{Amount:.*, want \{Am`,
@@ -60,21 +60,21 @@ func explainBugs() []bug {
 		{
 			name: "known-before-itself", what: "an event is not included in figures as of its own position",
 			promise: "P12: a figure is explained as it was known at any time",
-			edits:   []overlay.Edit{edit("projections/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
+			edits:   []overlay.Edit{edit("projections/usage/as_of.go", `		if c.cause > position.Number ||`, `		if c.cause >= position.Number ||`)},
 			pkg:     "./projections", run: "TestP12_FiguresAsKnownAreWhatTheyWere",
 			says: `(rest \d+, )?at .*: .* instead of `,
 		},
 		{
 			name: "page-begins-with-the-last", what: "a page of an explanation begins with the last event of the previous page",
 			promise: "P12: a figure is explained by its events, adding up exactly",
-			edits:   []overlay.Edit{edit("projections/explain.go", `	if c.position <= x.place.after {`, `	if c.position < x.place.after {`)},
+			edits:   []overlay.Edit{edit("projections/usage/explain.go", `	if c.position <= x.place.after {`, `	if c.position < x.place.after {`)},
 			pkg:     "./projections", run: "TestP12_ExplanationsAddUp",
 			says: ` after \d+, sum |the events add up to`,
 		},
 		{
 			name: "lineage-of-one-cause", what: "the lineage of an event shows only its nearest cause",
 			promise: "P12: a lineage is what the log says",
-			edits: []overlay.Edit{edit("projections/read_lineage.go", `		l.known[cause.EventID] = cause
+			edits: []overlay.Edit{edit("projections/audit/lineage.go", `		l.known[cause.EventID] = cause
 		at = cause
 `, `		l.known[cause.EventID] = cause
 		if at = cause; at != nil {
@@ -93,7 +93,7 @@ func recordBugs() []bug {
 		{
 			name: "letter-lost-goes-on", what: "a dead letter that cannot be written is logged, and the consumer continues",
 			promise: "P3: no event is dropped silently", elsewhere: true,
-			edits: []overlay.Edit{edit("projections/failures.go", `		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
+			edits: []overlay.Edit{edit("projections/consume/failures.go", `		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
 			return folded{}, fmt.Errorf("append a dead letter: %w", err)
 		}
 		return all, nil
@@ -113,7 +113,7 @@ func recordBugs() []bug {
 		{
 			name: "stray-parked-each-time", what: "a foreign record makes a dead letter at each delivery",
 			promise: "P2: a record that cannot be read is parked once",
-			edits: []overlay.Edit{edit("projections/dead_letter_records.go", `	p.DedupeKey = events.KeyParked(record)
+			edits: []overlay.Edit{edit("projections/consume/strays.go", `	p.DedupeKey = events.KeyParked(record)
 `, ``)},
 			pkg: "./projections", run: "TestP2_StraysAreParkedOnce",
 			says: `Code:record_undecodable`,

@@ -18,13 +18,13 @@ func simulatedChangeBugs() []bug {
 		{
 			name: "simulated-chunk-behind", what: "a generation joins at the position of the live one, read without a lock",
 			promise: "P5: a rebuild is what the live figures are",
-			edits:   []overlay.Edit{edit("projections/rebuild.go", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`+"`", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation LIMIT 1`+"`")},
+			edits:   []overlay.Edit{edit("projections/rebuild/rebuilder.go", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`+"`", `WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation LIMIT 1`+"`")},
 			says:    `generation \d+ (went from|has)`,
 		},
 		{
 			name: "simulated-parked-rebuilt", what: "a rebuild counts events that wait for a retry",
 			promise: "P5: a rebuild is what the live figures are",
-			edits: []overlay.Edit{edit("projections/rebuild_fold.go", `		if failed != nil {
+			edits: []overlay.Edit{edit("projections/rebuild/fold.go", `		if failed != nil {
 			now.positions[*failed] = true
 		}`, `		if failed != nil && *failed < 0 {
 			now.positions[*failed] = true
@@ -34,7 +34,7 @@ func simulatedChangeBugs() []bug {
 		{
 			name: "simulated-joined-unseen", what: "a consumer does not notice that a generation has joined",
 			promise: "P5: a rebuild is what the live figures are",
-			edits:   []overlay.Edit{edit("projections/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() < int64(rows) {`)},
+			edits:   []overlay.Edit{edit("projections/consume/checkpoint.go", `	if tag.RowsAffected() != int64(rows) {`, `	if tag.RowsAffected() < int64(rows) {`)},
 			says:    `generation \d+ has`,
 		},
 		{
@@ -46,7 +46,7 @@ func simulatedChangeBugs() []bug {
 		{
 			name: "simulated-ended-history", what: "a record of a history that a restore ended counts as one of the present history",
 			promise: "P1: an event that is not in the log is not counted",
-			edits:   []overlay.Edit{edit("projections/catchup.go", `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case position < 0:`)},
+			edits:   []overlay.Edit{edit("projections/consume/catchup.go", `	case r.epochs.owner(l.partition, position) != it.place.Epoch:`, `	case position < 0:`)},
 			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
 		},
 		{

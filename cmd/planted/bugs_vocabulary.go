@@ -18,7 +18,7 @@ func vocabularyBugs() []bug {
 		{
 			name: "vocabulary-of-the-http-reader", what: "events read over HTTP are rendered with the vocabulary of the answering instance",
 			promise: same,
-			edits: []overlay.Edit{edit("projections/read_envelopes.go", `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
+			edits: []overlay.Edit{edit("projections/audit/envelopes.go", `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
 				`if v, ok := events.EmbeddedVocabulary(events.CurrentVocabulary().Hash()); ok {`)},
 			pkg: "./http", run: "TestP2_EventsAreReadWithTheVocabularyOfTheirWriter",
 			says: `^(list|export) to (the tenant|an operator): 200 `,

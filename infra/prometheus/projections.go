@@ -10,7 +10,6 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections/models"
 )
 

@@ -106,7 +106,7 @@ type killPoint struct{ file, at, call string }
 func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
-	const runner, rebuild, rebuilt = "projections/runner.go", "projections/rebuild.go", "projections/rebuild_end.go"
+	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
 	files := map[string]bool{}
 	for _, d := range []killPoint{

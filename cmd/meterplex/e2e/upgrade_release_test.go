@@ -22,7 +22,7 @@ var nextRelease = sync.OnceValues(func() (string, error) {
 	return edited("next", []overlay.Edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
-		{File: "projections/projection.go", Old: "{{UsageAggregatesV1, FoldUsage}}", New: "{{UsageAggregatesV1, FoldUsage}, {" + v2 + ", FoldUsage}}"},
+		{File: "projections/models/models.go", Old: "{{Name: usage.V1, Fold: usage.FoldV1}}", New: "{{Name: usage.V1, Fold: usage.FoldV1}, {Name: " + v2 + ", Fold: usage.FoldV1}}"},
 	})
 })
 

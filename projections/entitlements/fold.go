@@ -22,7 +22,7 @@ import (
 // EntitlementReadsV1 is the version of the fold in this file.
 const V1 = projections.ProjectionEntitlements + "/v1"
 
-//go:embed entitlement_reads.sql
+//go:embed write.sql
 var replaceGrants string
 
 // addUsed adds a batch's sums to what was used.

@@ -20,7 +20,7 @@ import (
 // DeadLetterEventsV1 is the version of the fold in this file.
 const V1 = projections.ProjectionDeadLetters + "/v1"
 
-//go:embed dead_letter_events.sql
+//go:embed write.sql
 var writeDeadLetters string
 
 // DeadLetterEvents is the handler of usage.dead-letter: it keeps what failed and

@@ -2,7 +2,6 @@ package deadletters
 
 import (
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )

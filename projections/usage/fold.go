@@ -28,7 +28,7 @@ type Fold func(e *events.Envelope) (Key, Delta, error)
 
 // upsertUsage adds a batch's sums to the table.
 //
-//go:embed usage_aggregates.sql
+//go:embed add.sql
 var upsertUsage string
 
 // UsageAggregates is the handler of usage.validated.
