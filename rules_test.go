@@ -42,8 +42,8 @@ var layers = map[string]layer{
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/audit"),
 
-	"migrations":  {},
-	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"migrations": {},
+	"infra":      {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
 	"deploy": {},

@@ -1,8 +1,9 @@
-// Package projections holds what is read: folds over the event log, each with a
-// checkpoint that moves in the transaction of the fold, and the queries over
-// them. A fold is pure and versioned; live and rebuild run the same one. The
-// package may not write the log but through [Log], and knows no broker: records
-// come in as events.Record, from whatever pipe.
+// Package projections has the words of all read models: projection, generation, scope,
+// consumer, fold version. A fold is pure and versioned; live consumers and rebuilds run the
+// same one. Records arrive as events.Record, from whatever pipe; the log is written through
+// [Log] only.
+//
+// Packages below: models (the list), consume, rebuild, query, and one for each read model.
 package projections
 
 import (

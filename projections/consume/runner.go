@@ -1,3 +1,9 @@
+// Package consume runs a consumer exactly once in effect: it locks checkpoints, drops
+// duplicates and foreign records, reads gaps from the log, folds, appends follow-ups and
+// moves the checkpoints in one transaction. It knows no projection by name.
+//
+// A batch goes through runner.go, catchup.go (gaps), apply.go (folds), checkpoint.go;
+// failures.go and strays.go make dead letters.
 package consume
 
 import (

@@ -1,3 +1,5 @@
+// Package deadletters is the projection dead_letter_events: failed events, their state
+// and their retries. It decides nothing: commands decide what may be retried.
 package deadletters
 
 import (

@@ -1,3 +1,5 @@
+// Package entitlements is the projection entitlement_reads: the grants and the usage of
+// tenants, and the cache that answers checks from memory.
 package entitlements
 
 import (

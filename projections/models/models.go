@@ -1,3 +1,5 @@
+// Package models is the one list of projections. Consumers, rebuilds, comparisons, reads,
+// metrics and the CLI derive from it.
 package models
 
 import (

@@ -1,3 +1,5 @@
+// Package query reads snapshots: one read-only transaction for each answer, under the
+// role of its viewer, after the position that the caller waits for.
 package query
 
 import (

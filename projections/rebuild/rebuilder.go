@@ -1,3 +1,5 @@
+// Package rebuild folds new generations of a projection from the log beside the live one,
+// compares them, and drops the unused. It knows projections by their definition only.
 package rebuild
 
 import (

@@ -1,3 +1,5 @@
+// Package usage is the projection usage_aggregates: the sums of verdicts by tenant,
+// feature, period and subscription, as they are, as they were, and event by event.
 package usage
 
 import (

@@ -1,3 +1,5 @@
+// Package validate turns recorded usage into verdicts, by the tenant's subscriptions up to
+// the event's position.
 package validate
 
 import (
