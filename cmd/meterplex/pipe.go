@@ -31,6 +31,7 @@ type pipe struct {
 	tops       func(ctx context.Context) ([]events.Place, error) // last record of each topic and partition
 	tidy       func(ctx context.Context) error                   // runs until ctx ends
 	close      func() error
+	unreached  bool // no broker answered when the pipe was opened
 }
 
 func openPipe(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, error) {
@@ -53,7 +54,8 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 	if err != nil {
 		return nil, err
 	}
-	if err := ensureTopics(ctx, admin, logger); err != nil {
+	answered, err := ensureTopics(ctx, admin, logger)
+	if err != nil {
 		admin.Close()
 		return nil, err
 	}
@@ -63,6 +65,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 		return nil, err
 	}
 	return &pipe{
+		unreached: !answered,
 		publisher: publisher,
 		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
 			sc := kafka.SubscriberConfig{Config: kc, Group: c.Name, MaxRecordsPerPartition: c.MaxPerPartition}
@@ -91,20 +94,20 @@ type topics interface {
 
 // ensureTopics goes on without a broker, or with one that is slow: ingestion needs none,
 // and the topics are looked at again. What waiting does not mend ends the start.
-func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
+func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
 	if err := admin.Ping(ctx); err != nil {
 		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
-		return nil
+		return false, nil
 	}
 	switch err := admin.Ensure(ctx); {
 	case err == nil:
 	case errors.Is(err, kafka.ErrTopicsUnfit):
-		return err
+		return true, err
 	default:
 		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
-		return nil
+		return false, nil
 	}
 	doubts, err := admin.Doubts(ctx)
 	if err != nil { // it may not be ours to ask
@@ -113,7 +116,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) error 
 	for _, doubt := range doubts {
 		logger.Warn("a topic may lose records, which the log then has to fill in again, or stop", "because", doubt)
 	}
-	return nil
+	return true, nil
 }
 
 // ensureTime is how long the start waits for the topics.

@@ -22,16 +22,20 @@ func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says 
 func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
 	few := fmt.Errorf("%w: %w", kafka.ErrTooFewBrokers, kerr.InvalidReplicationFactor)
 	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
-		if ended := ensureTopics(t.Context(), brokers{says: err}, slog.New(slog.DiscardHandler)); ended != nil {
+		answered, ended := ensureTopics(t.Context(), brokers{says: err}, slog.New(slog.DiscardHandler))
+		if ended != nil {
 			t.Errorf("%v ended the start: %v", err, ended)
+		}
+		if answered != (err == nil) {
+			t.Errorf("%v: answered %v; the start compares the topics with the log if they could be read", err, answered)
 		}
 	}
 	unfit := fmt.Errorf("%w: 6 partitions", kafka.ErrTopicsUnfit)
-	if err := ensureTopics(t.Context(), brokers{says: unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
+	if _, err := ensureTopics(t.Context(), brokers{says: unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
 		t.Errorf("topics that do not fit gave %v", err)
 	}
 	silent := brokers{says: unfit, ping: context.DeadlineExceeded} // is not asked for anything
-	if err := ensureTopics(t.Context(), silent, slog.New(slog.DiscardHandler)); err != nil {
-		t.Errorf("a silent broker ended the start: %v", err)
+	if answered, err := ensureTopics(t.Context(), silent, slog.New(slog.DiscardHandler)); answered || err != nil {
+		t.Errorf("a silent broker: answered %v, %v; the start must not wait for it a second time", answered, err)
 	}
 }

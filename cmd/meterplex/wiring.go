@@ -146,6 +146,10 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
 		return err
 	}
+	// A broker that did not answer is not waited for a second time at the start.
+	if n.topicsDoubted = n.pipe.unreached; n.topicsDoubted {
+		return nil
+	}
 	if err := n.compareTopics(ctx); err != nil {
 		n.logger.Warn("the topics cannot be compared with the log now; trying again until they can", "error", err)
 		n.topicsDoubted = true

@@ -20,7 +20,7 @@ func (n *node) compareTopics(ctx context.Context) error {
 // compareTime bounds one comparison, compareEvery is the pause between two while no broker answers.
 const (
 	compareTime  = 10 * time.Second
-	compareEvery = 10 * time.Second
+	compareEvery = 2 * time.Second
 )
 
 // compareTopicsLater repeats the comparison until it was made once.
