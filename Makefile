@@ -55,7 +55,7 @@ planted: ## Plant known bugs one by one (ARGS=name) and show which test catches 
 .PHONY: bench
 bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md
 	./bin/meterplex bench --out docs/benchmarks
-	$(GO) run ./deploy/scaling
+	$(GO) run ./cmd/scaling
 
 .PHONY: bench-quick
 bench-quick: build ## Measure it shortly, in under three minutes, and print the table

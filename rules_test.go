@@ -42,12 +42,12 @@ var layers = map[string]layer{
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/audit"),
 
-	"migrations": {},
-	"infra":      {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"migrations":  {},
+	"cmd/scaling": {}, // no part of the service
+	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
-	"deploy": {},
-	"cmd":    {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
+	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 }
 
 // projection is the layer of a package below projections/.

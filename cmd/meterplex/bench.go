@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/cmd/meterplex/bench"
+	"github.com/meterplex/meterplex/cmd/bench"
 )
 
 // BenchCmd is the noun.

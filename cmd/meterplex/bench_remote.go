@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/meterplex/meterplex/cmd/meterplex/bench"
+	"github.com/meterplex/meterplex/cmd/bench"
 )
 
 // BenchLoad is what the loads on a running service have in common.

@@ -51,7 +51,7 @@ func run(root string) error {
 // fill puts each table between its markers.
 func fill(text string, tables []table) (string, error) {
 	for _, t := range tables {
-		open, end := fmt.Sprintf("<!-- %s: written by go run ./deploy/scaling -->\n", t.name), fmt.Sprintf("<!-- end of %s -->", t.name)
+		open, end := fmt.Sprintf("<!-- %s: written by go run ./cmd/scaling -->\n", t.name), fmt.Sprintf("<!-- end of %s -->", t.name)
 		before, rest, found := strings.Cut(text, open)
 		_, after, closed := strings.Cut(rest, end)
 		if !found || !closed {

@@ -39,10 +39,10 @@ func TestTheDocumentsTablesAreTheProgramsOwn(t *testing.T) {
 	old, now := strings.Split(string(text), "\n"), strings.Split(want, "\n")
 	for i := range min(len(old), len(now)) {
 		if old[i] != now[i] {
-			t.Fatalf("docs/scaling.md:%d does not follow from docs/benchmarks and deploy/scaling/plan.json; run: go run ./deploy/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
+			t.Fatalf("docs/scaling.md:%d does not follow from docs/benchmarks and cmd/scaling/plan.json; run: go run ./cmd/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
 		}
 	}
-	t.Fatal("docs/scaling.md has the wrong number of lines; run: go run ./deploy/scaling")
+	t.Fatal("docs/scaling.md has the wrong number of lines; run: go run ./cmd/scaling")
 }
 
 // Beyond these factors the simulation must not be quoted.

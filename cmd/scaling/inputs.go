@@ -205,7 +205,7 @@ func needed() []string { return []string{"B1", "B2", "B3", "B4", "B5", "B1+"} }
 
 func read(root string) (*inputs, error) {
 	in := &inputs{figures: map[string]figure{}}
-	if err := readJSON(filepath.Join(root, "deploy/scaling/plan.json"), &in.plan); err != nil {
+	if err := readJSON(filepath.Join(root, "cmd/scaling/plan.json"), &in.plan); err != nil {
 		return nil, err
 	}
 	var rebuild report
