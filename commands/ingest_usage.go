@@ -45,7 +45,7 @@ type EventVerdict struct {
 	Code     string
 	Reason   string
 	Pointer  string           // the member at fault, if any
-	Position *events.Position // of the event, or of the one that was there first
+	Position *events.Position // of the event, or of the one that was stored first
 }
 
 // Admit refuses a batch before it is read, if Do would refuse it.
