@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// MaxBulk bounds the dead letters of one call: it answers within a request's time.
+	// MaxBulk bounds the dead letters of one call, so that it ends within a request's deadline.
 	MaxBulk = 10_000
-	// bulkPart bounds what one transaction appends: ingest waits for the head.
+	// bulkPart bounds the events of one transaction, because ingest waits for the head meanwhile.
 	bulkPart  = 200
 	maxSample = 20
 )
 
-// BulkAsk is what is to be done with the dead letters that a filter finds.
+// BulkAsk is a request to retry or discard the dead letters that match a filter.
 type BulkAsk struct {
 	Action string // events.BulkRetry or events.BulkDiscard
 	Filter events.DeadLetterFilter
@@ -30,30 +30,30 @@ type BulkAsk struct {
 	DryRun bool
 }
 
-// DeadLetterRef is a dead letter that a filter found.
+// DeadLetterRef is a dead letter that matched a filter.
 type DeadLetterRef struct{ ID, TenantID uuid.UUID }
 
-// BulkRefusal counts the dead letters that were found and left alone, by why.
+// BulkRefusal counts the matched dead letters that were refused for one reason.
 type BulkRefusal struct {
 	Code   string `json:"code"`
 	Count  int    `json:"count"`
 	Reason string `json:"reason"`
 }
 
-// BulkResult is what a bulk did, or would do.
+// BulkResult is the outcome of a bulk, or of its dry run.
 type BulkResult struct {
-	BulkID  uuid.UUID     `json:"bulkId"` // Nil of a dry run
+	BulkID  uuid.UUID     `json:"bulkId"` // Nil for a dry run
 	Matched int           `json:"matched"`
-	Done    int           `json:"done"` // asked to be retried, or discarded
+	Done    int           `json:"done"` // discarded, or with a retry requested
 	Refused []BulkRefusal `json:"refused"`
-	Sample  []uuid.UUID   `json:"sample"` // some of those done
+	Sample  []uuid.UUID   `json:"sample"` // ids of some that are done
 }
 
-// Bulk retries or discards what find gives, at most MaxBulk. Each dead letter has
-// an event of its own, decided as for one alone, in transactions of a partition:
-// where the call does not end, those that were reached keep theirs, and asking
-// again, under the same Idempotency-Key or not, asks for none twice. find may be
-// behind the log; it gives one more than MaxBulk where there are more.
+// Bulk retries or discards the dead letters that find returns, at most MaxBulk. Each
+// gets an event of its own, decided as for a single request, in transactions of one
+// partition. If the call is interrupted, the events appended so far stay. Repeating
+// the call, with the same Idempotency-Key or another, requests no dead letter twice.
+// find may lag behind the log. If there are more than MaxBulk, it returns one more.
 func (d *DeadLetters) Bulk(ctx context.Context, by Caller, once Once, ask BulkAsk, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
 	if refusal := checkBulk(&ask); refusal != nil {
 		return BulkResult{}, refusal
@@ -79,8 +79,8 @@ func (d *DeadLetters) Bulk(ctx context.Context, by Caller, once Once, ask BulkAs
 	return b.result, halfDone(b.finish(ctx, once))
 }
 
-// halfDone keeps a refusal of a part from being told as one of the whole: what came
-// before it is done.
+// halfDone keeps the refusal of one transaction from being returned as a refusal of
+// the whole call, because the transactions before it are committed.
 func halfDone(err error) error {
 	var full *Overloaded
 	if errors.As(err, &full) {
@@ -108,7 +108,7 @@ func tooMany(refs []DeadLetterRef) *domain.Error {
 	return nil
 }
 
-// bulk is one in the making.
+// bulk is a call of Bulk in progress.
 type bulk struct {
 	*DeadLetters
 	by     Caller
@@ -116,14 +116,14 @@ type bulk struct {
 	result BulkResult
 }
 
-// begun names the answer that a bulk keeps while it is on its way. No caller's key
-// holds a line feed.
+// begun is the key of the answer that is stored while a bulk is in progress. It cannot
+// collide, because no caller's key contains a line feed.
 func (b *bulk) begun(once Once) string { return b.key(once) + "\nbegun" }
 
 func (b *bulk) key(once Once) string { return b.by.KeyID.String() + "/" + once.Key }
 
-// begin records that the bulk was asked for. One that was asked for under the same
-// key is gone on with; one that came to its end is answered.
+// begin records the request for the bulk. If the same key was used before, begin
+// continues an unfinished bulk, and returns the stored answer of a finished one.
 func (b *bulk) begin(ctx context.Context, once Once, refs []DeadLetterRef) (answered bool, err error) {
 	err = b.Store.Change(ctx, events.Platform, func(tx Tx) error {
 		for _, key := range []string{b.key(once), b.begun(once)} {
@@ -171,7 +171,7 @@ func (b *bulk) save(tx Tx, key string, once Once) error {
 	return tx.SaveAnswer(key, Answer{once.RequestHash, body})
 }
 
-// finish keeps the answer, unless another call with the same key kept one first.
+// finish stores the answer, unless another call with the same key stored one first.
 func (b *bulk) finish(ctx context.Context, once Once) error {
 	return b.Store.Change(ctx, events.Platform, func(tx Tx) error {
 		first, err := tx.Answer(b.key(once))
@@ -185,7 +185,7 @@ func (b *bulk) finish(ctx context.Context, once Once) error {
 	})
 }
 
-// run goes through the dead letters, partition by partition.
+// run processes the dead letters, partition by partition.
 func (b *bulk) run(ctx context.Context, refs []DeadLetterRef) (BulkResult, error) {
 	slices.SortFunc(refs, func(x, y DeadLetterRef) int {
 		return cmp.Or(cmp.Compare(events.PartitionOf(x.TenantID), events.PartitionOf(y.TenantID)), slices.Compare(x.ID[:], y.ID[:]))
@@ -222,7 +222,7 @@ func (r *BulkResult) add(done []uuid.UUID, refused []*domain.Error) {
 	}
 }
 
-// part decides over dead letters of one partition in one transaction.
+// part decides on dead letters of one partition in one transaction.
 func (b *bulk) part(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID, refused []*domain.Error, err error) {
 	ids := make([]uuid.UUID, len(refs))
 	for i := range refs {
@@ -259,12 +259,12 @@ func (b *bulk) part(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID
 	return done, refused, err
 }
 
-// asked says that the bulk reached the dead letter before it was interrupted.
+// asked reports whether the bulk requested the dead letter before an interruption.
 func (b *bulk) asked(l *DeadLetter) bool {
 	return b.result.BulkID != uuid.Nil && slices.Contains(l.AskedBy, b.result.BulkID)
 }
 
-// judge says why a dead letter is left alone; nil: it is not.
+// judge returns the reason to refuse a dead letter, nil to accept it.
 func (b *bulk) judge(l *DeadLetter) *domain.Error {
 	switch {
 	case l == nil:
@@ -287,7 +287,7 @@ func (b *bulk) make(l *DeadLetter) (events.Pending, error) {
 		events.Retry{DeadLetterID: l.ID, Attempt: l.Attempts + 1, Reason: b.ask.Reason})
 }
 
-// say makes an event of a dead letter that somebody asks for.
+// say makes an event for a request about a dead letter.
 func (d *DeadLetters) say(l *DeadLetter, by Caller, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
 	body, err := json.Marshal(payload)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 )
 
 // Catalogue changes tenants, keys, features, plans and subscriptions. Each change
-// is an event in the log, appended in the transaction that makes it. Its methods
-// stand in one file for each noun.
+// is an event in the log, appended in the transaction of the change. Each noun has
+// its own file of methods.
 type Catalogue struct {
 	Store     Store
 	Now       Clock
 	NewID     func() uuid.UUID
 	NewSecret func() [32]byte // 256 random bits
-	Region    string          // of the deployment: the data residency of tenants that are created without one
+	Region    string          // of the deployment: the default data residency of new tenants
 }
 
-// maxName bounds the names that people give, in characters.
+// maxName bounds display names, in characters.
 const maxName = 200
 
 func refuse(code, pointer, format string, args ...any) *domain.Error {
@@ -49,10 +49,10 @@ func oneOf(value, code, pointer string, allowed ...string) error {
 	return refuse(code, pointer, "%s must be one of %s", strings.TrimPrefix(pointer, "/"), strings.Join(allowed, ", "))
 }
 
-// now is the time as the log keeps it.
+// now returns the time with the precision of the log.
 func (c *Catalogue) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-// record appends what was changed as an event of the tenant's.
+// record appends a change as an event of the tenant.
 func (c *Catalogue) record(tx Tx, by Caller, once Once, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
 	return appendEvent(tx, c.NewID(), c.now(), by, once, tenant, subject, payload)
 }
@@ -79,8 +79,8 @@ func appendAs(tx Tx, id uuid.UUID, now time.Time, actor events.Actor, by Caller,
 	return tx.Append(p[0])
 }
 
-// change runs decide once for each Idempotency-Key: a repeat gives the first
-// answer, another request under the same key is refused.
+// change runs decide once for each Idempotency-Key. A repetition returns the first
+// answer; a different request with the same key is refused.
 func change[T any](ctx context.Context, store Store, tenant uuid.UUID, by Caller, once Once, decide func(Tx) (T, error)) (result T, repeated bool, err error) {
 	key := by.KeyID.String() + "/" + once.Key // a key's holder shares no space with others
 	err = store.Change(ctx, tenant, func(tx Tx) error {
@@ -116,7 +116,7 @@ func repeat(first *Answer, once Once, result any) error {
 	return nil
 }
 
-// changeOne is change where it does not matter whether it is a repeat.
+// changeOne is change without the report whether the call is a repetition.
 func changeOne[T any](ctx context.Context, store Store, tenant uuid.UUID, by Caller, once Once, decide func(Tx) (T, error)) (T, error) {
 	result, _, err := change(ctx, store, tenant, by, once, decide)
 	return result, err

@@ -7,9 +7,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ConflictOf makes the event that records a conflict: once for each eventId and
-// hash. The log calls it under the head's lock, where the first event is certain,
-// and gives it its id.
+// ConflictOf makes the event that records a conflict, once for each eventId and
+// hash. The log calls it under the head's lock, where it is certain which event was
+// first, and sets the event's id.
 func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
 	eventID := p.DedupeKey[len(events.KeyUsage("")):]
 	hash := p.Hash()
@@ -27,8 +27,8 @@ func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) even
 	}
 }
 
-// hashText gives the SHA-256 of a stored hash in hex, without the byte that says
-// which canonical form was hashed.
+// hashText returns the SHA-256 of a stored hash in hex, without the byte for the
+// version of the canonical form.
 func hashText(hash []byte) string {
 	if len(hash) == 0 {
 		return ""

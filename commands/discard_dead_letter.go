@@ -12,18 +12,18 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// maxDiscardReason bounds, in characters, why a dead letter is discarded.
+// maxDiscardReason bounds the reason for a discard, in characters.
 const maxDiscardReason = 500
 
-// Discarded is a dead letter that was discarded. Position is of the fact in the log.
+// Discarded is a dead letter that was discarded. Position is that of its event.
 type Discarded struct {
 	ID       uuid.UUID       `json:"id"`
 	Status   string          `json:"status"`
 	Position events.Position `json:"position"`
 }
 
-// Discard closes a tenant's dead letter for good: what failed stays uncounted for
-// ever, also in every rebuild.
+// Discard closes a tenant's dead letter permanently. The failed event is never
+// counted, not even in a rebuild.
 func (d *DeadLetters) Discard(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (Discarded, error) {
 	if refusal := reasonFault(reason); refusal != nil {
 		return Discarded{}, refusal
@@ -70,8 +70,8 @@ func discardable(l *DeadLetter) *domain.Error {
 	}
 }
 
-// discard makes the fact. What was parked is rejected from there on; what was
-// rejected, or never accepted, stays what it is.
+// discard makes the event of a discard. A parked event counts as rejected from then
+// on. An event that was rejected, or never accepted, stays so.
 func (d *DeadLetters) discard(l *DeadLetter, by Caller, cause uuid.UUID, reason string) (events.Pending, error) {
 	p, err := d.say(l, by, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
 		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})

@@ -12,8 +12,8 @@ import (
 )
 
 // DuplicatesSeen counts retries of known events and writes at most one event for
-// each tenant and second: a retry storm must write next to nothing. The counts
-// are for monitoring; those of a second in which the process dies are lost.
+// each tenant and second, so that a retry storm causes few writes. The counts are
+// for monitoring; if the process dies, those of the current second are lost.
 type DuplicatesSeen struct {
 	Store  Store
 	Now    Clock
@@ -34,7 +34,7 @@ func (d *DuplicatesSeen) Seen(tenant uuid.UUID, n int) {
 	d.counts[tenant] += int64(n)
 }
 
-// Run writes the counts each second until ctx ends, and what is left then.
+// Run writes the counts each second until ctx ends, and the remaining counts then.
 func (d *DuplicatesSeen) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

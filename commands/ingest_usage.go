@@ -14,9 +14,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// IngestUsage takes a batch of usage into the log. The order of verdicts is
-// fixed: shape, then dedupe, then policy, so that a retry of an accepted event is
-// a duplicate for ever, whatever has changed since.
+// IngestUsage appends batches of usage to the log. The order of checks is fixed:
+// shape, then dedupe, then policy. So a retry of an accepted event is always a
+// duplicate, whatever has changed since.
 type IngestUsage struct {
 	Log       UsageLog
 	Histories Histories
@@ -24,9 +24,9 @@ type IngestUsage struct {
 	Ahead     time.Duration // how far ahead of the server a timestamp may be
 	Behind    time.Duration // how far behind; keys with usage:backfill may go further
 	NewID     func(now time.Time) uuid.UUID
-	// Seen is told how many duplicates a batch held; nil: nobody is.
+	// Seen is called with the number of duplicates in a batch; nil: no call.
 	Seen func(tenant uuid.UUID, duplicates int)
-	kept sync.Pool // of *[]Submitted whose events are stored, for their memory
+	kept sync.Pool // of *[]Submitted whose events are stored, to reuse the memory
 }
 
 // Statuses of a verdict.
@@ -40,37 +40,37 @@ const (
 // EventVerdict answers one event of a batch.
 type EventVerdict struct {
 	Index    int
-	EventID  string // "" where none could be read
+	EventID  string // "" if none could be read
 	Status   string
 	Code     string
 	Reason   string
-	Pointer  string           // the member at fault, where there is one
-	Position *events.Position // of the event, or of the one that was there first
+	Pointer  string           // the member at fault, if any
+	Position *events.Position // of the event, or of the one that was stored first
 }
 
-// Admit refuses a batch that has not been read yet, where Do would.
+// Admit refuses a batch before it is read, if Do would refuse it.
 func (c *IngestUsage) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 
-// Do answers each item in its order. The error is ErrUnavailable: then nothing is
-// known of the batch, and it should be sent again as it is.
+// Do returns a verdict for each item, in order. The only error is ErrUnavailable:
+// then the outcome is unknown, and the caller should send the same batch again.
 func (c *IngestUsage) Do(ctx context.Context, by Caller, items []domain.BatchItem) ([]EventVerdict, error) {
 	return c.do(ctx, by, items, nil)
 }
 
-// inbox is for usage that nobody waits for the answer of: what is refused is stored
-// together with what is accepted.
+// inbox is for usage without a response: refusals are stored together with the
+// accepted events.
 type inbox struct {
-	// pending gives the event that records the refusal of an item; of one that is not
-	// refused it needs the key alone.
+	// pending returns the event that records the refusal of an item. If the item is not
+	// refused, only the event's key is used.
 	pending func(i int, refusal *domain.Error) events.Pending
-	barred  *domain.Error // refuses, as a matter of policy, whatever is new
+	barred  *domain.Error // if set, refuses all new events, as a policy
 }
 
-// do is Do, with an inbox or without.
+// do is Do with an optional inbox.
 func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchItem, in *inbox) ([]EventVerdict, error) {
 	verdicts := make([]EventVerdict, len(items))
-	refusals := make([]*domain.Error, len(items)) // of policy
-	submitted := c.room(len(items))               // never grows: what is in it is pointed to
+	refusals := make([]*domain.Error, len(items)) // by policy
+	submitted := c.room(len(items))               // never grows: there are pointers into it
 	index := make([]int, 0, len(items))
 	policy := c.policy(by)
 	by.Actor = by.actor()
@@ -107,7 +107,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 	duplicates := 0
 	for n := range places {
 		v := &verdicts[index[n]]
-		if v.Status == StatusRejected { // by its shape; the refusal is stored
+		if v.Status == StatusRejected { // because of its shape; the refusal is stored
 			v.Position = &places[n].Position
 			continue
 		}
@@ -124,11 +124,11 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 	return verdicts, nil
 }
 
-// manyEvents is from where on the memory of a batch is worth keeping for the next.
+// manyEvents is the least size of a batch whose memory is worth reusing.
 const manyEvents = 64
 
-// room is for the events of a batch. What it had before stays until it is written over:
-// the half of it at most.
+// room returns memory for the events of a batch. Events of an earlier batch stay in
+// reused memory until they are overwritten: at most half of it.
 func (c *IngestUsage) room(n int) []Submitted {
 	if n >= manyEvents {
 		if kept, ok := c.kept.Get().(*[]Submitted); ok && n <= cap(*kept) && cap(*kept) <= 2*n {
@@ -138,14 +138,14 @@ func (c *IngestUsage) room(n int) []Submitted {
 	return make([]Submitted, 0, n)
 }
 
-// keep takes the room of a batch back that is stored.
+// keep returns the memory of a stored batch to the pool.
 func (c *IngestUsage) keep(batch []Submitted) {
 	if cap(batch) >= manyEvents {
 		c.kept.Put(&batch)
 	}
 }
 
-// claim names the inbox key of an event, and what is stored where it is refused.
+// claim sets the inbox key of an event, and the refusal to store if it is refused.
 func (s *Submitted) claim(refusal events.Pending) {
 	s.Inbox = refusal.DedupeKey
 	if s.ProbeOnly {
@@ -153,8 +153,8 @@ func (s *Submitted) claim(refusal events.Pending) {
 	}
 }
 
-// inBody points to the member at fault from the top of the body, as refusals of
-// shape do. A CloudEvent calls its members by other names: it gets no pointer.
+// inBody makes the pointer to the member at fault start at the body, as refusals of
+// shape do. A CloudEvent gets no pointer, because its members have other names.
 func inBody(refusal *domain.Error, item *domain.BatchItem) *domain.Error {
 	if refusal == nil || refusal.Pointer == "" {
 		return refusal
@@ -197,7 +197,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 	return nil
 }
 
-// pending fills in what is to be stored of an event.
+// pending fills in the event to store.
 func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent, now time.Time) {
 	*p = events.Pending{
 		EventID: c.NewID(now), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
@@ -207,8 +207,8 @@ func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEven
 	}
 }
 
-// correlation is the trace that the event was made in, where it names one
-// (W3C Trace Context: version-traceid-parentid-flags), else that of the request.
+// correlation returns the trace that the event names, if any (W3C Trace Context:
+// version-traceid-parentid-flags), else the trace of the request.
 func correlation(by *Caller, e *domain.UsageEvent) uuid.UUID {
 	if e.TraceParent == "" {
 		return by.CorrelationID
@@ -221,7 +221,7 @@ func correlation(by *Caller, e *domain.UsageEvent) uuid.UUID {
 	return by.CorrelationID
 }
 
-// policy is what is checked after shape and dedupe, for one batch.
+// policy holds the checks after shape and dedupe, for one batch.
 type policy struct {
 	c       *IngestUsage
 	by      Caller
@@ -240,11 +240,11 @@ func (c *IngestUsage) policy(by Caller) *policy {
 	return p
 }
 
-// wholeLog is a position beyond all: ingest decides on what is known now.
+// wholeLog is after every position: ingest decides on the present state.
 const wholeLog = int64(^uint64(0) >> 1)
 
-// check asks the validator's function. A cached yes is enough; a no is confirmed
-// against the tables before it is answered.
+// check applies the validator's decision function. A cached acceptance is enough; a
+// refusal is confirmed against the tables before it is returned.
 func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
 	if refusal := domain.CheckWindow(e.Timestamp, p.now, p.c.Ahead, p.behind); refusal != nil {
 		return refusal, nil

@@ -14,11 +14,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// script is a log and the histories as a test sets them.
+// script is a fake log with the histories that a test sets.
 type script struct {
 	cached, fresh domain.History
 	known         map[string]string // dedupe key: hash
-	asked         int               // how often the tables were read
+	asked         int               // number of reads of the tables
 	got           []Submitted
 }
 
@@ -155,7 +155,7 @@ func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
 	}
 }
 
-// silent is a log that does not answer, and goes on with what it was given.
+// silent is a log that does not respond, but continues to work on the batch.
 type silent struct {
 	*script
 	held [][]Submitted
@@ -166,8 +166,8 @@ func (s *silent) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Pl
 	return nil, ErrUnavailable
 }
 
-// A batch whose answer is not known may be on its way into the log still: no other
-// may be written over it.
+// The log may still be working on a batch with an unknown outcome: no other batch may
+// reuse its memory.
 func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
 	s := &silent{script: &script{cached: active(), fresh: active()}}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
@@ -193,8 +193,8 @@ func TestP2_EventsOfAnUnansweredBatchAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A batch is stored in the memory of the one before, whichever way that came, and nothing
-// of that is left in it.
+// A batch reuses the memory of the one before, with or without an inbox, and none of
+// the old content is left.
 func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 	s := &script{cached: active(), fresh: active()}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Ahead: time.Minute, Behind: time.Hour, NewID: newID}
@@ -211,7 +211,7 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 			id := strconv.Itoa(n) + "/" + strconv.Itoa(i)
 			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
 			if b.refused {
-				items[i].Event.Feature = "unknown" // refused by policy: asked for only
+				items[i].Event.Feature = "unknown" // refused by policy: ProbeOnly
 			}
 		}
 		var in *inbox

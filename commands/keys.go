@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// CreateKey is a request for a key. Mode is live or test for tenants' keys and is
-// left empty for operators'.
+// CreateKey is a request for a key. Mode is live or test for tenant keys and empty
+// for operator keys.
 type CreateKey struct {
 	Name      string
 	Scopes    []string
@@ -22,31 +22,31 @@ type CreateKey struct {
 	ExpiresAt *time.Time
 }
 
-// CreatedKey is a new key with its secret, which nothing keeps: where the request
-// is repeated it is empty.
+// CreatedKey is a new key with its secret. The secret is not stored, so it is empty
+// if the request is repeated.
 type CreatedKey struct {
 	domain.APIKey
 	Secret   string `json:"-"`
 	Repeated bool   `json:"-"`
 }
 
-// MaxOverlap is how long a rotated key may go on beside the new one.
+// MaxOverlap is the longest time that a rotated key may stay valid with the new one.
 const MaxOverlap = 30 * 24 * time.Hour
 
-// shownPrefix is how much of a key may be shown: mp_live_ and eight characters.
+// shownPrefix is the length of the secret's part that may be shown, after mp_live_.
 const shownPrefix = 8
 
-// HashSecret is what is kept of a key: the SHA-256 of its whole text. A key is 256
-// random bits, so a slow hash would add nothing.
+// HashSecret returns the stored form of a key: the SHA-256 of its whole text. A key
+// has 256 random bits, so a slow hash would not make it safer.
 func HashSecret(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
 
-// CreateKey makes a key of a tenant's, or of the operators' where tenant is Platform.
+// CreateKey makes a tenant key, or an operator key if tenant is Platform.
 func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
 	if err := checkKey(tenant, &in); err != nil {
 		return CreatedKey{}, err
 	}
 	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
-		// Here, not before: a repeat is answered as the first was, also when time has passed.
+		// Checked here and not earlier, so that a late repetition gets the first answer.
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 		}
@@ -64,7 +64,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant 
 	})
 }
 
-// issue runs what makes a key; a repeat has no secret to show.
+// issue runs decide to make a key. For a repetition it returns no secret.
 func (c *Catalogue) issue(ctx context.Context, by Caller, once Once, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey, error) {
 	k, repeated, err := change(ctx, c.Store, tenant, by, once, decide)
 	k.Repeated = repeated
@@ -106,7 +106,7 @@ func (c *Catalogue) newKey(tx Tx, tenant uuid.UUID, in CreateKey) (CreatedKey, e
 	return k, tx.SaveKey(k.APIKey, hash[:])
 }
 
-// RotateKey makes a key like another one, which ends after the overlap.
+// RotateKey makes a key with the properties of an old one, which ends after overlap.
 func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return CreatedKey{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
@@ -131,7 +131,7 @@ func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant,
 	})
 }
 
-// end lets a key end at a time, or earlier where it would have anyway.
+// end makes a key expire at a time, unless it expires earlier already.
 func (c *Catalogue) end(tx Tx, k *domain.APIKey, at time.Time) error {
 	if k.RevokedAt == nil || at.Before(*k.RevokedAt) {
 		k.RevokedAt = &at
@@ -139,7 +139,8 @@ func (c *Catalogue) end(tx Tx, k *domain.APIKey, at time.Time) error {
 	return tx.SaveKey(*k, nil)
 }
 
-// RevokeKey ends a key now; everywhere within a second. Again it changes nothing.
+// RevokeKey ends a key now, on all instances within a second. A repetition changes
+// nothing.
 func (c *Catalogue) RevokeKey(ctx context.Context, by Caller, tenant, keyID uuid.UUID) error {
 	return c.Store.Change(ctx, tenant, func(tx Tx) error {
 		k, err := c.loadKey(tx, tenant, keyID)

@@ -12,21 +12,21 @@ import (
 )
 
 var (
-	// A lookup key is what events name as their feature.
+	// A lookup key is the name of a feature in events.
 	lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 	planKeyForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 )
 
 const (
-	// maxLimit is the greatest integer that JSON carries exactly everywhere.
+	// maxLimit is the greatest integer that every JSON implementation keeps exactly.
 	maxLimit = 1<<53 - 1
-	// maxEntitlements keeps a snapshot small enough to stand in each verdict's history.
+	// maxEntitlements keeps a snapshot small enough for the history of each verdict.
 	maxEntitlements = 200
 	maxUnit         = 50
 )
 
-// PutFeature defines a feature or changes its name and unit. Its type is fixed
-// once plans and verdicts may stand on it.
+// PutFeature defines a feature or changes its name and unit. Its type is fixed from
+// the start, because plans and verdicts may depend on it.
 func (c *Catalogue) PutFeature(ctx context.Context, by Caller, f domain.Feature) (domain.Feature, bool, error) {
 	if err := checkFeature(&f); err != nil {
 		return f, false, err
@@ -67,7 +67,7 @@ func checkFeature(f *domain.Feature) error {
 	return oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered)
 }
 
-// PutPlan defines a plan or changes it. Running subscriptions keep their snapshots.
+// PutPlan defines or changes a plan. Existing subscriptions keep their snapshots.
 func (c *Catalogue) PutPlan(ctx context.Context, by Caller, p domain.Plan) (domain.Plan, bool, error) {
 	if !planKeyForm.MatchString(p.Key) {
 		return p, false, refuse("plan_key_invalid", "/key", "a plan's key matches %s", planKeyForm)
@@ -97,7 +97,7 @@ func (c *Catalogue) PutPlan(ctx context.Context, by Caller, p domain.Plan) (doma
 	return p, created, err
 }
 
-// checkEntitlements fills the defaults in: SOFT, MONTHLY, record.
+// checkEntitlements checks entitlements and sets the defaults: SOFT, MONTHLY, record.
 func checkEntitlements(tx Tx, list []domain.Entitlement) error {
 	var seen []string
 	for i := range list {
@@ -118,8 +118,8 @@ func checkEntitlements(tx Tx, list []domain.Entitlement) error {
 	return nil
 }
 
-// checkEntitlement takes the same members for each type of feature. Of a BOOLEAN one
-// the words mean nothing: they are kept as they were sent, and none is filled in.
+// checkEntitlement accepts the same members for each type of feature. For a BOOLEAN
+// feature they have no meaning: they are stored as sent, without defaults.
 func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error {
 	if f.Type == domain.FeatureBoolean && e.Limit != nil {
 		return refuse("entitlements_invalid", at+"/limit", "a BOOLEAN feature is granted or not: its limit is null, or left out")

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Projection is what there is to rebuild.
+// Projection describes a projection that can be rebuilt.
 type Projection struct {
 	Name     string
 	Consumer string
@@ -21,38 +21,38 @@ type Projection struct {
 	ByPeriod bool   // it can be rebuilt for one period
 }
 
-// RebuildStore runs changes of what readers see.
+// RebuildStore runs changes of the visible generations.
 type RebuildStore interface {
-	// ChangeRebuilds runs decide in one transaction that no other change of the
-	// projection's generations runs beside. An error of decide rolls back and is
-	// returned as it is.
+	// ChangeRebuilds runs decide in one transaction that excludes other changes of the
+	// projection's generations. An error of decide rolls back and is returned
+	// unchanged.
 	ChangeRebuilds(ctx context.Context, projection string, decide func(RebuildTx) error) error
-	// Rebuild reads one; nil where there is none.
+	// Rebuild reads a rebuild; nil if there is none.
 	Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error)
 }
 
-// RebuildTx is what a change of rebuilds can load and keep besides.
+// RebuildTx adds the loads and saves of a change of rebuilds.
 type RebuildTx interface {
 	Tx
 	Rebuilds(projection string) ([]domain.Rebuild, error) // those that are Open
 	Rebuild(id uuid.UUID) (*domain.Rebuild, error)
-	// LiveFold is the version that what readers of a scope see is folded by; refused
-	// where that is more than one.
+	// LiveFold returns the fold version of the rows that readers of a scope see. It
+	// refuses a scope with more than one version.
 	LiveFold(projection string, tenant uuid.UUID, periodKey string) (string, error)
-	// StartRebuild keeps a rebuild, its generation (the next number, which it
+	// StartRebuild saves a rebuild, its generation (the next number, which it
 	// returns) and its units of work.
 	StartRebuild(r domain.Rebuild) (generation int, err error)
 	SaveRebuild(r domain.Rebuild) error
-	// Flip lets readers see the rebuild's generation, and tells the flip's number; a
-	// generation that is broken or not fed with the live one is refused.
+	// Flip makes the rebuild's generation visible and returns the flip's number. It
+	// refuses a generation that is broken or not fed together with the live one.
 	Flip(r *domain.Rebuild) (flip int, err error)
-	// Unflip takes the rebuild's flip back; refused where what was before is gone,
-	// or where a later one lies over it.
+	// Unflip reverts the rebuild's flip. It refuses if the previous generation is gone
+	// or a later flip covers this one.
 	Unflip(r *domain.Rebuild) (flip int, err error)
 }
 
-// Rebuilds starts rebuilds and decides what becomes of them. Nothing here waits for
-// a pipe: a rebuild needs the log alone.
+// Rebuilds starts rebuilds and decides on their promotion and end. It never waits
+// for the broker, because a rebuild needs only the log.
 type Rebuilds struct {
 	Store       RebuildStore
 	Now         Clock
@@ -60,26 +60,27 @@ type Rebuilds struct {
 	Projections []Projection
 }
 
-// StartRebuild asks for a rebuild. Scope: one tenant (Nil: all), one period ("": all).
+// StartRebuild is a request for a rebuild. Scope: one tenant (Nil: all), one period
+// ("": all).
 type StartRebuild struct {
 	Projection string
 	TenantID   uuid.UUID
 	PeriodKey  string
-	Workers    int // 0: half as many as the instance has processors, so that readers have the rest
+	Workers    int // 0: half the processors of the instance, so that readers have the rest
 	Reason     string
-	Verify     bool // compare with the log and drop
-	Repair     bool // of a verify: promote it where they differ
+	Verify     bool // compare with the log, then drop the generation
+	Repair     bool // for a verify: promote it if they differ
 }
 
-// Bounds of what a rebuild may be asked for.
+// Bounds of the requests for a rebuild.
 const (
 	maxReason  = 500
-	maxWorkers = 32 // no more than there are partitions
+	maxWorkers = 32 // the number of partitions
 )
 
 func (c *Rebuilds) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-// Start makes a new generation; the workers find it by themselves.
+// Start makes a new generation. The workers discover it on their own.
 func (c *Rebuilds) Start(ctx context.Context, by Caller, once Once, in StartRebuild) (domain.Rebuild, error) {
 	r, err := c.planned(in)
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *Rebuilds) Start(ctx context.Context, by Caller, once Once, in StartRebu
 				return r, refuse("rebuild_in_progress", "", "rebuild %s of %s is %s and has figures in common with this one; promote or abandon it first", open[i].ID, r.Projection, open[i].State)
 			}
 		}
-		if in.Verify { // the live rows are compared with their own fold: another one's differences are no drift
+		if in.Verify { // compare the live rows with their own fold version: differences from another version are no drift
 			if r.FoldVersion, err = tx.LiveFold(r.Projection, r.TenantID, r.PeriodKey); err != nil {
 				return r, err
 			}
@@ -127,7 +128,7 @@ func orRefuse(err error, code, pointer, message string) error {
 	return refuse(code, pointer, "%s", message)
 }
 
-// planned checks a request and makes the rebuild that it asks for.
+// planned checks a request and makes the requested rebuild.
 func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	p := c.projection(in.Projection)
 	if p == nil {
@@ -177,12 +178,12 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// Promote lets readers see the new generation.
+// Promote makes the new generation visible to readers.
 func (c *Rebuilds) Promote(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
 	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Promotable, promoted)
 }
 
-// RollBack lets readers see what they saw before the rebuild was promoted.
+// RollBack makes the generation before the promotion visible again.
 func (c *Rebuilds) RollBack(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
 	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Revocable, rolledBack)
 }
@@ -192,7 +193,7 @@ func (c *Rebuilds) Abandon(ctx context.Context, by Caller, once Once, id uuid.UU
 	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Abandonable, abandoned)
 }
 
-// decision takes a rebuild a step on and names the event that says so.
+// decision changes the state of a rebuild and returns the subject of its event.
 type decision func(RebuildTx, *domain.Rebuild) (events.Subject, error)
 
 func promoted(tx RebuildTx, r *domain.Rebuild) (_ events.Subject, err error) {
@@ -212,14 +213,14 @@ func abandoned(_ RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 	return events.RebuildAbandoned, nil
 }
 
-// FinishVerify records what a verify found, and drops its generation, or promotes
-// it where it is to repair what differs.
+// FinishVerify records the result of a verify and drops its generation, or promotes
+// it if there are differences and the verify is to repair them.
 func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64) error {
 	by, rebuilder := Caller{TenantID: events.Platform}, events.Actor{Type: "service", ID: "meterplex-rebuilder"}
 	_, err := c.decideAs(ctx, by, rebuilder, Once{}, id, "the live rows were compared with the log",
 		func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 			if r.State != domain.RebuildReady {
-				return 0, refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker was faster, or it was abandoned
+				return 0, refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker finished it first, or it was abandoned
 			}
 			if err := c.stillOf(tx, r); err != nil {
 				return 0, err
@@ -238,8 +239,8 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 	return err
 }
 
-// stillOf refuses a verify of what readers see no longer: its differences are those
-// of two folds, and repairing them would take a promotion back.
+// stillOf refuses a verify of a fold version that readers no longer see. It would
+// compare two fold versions, and a repair would revert a promotion.
 func (c *Rebuilds) stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	version, err := tx.LiveFold(r.Projection, r.TenantID, r.PeriodKey)
 	if err == nil && version != r.FoldVersion {
@@ -248,7 +249,7 @@ func (c *Rebuilds) stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	return err
 }
 
-// decide takes a rebuild a step on that a caller asks for, where nothing forbids it.
+// decide applies a caller's decision on a rebuild, unless forbids returns a refusal.
 func (c *Rebuilds) decide(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
 	if err := checkReason(reason); err != nil {
 		return domain.Rebuild{}, err
@@ -261,7 +262,7 @@ func (c *Rebuilds) decide(ctx context.Context, by Caller, once Once, id uuid.UUI
 	})
 }
 
-// decideAs takes a rebuild one step on, with the event that says so.
+// decideAs applies a decision on a rebuild and appends its event.
 func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, once Once, id uuid.UUID, reason string, do decision) (domain.Rebuild, error) {
 	known, err := c.Store.Rebuild(ctx, id)
 	if err != nil || known == nil {
@@ -287,7 +288,7 @@ func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, 
 	})
 }
 
-// change is change with the transaction that rebuilds need.
+// change is the function change with the transaction that rebuilds need.
 func (c *Rebuilds) change(ctx context.Context, by Caller, once Once, projection string, decide func(RebuildTx) (domain.Rebuild, error)) (domain.Rebuild, error) {
 	return changeOne(ctx, rebuildStore{c.Store, projection}, events.Platform, by, once, func(tx Tx) (domain.Rebuild, error) {
 		wide, ok := tx.(RebuildTx)
@@ -298,7 +299,7 @@ func (c *Rebuilds) change(ctx context.Context, by Caller, once Once, projection 
 	})
 }
 
-// rebuildStore lets a change of rebuilds be repeated as any other is.
+// rebuildStore adapts RebuildStore to Store, so that change handles repetitions.
 type rebuildStore struct {
 	RebuildStore
 	projection string

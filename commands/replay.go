@@ -18,75 +18,75 @@ const (
 	ReplayFailed  = "FAILED"
 )
 
-// Replay is something that is published, or read, again on purpose. Nothing is
-// counted twice for it: what it publishes is marked, or known by its position.
+// Replay is a deliberate repetition of publishing or reading. It causes no double
+// count: repeated records have a mark, or their position is already known.
 type Replay struct {
 	ID        uuid.UUID
 	Kind      string // events.ReplayRange, ReplayRelay or ReplayConsumer
 	Topic     string
-	TenantID  *uuid.UUID // only this one's events
+	TenantID  *uuid.UUID // limits it to this tenant
 	Consumer  string
-	Target    string // where a rewind goes
+	Target    string // target of a rewind
 	Reason    string
 	State     string
 	Failure   string
 	CreatedAt time.Time
 	EndedAt   *time.Time
-	Remaining int64 // positions that are still to be published, also by a relay that went back
+	Remaining int64 // positions still to publish, also by a rewound relay
 	Units     []ReplayUnit
 }
 
-// ReplayUnit is a replay's part in one partition. Of a range, and of the relay that
-// goes back, the numbers are positions of the log. Of a consumer First is the time,
-// in milliseconds since 1970, from which on it reads again (StartOfTopic: all), and
-// when it has gone back UpTo and Cursor are the pipe's offsets before and after.
+// ReplayUnit is a replay's work in one partition. For a range and a rewind of the
+// relay, the numbers are positions of the log. For a consumer, First is the time, in
+// milliseconds since 1970, from which it reads again (StartOfTopic: all). After its
+// rewind, UpTo and Cursor are the broker's offsets before and after.
 type ReplayUnit struct {
 	Partition int16
 	First     int64
-	Cursor    int64 // done up to here
+	Cursor    int64 // all up to here is done
 	UpTo      int64
 	Records   int64
 }
 
-// StartOfTopic is the time from which on a topic is read that is read from its start.
+// StartOfTopic stands for the time of the first record of a topic.
 const StartOfTopic = -1
 
-// RelayCursor is where the relay stands in a partition.
+// RelayCursor is the relay's cursor in a partition.
 type RelayCursor struct {
 	Partition int16
 	Position  int64
-	Needed    int64 // what a consumer of ours still needs of the pipe lies behind it
+	Needed    int64 // the service's consumers need only records after this position
 }
 
 // ReplayStore runs changes of replays.
 type ReplayStore interface {
-	// ChangeReplays runs decide in one transaction that holds the relay's cursors,
-	// where it is to move them, and the head of the platform's partition.
+	// ChangeReplays runs decide in one transaction that holds the head of the
+	// platform's partition and, if cursors is true, the relay's cursors.
 	ChangeReplays(ctx context.Context, cursors bool, decide func(ReplayTx) error) error
 	Replay(ctx context.Context, id uuid.UUID) (*Replay, error)
-	// Replays lists them, the newest first.
+	// Replays lists the replays, the newest first.
 	Replays(ctx context.Context, p Page) ([]Replay, error)
 }
 
-// ReplayTx is what a change of replays can load and keep besides.
+// ReplayTx adds the loads and saves of a change of replays.
 type ReplayTx interface {
 	Tx
 	RelayCursors() ([]RelayCursor, error)
-	// Before gives, for each partition, the last position recorded before a time.
+	// Before returns, for each partition, the last position recorded before a time.
 	Before(at time.Time) ([events.Partitions]int64, error)
-	// RecordedAt tells when a position was recorded; ok is false where it is not in the log.
+	// RecordedAt returns the time when a position was recorded; ok is false if the log lacks it.
 	RecordedAt(p events.Position) (at time.Time, ok bool, err error)
 	StartReplay(r Replay) error
-	// RewindRelay moves cursors back; whoever holds their leases finds them gone.
+	// RewindRelay moves cursors back and revokes their leases.
 	RewindRelay(steps []events.ReplayStep) error
-	// EndReplay ends a replay that is running, with the units' last figures; false
-	// where it is not running any more.
+	// EndReplay ends a running replay, with the units' last figures; false if it no
+	// longer runs.
 	EndReplay(id uuid.UUID, state, failure string, at time.Time, units []ReplayUnit) (bool, error)
-	// PublishedRanges are the running ranges of which all is published.
+	// PublishedRanges lists the running ranges that are completely published.
 	PublishedRanges() ([]Replay, error)
 }
 
-// Replays starts replays and says what became of them.
+// Replays starts replays and records their ends.
 type Replays struct {
 	Store ReplayStore
 	Now   Clock
@@ -95,7 +95,7 @@ type Replays struct {
 
 func (c *Replays) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-// change is change with the transaction that replays need.
+// change is the function change with the transaction that replays need.
 func (c *Replays) change(ctx context.Context, by Caller, once Once, cursors bool, decide func(ReplayTx) (Replay, error)) (Replay, error) {
 	return changeOne(ctx, replayStore{c.Store, cursors}, events.Platform, by, once, func(tx Tx) (Replay, error) {
 		wide, ok := tx.(ReplayTx)
@@ -106,7 +106,7 @@ func (c *Replays) change(ctx context.Context, by Caller, once Once, cursors bool
 	})
 }
 
-// replayStore lets a change of replays be repeated as any other is.
+// replayStore adapts ReplayStore to Store, so that change handles repetitions.
 type replayStore struct {
 	ReplayStore
 	cursors bool
@@ -116,13 +116,13 @@ func (s replayStore) Change(ctx context.Context, _ uuid.UUID, decide func(Tx) er
 	return s.ChangeReplays(ctx, s.cursors, func(tx ReplayTx) error { return decide(tx) })
 }
 
-// begin makes a replay of a request.
+// begin makes the replay of a request.
 func (c *Replays) begin(kind, reason string) Replay {
 	return Replay{ID: c.NewID(), Kind: kind, Reason: reason, State: ReplayRunning, CreatedAt: c.now()}
 }
 
-// ReplayRange asks for events to be published again: positions From to To, which
-// are of one partition, or what was recorded from FromTime on and before ToTime.
+// ReplayRange is a request to publish events again: positions From to To of one
+// partition, or the events recorded from FromTime on and before ToTime.
 type ReplayRange struct {
 	Topic            string
 	From, To         *events.Position
@@ -131,9 +131,9 @@ type ReplayRange struct {
 	Reason           string
 }
 
-// Range publishes a range of the log again, for readers outside. Each record is
-// marked, so that our consumers pass it; apart from the mark it is what it was. What
-// the relay has not published yet is left to the relay.
+// Range publishes a range of the log again, for outside readers. Each record has a
+// mark, so that the service's consumers skip it, and is otherwise unchanged. Events
+// that the relay has not published yet are left to the relay.
 func (c *Replays) Range(ctx context.Context, by Caller, once Once, in ReplayRange) (Replay, error) {
 	if refusal := in.check(); refusal != nil {
 		return Replay{}, refusal
@@ -201,7 +201,7 @@ func remaining(units []ReplayUnit) (positions int64) {
 	return positions
 }
 
-// units are the stretches of the range that are published.
+// units returns the parts of the range that are already published.
 func (in *ReplayRange) units(tx ReplayTx) ([]ReplayUnit, error) {
 	cursors, err := tx.RelayCursors()
 	if err != nil {

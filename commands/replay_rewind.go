@@ -11,16 +11,16 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Where a rewind goes, but for a time (RFC 3339).
+// Targets of a rewind, besides a time (RFC 3339).
 const (
-	RewindToConsumers = "consumers" // the relay: to what our own consumers still need
+	RewindToConsumers = "consumers" // for the relay: to the first record that the service's consumers still need
 	RewindToStart     = "start"
 	rewindToPositions = "positions"
 )
 
-// Rewind asks the relay, or a consumer, to go back: To one of the constants above or
-// a time, or to Positions, which are the first that is published or read again in
-// each of their partitions.
+// Rewind is a request to move the relay or a consumer back: To one of the constants
+// above or a time, or to Positions, the first position in each of their partitions
+// that is published or read again.
 type Rewind struct {
 	Consumer  string // "": the relay
 	To        string
@@ -28,9 +28,9 @@ type Rewind struct {
 	Reason    string
 }
 
-// Rewind moves the relay's cursors back, so that the topics are filled again from
-// the log, or lets a consumer's group go back. Never forward: what was not published,
-// or read, would be passed over.
+// Rewind moves the relay's cursors back, so that the relay fills the topics again
+// from the log, or moves a consumer group back. It never moves forward, because that
+// would skip events that were not yet published or read.
 func (c *Replays) Rewind(ctx context.Context, by Caller, once Once, in Rewind) (Replay, error) {
 	if refusal := reasonRefusal(in.Reason); refusal != nil {
 		return Replay{}, refusal
@@ -45,7 +45,7 @@ func (c *Replays) Rewind(ctx context.Context, by Caller, once Once, in Rewind) (
 	return c.rewindRelay(ctx, by, once, in, at)
 }
 
-// check settles where it goes; at is the time where it is one.
+// check validates the target; at is its time, if it is a time.
 func (in *Rewind) check() (at time.Time, refusal *domain.Error) {
 	if in.Consumer != "" && consumedTopic(in.Consumer) == 0 {
 		return at, refuse("consumer_not_found", "/consumer", "no consumer %.64q reads a topic", in.Consumer)
@@ -81,7 +81,7 @@ func checkPositions(positions []events.Position) *domain.Error {
 	return nil
 }
 
-// consumedTopic is the topic that a group of ours reads; 0 where none does.
+// consumedTopic returns the topic that a consumer group reads; 0 if there is none.
 func consumedTopic(group string) events.Topic {
 	for _, t := range events.Topics() {
 		if t.Consumer == group {
@@ -115,7 +115,7 @@ func (c *Replays) rewindRelay(ctx context.Context, by Caller, once Once, in Rewi
 	})
 }
 
-// relaySteps says how far back the relay goes in each partition where it does.
+// relaySteps returns the range of each partition in which the relay moves back.
 func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, error) {
 	cursors, err := tx.RelayCursors()
 	if err != nil {
@@ -137,7 +137,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 			}
 			to[p.Partition] = p.Number - 1
 		}
-	default: // the start is before all times, wherever the log begins
+	default: // the start is before all times
 		if to, err = tx.Before(at); err != nil {
 			return nil, err
 		}
@@ -151,8 +151,8 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 	return steps, nil
 }
 
-// rewindConsumer asks the consumer's instances to go back. They leave their group,
-// move its offsets, which nobody can while it has members, and come back.
+// rewindConsumer requests a rewind from the consumer's instances. They leave their
+// group, move its offsets, which is impossible while it has members, and rejoin.
 func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in Rewind, at time.Time) (Replay, error) {
 	r := c.begin(events.ReplayConsumer, in.Reason)
 	r.Consumer, r.Topic, r.Target = in.Consumer, consumedTopic(in.Consumer).Name(), in.To
@@ -170,8 +170,9 @@ func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in R
 	})
 }
 
-// consumerUnits says from when on each partition is read again. A record is published
-// after its event was recorded: the time of a position is before all that follow it.
+// consumerUnits returns the time from which each partition is read again. A record is
+// published after its event was recorded, so the recording time of a position is
+// before the times of its record and of all records after it.
 func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error) {
 	if in.To == rewindToPositions {
 		if consumedTopic(in.Consumer).Outside() {
@@ -199,8 +200,8 @@ func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error)
 	return units, nil
 }
 
-// EndRewind records that a consumer went back, or that it could not. It does nothing
-// where another instance was faster.
+// EndRewind records that a consumer was rewound, or that the rewind failed. It does
+// nothing if another instance has recorded the end.
 func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.ReplayStep, failure string) error {
 	if failure != "" {
 		return c.Fail(ctx, r.ID, r.Topic, 0, failure)
@@ -219,7 +220,7 @@ func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.Replay
 	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: steps, Reason: r.Reason})
 }
 
-// Fail ends a replay that cannot be done.
+// Fail ends a replay that failed.
 func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic string, records int64, failure string) error {
 	return c.end(ctx, id, ReplayFailed, failure, nil, events.ReplayDone, events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure})
 }
@@ -241,7 +242,7 @@ func (c *Replays) endIn(tx ReplayTx, by Caller, id uuid.UUID, state, failure str
 	return err
 }
 
-// EndRanges ends the ranges of which all is published.
+// EndRanges ends the ranges that are completely published.
 func (c *Replays) EndRanges(ctx context.Context) error {
 	by := Caller{TenantID: events.Platform}
 	_, err := c.change(ctx, by, Once{}, false, func(tx ReplayTx) (Replay, error) {

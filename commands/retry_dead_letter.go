@@ -12,13 +12,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// MaxRetries bounds how often a dead letter is retried: what failed so often needs
-// a person, not another try.
+// MaxRetries bounds the retries of a dead letter: after so many failures a person
+// must look at it.
 const MaxRetries = 100
 
-// DeadLetters decides over what failed. A retry is answered 202 and recorded; the
-// command router executes it. It is a new event, never the old one again. A
-// discard is done when it is answered.
+// DeadLetters decides on dead letters. The request for a retry is recorded and
+// answered with 202; the command router executes it. A retry is a new event, never
+// the old event again. A discard is complete when its request is answered.
 type DeadLetters struct {
 	Store Store
 	Now   Clock
@@ -27,7 +27,7 @@ type DeadLetters struct {
 
 func (d *DeadLetters) now() time.Time { return d.Now().UTC().Truncate(time.Microsecond) }
 
-// RequestRetry records the wish to retry a tenant's dead letter.
+// RequestRetry records the request to retry a tenant's dead letter.
 func (d *DeadLetters) RequestRetry(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (events.Position, error) {
 	return changeOne(ctx, d.Store, tenant, by, once, func(tx Tx) (events.Position, error) {
 		letter, err := deadLetter(tx, id, tenant)
@@ -42,7 +42,7 @@ func (d *DeadLetters) RequestRetry(ctx context.Context, by Caller, once Once, id
 	})
 }
 
-// deadLetter loads one of a tenant's.
+// deadLetter loads a dead letter of a tenant.
 func deadLetter(tx Tx, id, tenant uuid.UUID) (*DeadLetter, error) {
 	found, err := tx.DeadLetters([]uuid.UUID{id})
 	if err != nil {
@@ -73,10 +73,10 @@ func retryable(l *DeadLetter) *domain.Error {
 	return nil
 }
 
-// ExecuteRetries does what RetryRequested events of one partition ask, in the
-// transaction that passes them: for each it appends the new event and the fact
-// that it was, or the refusal. What it gives for a request is why that one alone
-// cannot be executed, nil for those that were.
+// ExecuteRetries executes RetryRequested events of one partition, in the transaction
+// that advances past them. For each it appends the new event with its
+// DeadLetterRetried, or the refusal. The result holds an error for each request that
+// alone cannot be executed, and nil for the others.
 func (d *DeadLetters) ExecuteRetries(tx Tx, requests []events.Envelope) ([]error, error) {
 	asks, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
 	var ids []uuid.UUID
@@ -107,7 +107,7 @@ func (d *DeadLetters) ExecuteRetries(tx Tx, requests []events.Envelope) ([]error
 	return faults, tx.AppendAll(pending)
 }
 
-// sourcesOf lists the events that retries of the letters repeat.
+// sourcesOf lists the numbers of the events that retries of the letters repeat.
 func sourcesOf(letters map[uuid.UUID]*DeadLetter) []int64 {
 	var numbers []int64
 	for _, l := range letters {
@@ -118,8 +118,8 @@ func sourcesOf(letters map[uuid.UUID]*DeadLetter) []int64 {
 	return numbers
 }
 
-// repeats is the number of the event that a retry repeats: the verdict that could
-// not be folded, else the recorded usage.
+// repeats returns the number of the event that a retry repeats: the verdict that
+// could not be folded, else the recorded usage.
 func (l *DeadLetter) repeats() int64 {
 	if l.SourceSubject.Topic() == events.TopicUsageValidated {
 		return l.Source
@@ -127,8 +127,8 @@ func (l *DeadLetter) repeats() int64 {
 	return l.RawPosition
 }
 
-// execute makes the events of one retry, or of its refusal. The letter is RETRYING
-// from there on, for the requests that follow in the same transaction.
+// execute makes the events of one retry or its refusal. After a retry the letter is
+// RETRYING for the later requests of the same transaction.
 func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *DeadLetter, sources map[int64]events.Envelope) ([]events.Pending, error) {
 	refusal := noDeadLetter()
 	switch {
@@ -160,8 +160,8 @@ func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *Dea
 	return []events.Pending{retry, done}, nil
 }
 
-// again makes the event that takes the failed one's way once more. A rejection
-// that is retried is accepted anew; what was parked is parked no longer.
+// again makes the event that repeats the failed one. A retried rejection counts as
+// accepted again; a parked event no longer counts as parked.
 func again(l *DeadLetter, attempt int, sources map[int64]events.Envelope) (events.Subject, any, events.Counts, error) {
 	counts := events.Counts{Accepted: 1}
 	if l.Parked {
@@ -178,8 +178,7 @@ func again(l *DeadLetter, attempt int, sources map[int64]events.Envelope) (event
 	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Usage: source.Payload}, counts, nil
 }
 
-// answer makes an event that a request leads to; its key is its own id where none
-// is given.
+// answer makes an event caused by a request. Without a key, its own id is the key.
 func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) (events.Pending, error) {
 	body, err := json.Marshal(payload)
 	if err != nil {

@@ -16,7 +16,7 @@ type CreateSubscription struct {
 	Status string
 }
 
-// ChangeSubscription says what is to be changed. A plan takes a new snapshot.
+// ChangeSubscription is a request for a change. With a plan it takes a new snapshot.
 type ChangeSubscription struct {
 	Status, Plan *string
 }
@@ -26,7 +26,7 @@ func checkStatus(status string) error {
 		domain.SubscriptionPastDue, domain.SubscriptionCancelled, domain.SubscriptionExpired)
 }
 
-// CreateSubscription takes a snapshot of a plan for a tenant.
+// CreateSubscription subscribes a tenant to a snapshot of a plan.
 func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
 	byDefault(&in.Status, domain.SubscriptionActive)
 	if err := checkStatus(in.Status); err != nil {
@@ -44,7 +44,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once
 	})
 }
 
-// ChangeSubscription changes the status, or applies a plan as it is now.
+// ChangeSubscription changes the status, or applies the present state of a plan.
 func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
 		if err := checkStatus(*in.Status); err != nil {
@@ -73,7 +73,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, i
 	})
 }
 
-// snapshot copies what the plan grants, complete, so that no verdict needs the plan.
+// snapshot copies all grants of the plan, so that no verdict needs the plan.
 func snapshot(tx Tx, s *domain.Subscription) error {
 	plan, err := tx.Plan(s.Plan)
 	if err != nil {
@@ -96,8 +96,8 @@ func snapshot(tx Tx, s *domain.Subscription) error {
 	return nil
 }
 
-// keep saves the subscription, records the event, and writes what is in force
-// for the tenant from the event's position on, if that changed.
+// keep saves the subscription and records the event. If the tenant's subscription in
+// force changed, it writes a history entry that holds from the event's position on.
 func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, su
 	case s.AcceptsUsage():
 		entry.Subscription = s
 	case inForce == nil || inForce.ID != s.ID:
-		return nil // it was not in force and is not now
+		return nil // it was not in force before and is not in force now
 	}
 	return tx.SaveHistory(s.TenantID, entry)
 }

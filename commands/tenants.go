@@ -17,7 +17,7 @@ type CreateTenant struct {
 	DataResidency string // "": the deployment's region
 }
 
-// ChangeTenant says what is to be changed; nil leaves it.
+// ChangeTenant is a request for a change; nil leaves a member unchanged.
 type ChangeTenant struct {
 	Name, Class, Status, DataResidency *string
 }
@@ -35,8 +35,9 @@ func checkTenant(t *domain.Tenant) error {
 	return oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended)
 }
 
-// CreateTenant makes an ACTIVE tenant. It is a change of the platform's, so that
-// repeats of one Idempotency-Key wait for each other; the event lies with the tenant.
+// CreateTenant makes an ACTIVE tenant. It is a change of the platform, so that
+// repetitions of one Idempotency-Key wait for each other. The event belongs to the
+// tenant.
 func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in CreateTenant) (domain.Tenant, error) {
 	t := domain.Tenant{
 		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
@@ -52,7 +53,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in C
 		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, t)
 		return t, err
 	})
-	// Answers that were stored before tenants had a residency lack the member.
+	// Answers stored before the introduction of residencies lack the member.
 	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
 	return created, err
 }
@@ -86,8 +87,8 @@ func set(field, to *string) {
 	}
 }
 
-// underResidency completes events of tenants, but not the platform's, by the data
-// residency that each tenant has in the transaction that appends them.
+// underResidency sets the data residency of tenants' events, but not of platform
+// events, to the tenant's residency in the transaction that appends them.
 func underResidency(tx Tx, list []events.Pending) error {
 	var last *domain.Tenant
 	for i := range list {

@@ -12,29 +12,29 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// UsageCommands is the second way in: usage that comes as messages on the topic
-// usage.commands. Its verdicts are those of IngestUsage, and come about in the same
-// transaction. Since nobody waits for an answer, what is refused is recorded beside
-// what is accepted, once for each message however often that is delivered.
+// UsageCommands ingests usage from messages on the topic usage.commands. It reaches
+// the same verdicts as IngestUsage, in the same transaction. A message gets no
+// response, so refusals are recorded beside the accepted events, once for each
+// message, however often it is delivered.
 type UsageCommands struct {
 	Ingest  *IngestUsage
 	Tenants CatalogueReader
-	// Told gets the verdicts of what was decided; nil: nobody does.
+	// Told is called with the verdicts; nil: no call.
 	Told func(verdicts []EventVerdict)
-	// Backlog, where it is set, holds back new usage as it does at the door.
+	// Backlog, if set, makes Process fail while waiting exceeds bound, as HTTP ingest does.
 	Backlog func() (waiting, bound int64)
 }
 
 const (
 	// maxTogether bounds the events of one tenant that are stored together.
 	maxTogether = domain.MaxBatch
-	// maxTenants is how many tenants' usage is stored side by side.
+	// maxTenants bounds the tenants whose usage is stored concurrently.
 	maxTenants = 8
 )
 
 // Process decides a batch of messages. Nil means that every verdict is durable and
-// the messages may be acknowledged; an error, which is never about what a message
-// holds, that they must come again.
+// the messages may be acknowledged. An error means that they must be delivered
+// again; the content of a message never causes one.
 func (c *UsageCommands) Process(ctx context.Context, records []events.Record) error {
 	if c.Backlog != nil {
 		if waiting, bound := c.Backlog(); waiting > bound {
@@ -56,9 +56,9 @@ func (c *UsageCommands) Process(ctx context.Context, records []events.Record) er
 	return errors.Join(errs...)
 }
 
-// tenantMessages are those of one tenant, in their order.
+// tenantMessages holds the messages of one tenant, in order.
 type tenantMessages struct {
-	named    string // as the messages name it
+	named    string // the tenant's name in the messages
 	messages []*message
 }
 
@@ -78,7 +78,8 @@ func byTenant(records []events.Record) []tenantMessages {
 	return groups
 }
 
-// take decides one tenant's messages. What belongs to no tenant is the platform's.
+// take decides one tenant's messages. Messages without a known tenant belong to the
+// platform.
 func (c *UsageCommands) take(ctx context.Context, g *tenantMessages) error {
 	by := Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: events.GroupUsageCommands}}
 	tenant, err := c.tenant(ctx, g.named)
@@ -98,13 +99,13 @@ func (c *UsageCommands) take(ctx context.Context, g *tenantMessages) error {
 		barred = refuse("tenant_suspended", "", "the tenant is suspended")
 	}
 	for _, m := range g.messages {
-		m.named = "" // it is the event's own
+		m.named = "" // the tenant is known, and is the event's tenant
 		m.decode()
 	}
 	return c.decide(ctx, by, g.messages, barred)
 }
 
-// tenant finds the tenant that messages name; nil where there is none.
+// tenant finds the tenant that messages name; nil if there is none.
 func (c *UsageCommands) tenant(ctx context.Context, named string) (*domain.Tenant, error) {
 	id, err := uuid.Parse(named)
 	if err != nil || len(named) != len(uuid.Nil.String()) || id == events.Platform {
@@ -117,13 +118,13 @@ func (c *UsageCommands) tenant(ctx context.Context, named string) (*domain.Tenan
 	return tenant, nil
 }
 
-// entry is an item with the message that it came in.
+// entry is an item with its message.
 type entry struct {
 	*message
 	item domain.BatchItem
 }
 
-// decide stores the messages' events in their order, as many at once as fit.
+// decide stores the messages' events in order, at most maxTogether at once.
 func (c *UsageCommands) decide(ctx context.Context, by Caller, messages []*message, barred *domain.Error) error {
 	var entries []entry
 	for _, m := range messages {

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ledger is a log that keeps what it is given, by key.
+// ledger is a log that stores its events by key.
 type ledger struct {
 	mu   sync.Mutex
 	kept map[string]events.Pending
@@ -57,7 +57,7 @@ func (l *ledger) refused(t *testing.T) (list []events.RefusedUsage) {
 	return list
 }
 
-// directory is a catalogue with tenants only.
+// directory is a catalogue that has only tenants.
 type directory struct {
 	CatalogueReader
 	tenants map[uuid.UUID]string // status
@@ -97,7 +97,7 @@ func record(tenant, value string, offset int64, header ...string) events.Record 
 
 const oneCall = `{"eventId":"e1","feature":"api_calls","amount":5,"timestamp":"2026-05-04T12:00:00Z"}`
 
-// What a message may hold, and what its refusals say.
+// Contents of messages, and their refusals.
 func TestMessagesOfUsage(t *testing.T) {
 	batch := `{"events":[` + oneCall + `,{"eventId":"e2","feature":"api_calls","amount":0,"timestamp":"2026-05-04T12:00:00Z"}]}`
 	for name, c := range map[string]struct {
@@ -155,15 +155,15 @@ func TestMessagesOfUsage(t *testing.T) {
 	}
 }
 
-// A message is told by its producer's id, else by its place; in both cases by its
-// content, too: offsets begin anew when a broker lost its data.
+// The producer's id identifies a message, else its place; in both cases together with
+// the content, because offsets restart after a broker lost its data.
 func TestMessagesAreToldApart(t *testing.T) {
 	commands, log, _ := desk()
 	bad := func(n string) string { return `{"events":[{"eventId":"` + n + `"}]}` }
 	for _, r := range []events.Record{
 		record(alice.String(), bad("a"), 7), record(alice.String(), bad("a"), 7), // delivered twice
-		record(alice.String(), bad("b"), 7), // the offset came anew
-		record(alice.String(), bad("a"), 8), // the same said again
+		record(alice.String(), bad("b"), 7), // the same offset again
+		record(alice.String(), bad("a"), 8), // the same content at another offset
 		record(alice.String(), bad("c"), 9, HeaderMessageID, "m1"), record(alice.String(), bad("c"), 10, HeaderMessageID, "m1"),
 		record(alice.String(), bad("c"), 11, "ce_id", "1", "ce_source", "/s"), record(alice.String(), bad("c"), 12, "ce_id", "1", "ce_source", "/t"),
 		record(alice.String(), bad("c"), 13, HeaderMessageID, strings.Repeat("long", 100)),
@@ -184,7 +184,7 @@ func TestMessagesAreToldApart(t *testing.T) {
 	}
 }
 
-// A store or a catalogue that is away is no message's fault: all of it comes again.
+// If the store or the catalogue is unavailable, all messages are delivered again.
 func TestOutagesRefuseNothing(t *testing.T) {
 	commands, log, catalogue := desk()
 	batch := []events.Record{record(alice.String(), oneCall, 1), record("nobody", oneCall, 2), record(barry.String(), "{", 3)}

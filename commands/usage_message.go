@@ -15,7 +15,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Headers by which a producer names its message; without them its place does.
+// Headers with a producer's id for its message. The default is its topic, partition
+// and offset.
 const (
 	HeaderMessageID = "mp-message-id"
 	headerCloudID   = "ce_id"
@@ -24,9 +25,9 @@ const (
 )
 
 const (
-	// maxMessage is what a request's body may have, too.
+	// maxMessage is the same bound as for a request's body.
 	maxMessage = 4 << 20
-	// maxMessageID bounds what becomes a part of a key of the log.
+	// maxMessageID bounds the id, which becomes a part of a dedupe key.
 	maxMessageID = 200
 	// maxRefusedCopy is the largest payload that is copied into a refusal.
 	maxRefusedCopy = 16 << 10
@@ -35,14 +36,14 @@ const (
 // message is a record of usage.commands.
 type message struct {
 	*events.Record
-	tenant string // as it names one
-	named  string // the same, where that is no tenant
+	tenant string // as the message names it
+	named  string // the same, if that is no tenant
 	id     string
 	sum    [32]byte // of the value
 	trace  uuid.UUID
 	single bool // one event, no {"events":[…]}
 	items  []domain.BatchItem
-	parts  []json.RawMessage // the elements, once a refusal has asked for them
+	parts  []json.RawMessage // the elements, decoded for the first refusal
 }
 
 func newMessage(r *events.Record) *message {
@@ -56,8 +57,8 @@ func newMessage(r *events.Record) *message {
 	return m
 }
 
-// messageID is what a message is called: by its producer, else by its place. Two
-// messages of one name are told apart by their content.
+// messageID returns the producer's id of a message, else one made of its place. The
+// content distinguishes two messages with the same id.
 func messageID(r *events.Record) string {
 	id := string(r.Header(HeaderMessageID))
 	if id == "" {
@@ -75,7 +76,8 @@ func messageID(r *events.Record) string {
 	return id
 }
 
-// printable keeps what can stand in a key and in a log line.
+// printable replaces characters that are not allowed in a key or a log line, and cuts
+// the text to maxMessageID.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -95,16 +97,16 @@ func traceOf(parent string) uuid.UUID {
 	return uuid.Nil
 }
 
-// refuse makes the message one whose whole is refused.
+// refuse refuses the message as a whole.
 func (m *message) refuse(why *domain.Error) {
 	m.items = []domain.BatchItem{{Index: wholeMessage, Err: why}}
 }
 
-// wholeMessage is the index of a refusal that is not about one event.
+// wholeMessage is the index of a refusal of a whole message.
 const wholeMessage = -1
 
-// decode reads the value as the body of POST /usage/events, or as one event.
-// Whatever it holds, it is decided: a message that fails holds up no other.
+// decode reads the value as the body of POST /usage/events, or as one event. Any
+// content leads to a verdict, so a bad message delays no other.
 func (m *message) decode() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -129,7 +131,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 		return nil, refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
 	}
 	if fault := domain.StrictJSON(m.Value); fault != nil && fault.Code != "" {
-		// Lone surrogates are the one event's fault, where there is a batch.
+		// In a batch, lone surrogates are only the fault of their event.
 		if items, err := domain.DecodeBatch(m.Value); err == nil {
 			return items, nil
 		}
@@ -154,7 +156,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 	return nil, fault
 }
 
-// refusal is the payload that records why an item was not taken.
+// refusal returns the payload that records the refusal of an item.
 func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	r := events.RefusedUsage{
 		Code: why.Code, Reason: keepable(why.Message), Pointer: keepable(why.Pointer), EventID: keepable(e.item.EventID), MessageID: e.id, Index: e.item.Index,
@@ -174,17 +176,17 @@ func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	return body
 }
 
-// keepable replaces the one character that the log cannot hold. A pointer has it
-// where a message names a member so.
+// keepable replaces the one character that the log cannot store. A pointer contains
+// it if the name of a message's member does.
 func keepable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") }
 
-// copied is what was refused, where the log and whoever reads it can take it.
+// copied returns the refused usage, if the log and its readers can process it.
 func (e *entry) copied() json.RawMessage {
 	raw := json.RawMessage(e.Value)
 	if e.item.Index != wholeMessage && !e.single {
 		if e.parts == nil {
 			var body struct{ Events []json.RawMessage }
-			_ = json.Unmarshal(e.Value, &body) // it was read before
+			_ = json.Unmarshal(e.Value, &body) // it was decoded before
 			e.parts = body.Events
 		}
 		if e.item.Index >= len(e.parts) {

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// FuzzUsageMessage: whatever a message of usage.commands holds, each of its events
-// is taken as HTTP would take it or is refused, once, in words that the log can keep.
+// FuzzUsageMessage: for any message of usage.commands, each event is accepted as by
+// HTTP or refused, once, with texts that the log can store.
 func FuzzUsageMessage(f *testing.F) {
 	for _, value := range []string{oneCall, `{"events":[` + oneCall + `]}`, `{"events":[` + oneCall + `,{"eventId":"e2"},7,null]}`, `{"events":null}`, ``, `null`, `[]`, `{`,
 		`{}],"events":[{}`, strings.Replace(oneCall, "e1", `\u0000`, 1), strings.Replace(oneCall, "e1", `\ud800`, 1), strings.Replace(oneCall, `5,`, `5.0,`, 1),
@@ -52,7 +52,7 @@ func FuzzUsageMessage(f *testing.F) {
 	})
 }
 
-// decided gives the keys of what the log has of a message.
+// decided returns the keys of a message's events in the log.
 func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 	t.Helper()
 	c, log, _ := desk()
@@ -70,7 +70,7 @@ func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 	return text, log
 }
 
-// checkKept holds what is on its way into the log against what that can take.
+// checkKept checks that the log can store the events.
 func checkKept(t *testing.T, key string, p events.Pending) {
 	t.Helper()
 	if !json.Valid(p.Whole()) || bytes.Contains(p.Whole(), []byte(`\u0000`)) && hasNull(p.Whole()) || p.EventID == uuid.Nil ||
@@ -86,7 +86,7 @@ func checkKept(t *testing.T, key string, p events.Pending) {
 	}
 }
 
-// hasNull tells an escaped backslash before u0000 from the character that JSONB has none of.
+// hasNull finds U+0000, which JSONB cannot store, but not an escaped backslash before u0000.
 func hasNull(doc []byte) bool {
 	var v any
 	if json.Unmarshal(doc, &v) != nil {

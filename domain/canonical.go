@@ -6,21 +6,20 @@ import (
 	"strconv"
 )
 
-// CanonicalVersion names the rules by which payloads are written and hashed. It
-// is stored beside each hash: a change of a rule is a new version, never a
-// change of this one, or a retry across an upgrade would become a conflict.
+// CanonicalVersion is the version of the rules by which payloads are written and
+// hashed. It is stored beside each hash. A changed rule needs a new version, or a
+// retry across an upgrade would become a conflict.
 const CanonicalVersion = 1
 
-// Canonical rewrites one JSON document in the form of RFC 8785 (JSON
+// Canonical writes one JSON document in the form of RFC 8785 (JSON
 // Canonicalization Scheme): no white space, members in the order of their names'
 // UTF-16 code units, strings with the fewest escapes, numbers as ECMAScript
 // writes them.
 //
-// RFC 8785 reads numbers as IEEE 754 doubles and so may change them. Here a
-// number must survive that: the decimal value of the literal must equal that of
-// what is written. 1.0 becomes 1 and 1e2 becomes 100; 9007199254740993 and
-// 0.10000000000000000001 are refused with number_not_exact. What StrictJSON
-// refuses is refused likewise.
+// RFC 8785 reads numbers as IEEE 754 doubles and so may change them. Canonical
+// requires that the output has the same decimal value as the literal. 1.0 becomes 1
+// and 1e2 becomes 100; 9007199254740993 and 0.10000000000000000001 are refused with
+// number_not_exact. Documents that StrictJSON refuses are refused, too.
 func Canonical(doc []byte) ([]byte, *Error) {
 	in, fault := openDocument(doc)
 	if fault != nil {
@@ -33,8 +32,8 @@ func Canonical(doc []byte) ([]byte, *Error) {
 	return c.out, nil
 }
 
-// canonicalizer appends the canonical form of one value to out. It has bounds of
-// its own, so that metadata can be held to narrower ones than a document.
+// canonicalizer appends the canonical form of one value to out. Its bounds are
+// fields, because those of metadata are narrower than those of a document.
 type canonicalizer struct {
 	in      scanner
 	out     []byte
@@ -46,7 +45,7 @@ type canonicalizer struct {
 	scratch []byte
 }
 
-// field is where one member lies in out, with the comma behind it.
+// field is the range of one member in out, including the comma after it.
 type field struct {
 	name       []byte
 	start, end int
@@ -59,7 +58,7 @@ func (c *canonicalizer) fail(why string) bool {
 	return false
 }
 
-// refusal is what stopped the canonicalizer, as an error about a document.
+// refusal returns the canonicalizer's fault as an error about a document.
 func (c *canonicalizer) refusal() *Error {
 	switch {
 	case c.in.fault != nil:
@@ -130,7 +129,7 @@ func (c *canonicalizer) object(level int) bool {
 	return c.in.fault == nil
 }
 
-// sort puts members that lie one behind the other in out into their order.
+// sort orders members that are adjacent in out.
 func (c *canonicalizer) sort(fields []field) {
 	start := fields[0].start
 	c.scratch = append(c.scratch[:0], c.out[start:]...)
@@ -209,10 +208,9 @@ func (c *canonicalizer) number() bool {
 	return true
 }
 
-// compareUTF16 orders UTF-8 texts as RFC 8785, section 3.2.3, orders names: by
-// UTF-16 code units. That differs from the order of the bytes only where a
-// character above U+FFFF, in UTF-16 a surrogate pair, meets one from U+E000 to
-// U+FFFF.
+// compareUTF16 orders UTF-8 texts by UTF-16 code units, as RFC 8785, section 3.2.3,
+// orders names. This differs from the order of the bytes only if a character above
+// U+FFFF, in UTF-16 a surrogate pair, is compared with one from U+E000 to U+FFFF.
 func compareUTF16(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		x, y := a[i], b[i]
@@ -230,11 +228,11 @@ func compareUTF16(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// safeDigits is how many digits any integer may have and be exact as a double.
+// safeDigits is the number of digits up to which every integer is exact as a double.
 const safeDigits = 15
 
-// appendNumber writes a number as ECMAScript's Number::toString does, which RFC
-// 8785, section 3.2.2.3, takes over; false where its value would change.
+// appendNumber writes a number as ECMAScript's Number::toString does, as RFC 8785,
+// section 3.2.2.3, requires; false if its value would change.
 func appendNumber(dst, literal []byte) ([]byte, bool) {
 	if isSmallInteger(literal) {
 		return append(dst, literal...), true
@@ -292,8 +290,8 @@ func sameDecimal(a, b []byte) bool {
 	return x.negative == y.negative && x.exp == y.exp && bytes.Equal(x.digits, y.digits)
 }
 
-// hugeExponent is past what any double has by more than a body has digits: a
-// larger one makes no difference.
+// hugeExponent exceeds the exponent of every double by more than the digits of a
+// body, so a larger one makes no difference.
 const hugeExponent = 1 << 30
 
 func decimalOf(number []byte) decimal {

@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Feature types, limit behaviours, reset periods and subscription states are the
-// words of the API.
+// Feature types, limit behaviours, reset periods and subscription states, as the API
+// writes them.
 const (
 	FeatureBoolean = "BOOLEAN"
 	FeatureQuota   = "QUOTA"
@@ -39,18 +39,18 @@ type Tenant struct {
 	Name   string    `json:"name"`
 	Class  string    `json:"class"`  // small, medium or large
 	Status string    `json:"status"` // ACTIVE or SUSPENDED
-	// DataResidency is where the tenant's data is to be; each event keeps the one that
-	// it was recorded under.
+	// DataResidency is the required place of the tenant's data. Each event keeps the
+	// residency under which it was recorded.
 	DataResidency string    `json:"dataResidency"`
 	CreatedAt     time.Time `json:"createdAt"`
 }
 
-// APIKey is all of a key but its secret. TenantID is Nil for operator keys.
+// APIKey is a key without its secret. TenantID is Nil for operator keys.
 type APIKey struct {
 	ID        uuid.UUID  `json:"id"`
 	TenantID  uuid.UUID  `json:"tenantId"`
 	Name      string     `json:"name"`
-	Prefix    string     `json:"prefix"` // what may be shown: mp_live_ and the first characters
+	Prefix    string     `json:"prefix"` // may be shown: mp_live_ and the first characters
 	Mode      string     `json:"mode"`   // live, test or op
 	Scopes    []string   `json:"scopes"`
 	CreatedAt time.Time  `json:"createdAt"`
@@ -63,7 +63,7 @@ func (k *APIKey) Usable(now time.Time) bool {
 	return (k.ExpiresAt == nil || now.Before(*k.ExpiresAt)) && (k.RevokedAt == nil || now.Before(*k.RevokedAt))
 }
 
-// Feature is something a tenant can use.
+// Feature is a function that tenants can use.
 type Feature struct {
 	LookupKey string `json:"lookupKey"`
 	Name      string `json:"name"`
@@ -71,7 +71,7 @@ type Feature struct {
 	Unit      string `json:"unit,omitempty"`
 }
 
-// Entitlement is what a plan grants of a feature. Limit nil means no limit.
+// Entitlement is a plan's grant of a feature. Limit nil means no limit.
 type Entitlement struct {
 	Feature       string `json:"feature"`
 	Limit         *int64 `json:"limit"`
@@ -87,15 +87,15 @@ type Plan struct {
 	Entitlements []Entitlement `json:"entitlements"`
 }
 
-// Grant is an entitlement as a subscription's snapshot keeps it: complete, so
-// that a verdict needs nothing else.
+// Grant is an entitlement in a subscription's snapshot. It is complete, so a verdict
+// needs no other data.
 type Grant struct {
 	Entitlement
 	Type string `json:"type"`
 	Unit string `json:"unit,omitempty"`
 }
 
-// Subscription is a tenant's plan with the snapshot taken of it.
+// Subscription is a tenant's plan with a snapshot of it.
 type Subscription struct {
 	ID           uuid.UUID `json:"id"`
 	TenantID     uuid.UUID `json:"tenantId"`
@@ -110,7 +110,7 @@ func (s *Subscription) AcceptsUsage() bool {
 	return s != nil && (s.Status == SubscriptionActive || s.Status == SubscriptionTrialing)
 }
 
-// Grant finds what the snapshot holds of a feature, nil for nothing.
+// Grant returns the snapshot's grant of a feature, nil if there is none.
 func (s *Subscription) Grant(feature string) *Grant {
 	for i := range s.Entitlements {
 		if s.Entitlements[i].Feature == feature {

@@ -11,14 +11,14 @@ const maxSource = 1024
 
 // DecodeCloudEvent reads one CloudEvent 1.0 in structured mode
 // (application/cloudevents+json). The attributes id, source, type, time and
-// specversion are required; id is the eventId, subject, or type where there is
-// none, the feature, time the timestamp; data holds amount and, if there is any,
-// metadata. What an attribute that is none of these is called and says goes to
-// metadata.ce, as text, so that the same event is the same in each mode. Traces
-// and partition keys say how an event travelled and are no part of the payload.
+// specversion are required. id is the eventId; subject, or type if there is no
+// subject, is the feature; time is the timestamp; data holds amount and optional
+// metadata. Names and values of all other attributes go to metadata.ce, as text, so
+// that an event gives the same payload in each mode. Traces and partition keys
+// describe the transport of an event and are not part of the payload.
 //
-// Faults are reported as by DecodeBatch; those of the envelope are
-// cloudevent_invalid and come before those of the usage in it.
+// Faults are reported as by DecodeBatch. Faults of the envelope have the code
+// cloudevent_invalid and precede those of the usage in it.
 func DecodeCloudEvent(body []byte) ([]BatchItem, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -32,7 +32,7 @@ func DecodeCloudEvent(body []byte) ([]BatchItem, error) {
 }
 
 // DecodeCloudEventBatch reads an array of CloudEvents
-// (application/cloudevents-batch+json) as DecodeCloudEvent reads each.
+// (application/cloudevents-batch+json), each as DecodeCloudEvent does.
 func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -52,7 +52,7 @@ func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 	return d.items, nil
 }
 
-// single reads a body that is one event.
+// single reads a body with one event.
 func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	var item BatchItem
 	read(d, &item)
@@ -62,14 +62,14 @@ func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	return []BatchItem{item}, nil
 }
 
-// envelope is a CloudEvent's attributes and data before they are judged.
+// envelope is a CloudEvent's attributes and data before they are checked.
 type envelope struct {
 	form                                   form
 	specVersion, id, source, kind, subject text
 	time, contentType, schema              text
 	traceParent, traceState, partitionKey  text
 	extensions                             []attribute
-	data                                   []byte // raw JSON, nil where absent
+	data                                   []byte // raw JSON, nil if absent
 	base64                                 bool
 	fault                                  *Error // of an attribute
 }
@@ -103,8 +103,8 @@ func (d *decoder) readCloudEvent(item *BatchItem) {
 	}
 }
 
-// assign puts one member of a structured CloudEvent where it belongs. Null is the
-// same as absent (CloudEvents JSON format, section 2.2).
+// assign stores one member of a structured CloudEvent. Null is the same as absent
+// (CloudEvents JSON format, section 2.2).
 func (e *envelope) assign(name, raw []byte) {
 	if raw[0] == 'n' {
 		return
@@ -123,8 +123,8 @@ func (e *envelope) assign(name, raw []byte) {
 	}
 }
 
-// attributeText is the value of an extension attribute in the string form that
-// the CloudEvents type system gives it.
+// attributeText returns the value of an extension attribute in the string form of
+// the CloudEvents type system.
 func attributeText(raw []byte) text {
 	switch raw[0] {
 	case '"':
@@ -147,7 +147,7 @@ func (e *envelope) extend(name []byte, value text) {
 	}
 }
 
-// known is where a named attribute is kept, nil for an extension.
+// known returns the field for a defined attribute, nil for an extension.
 func (e *envelope) known(name string) *text {
 	switch name {
 	case "specversion":
@@ -185,7 +185,7 @@ func isAttributeName(name []byte) bool {
 	return len(name) > 0
 }
 
-// isAttributeValue holds a value against CloudEvents 1.0, section 3.1 (String).
+// isAttributeValue checks a value by CloudEvents 1.0, section 3.1 (String).
 func isAttributeValue(value []byte) bool {
 	for _, r := range string(value) {
 		control := r < ' ' || r >= 0x7F && r <= 0x9F
@@ -208,9 +208,9 @@ func (e *envelope) refuse(name, why string) {
 	}
 }
 
-// settleCloudEvent judges the envelope, then the usage in it. The order is: names
+// settleCloudEvent checks the envelope, then the usage in it. The order is: names
 // and values of extension attributes, data_base64, specversion, source, type, the
-// other attributes, data, and then that of settle.
+// other attributes, data, and then the order of settle.
 func (d *decoder) settleCloudEvent(item *BatchItem, e *envelope) {
 	in := e.draft()
 	if in.checkEventID() == nil {
@@ -236,7 +236,7 @@ func (e *envelope) draft() draft {
 	return in
 }
 
-// check judges what is not usage.
+// check checks the parts of the envelope that are not usage.
 func (e *envelope) check(in *draft) *Error {
 	switch {
 	case e.fault != nil:
@@ -279,7 +279,7 @@ func isJSONType(contentType string) bool {
 	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// isTraceParent holds a value against W3C Trace Context, section 3.2.
+// isTraceParent checks a value by W3C Trace Context, section 3.2.
 func isTraceParent(value []byte) bool {
 	if len(value) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") {
 		return false
@@ -294,8 +294,8 @@ func isTraceParent(value []byte) bool {
 	return true
 }
 
-// open takes amount and metadata out of data, and puts the extension attributes
-// into metadata.
+// open reads amount and metadata from data, and adds the extension attributes to
+// metadata.
 func (e *envelope) open(in *draft) *Error {
 	if e.data == nil {
 		return &Error{Code: "member_missing", Pointer: in.parent(), Message: "data is missing; it is required and holds amount"}
@@ -318,7 +318,7 @@ func (e *envelope) open(in *draft) *Error {
 	return e.extendMetadata(in)
 }
 
-// eachMember visits the members of an object that was already read once.
+// eachMember visits the members of an object that was already validated.
 func eachMember(object []byte, visit func(name, raw []byte)) {
 	in := scanner{src: object}
 	in.peek()
@@ -337,8 +337,8 @@ func eachMember(object []byte, visit func(name, raw []byte)) {
 }
 
 // extendMetadata writes the extension attributes into metadata as its member ce.
-// A CloudEvent may not send that member itself: what an intermediary added could
-// not be told from what the producer said.
+// A CloudEvent may not send that member itself, because additions of an intermediary
+// would look like data of the producer.
 func (e *envelope) extendMetadata(in *draft) *Error {
 	rest := []byte("}")
 	if in.metadata != nil && in.metadata[0] == '{' {
@@ -351,7 +351,7 @@ func (e *envelope) extendMetadata(in *draft) *Error {
 			rest = append([]byte(","), rest...)
 		}
 	} else if in.metadata != nil && in.metadata[0] != 'n' {
-		return nil // settle says that it is no object
+		return nil // settle refuses metadata that is no object
 	}
 	if len(e.extensions) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 )
 
 // DecodeCloudEventBinary reads one CloudEvent in binary mode: the attributes are
-// the headers whose names start with ce-, the body is data. Header is as net/http
-// has it.
+// the headers whose names start with ce-, the body is data. Header has the form of
+// net/http.
 func DecodeCloudEventBinary(header map[string][]string, body []byte) ([]BatchItem, error) {
 	e := headerEnvelope(header)
 	d := &decoder{in: scanner{src: body}}
@@ -32,8 +32,8 @@ func DecodeCloudEventBinary(header map[string][]string, body []byte) ([]BatchIte
 	})
 }
 
-// headerEnvelope reads the attributes from headers, in the order of their names
-// so that the same headers give the same fault.
+// headerEnvelope reads the attributes from headers, in the order of their names, so
+// that the same headers give the same fault.
 func headerEnvelope(header map[string][]string) envelope {
 	e := envelope{form: formBinary}
 	values := make(map[string][]string, len(header))
@@ -61,7 +61,7 @@ func (e *envelope) setHeader(name string, values []string) {
 		return
 	}
 	chars, ok := []byte(values[0]), true
-	if name != "datacontenttype" { // Content-Type is no attribute header and is not encoded
+	if name != "datacontenttype" { // Content-Type is not an attribute header and is not encoded
 		chars, ok = headerText(values[0])
 	}
 	value := text{sent: true, valid: utf8.Valid(chars), chars: chars}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// cloudEvent is a valid one with members replaced, added or, by "", left out.
+// cloudEvent returns a valid CloudEvent with members replaced, added or, by "", left out.
 func cloudEvent(changes ...string) string {
 	members := map[string]string{
 		"specversion": `"1.0"`, "id": `"evt_1"`, "source": `"/meters/1"`, "type": `"com.example.call"`, "subject": `"api_calls"`,
@@ -233,7 +233,8 @@ func TestDecodeCloudEventBinary(t *testing.T) {
 	}
 }
 
-// Headers come in a map; which of several faults is told must not depend on its order.
+// Headers are a map. If there are several faults, the reported one must not depend on
+// the map's order.
 func TestHeaderFaultsAreDeterministic(t *testing.T) {
 	for range 50 {
 		items, err := DecodeCloudEventBinary(cloudHeader("ce-a-1", "x", "ce-b-2", "x", "ce-c-3", "x", "ce-d-4", "x"), []byte(`{"amount":5}`))
@@ -257,7 +258,7 @@ func TestTraceParentIsNoPayload(t *testing.T) {
 	}
 }
 
-// Equal ids of two sources, or of a source and none, are different events.
+// Events with equal ids but different sources, or one without a source, are different.
 func TestSourceIsPartOfThePayload(t *testing.T) {
 	seen := map[string]string{string(decodeOne(t, element()).Event.Payload()): "plain"}
 	for _, source := range []string{"/a", "/b", "/B"} {

@@ -1,8 +1,7 @@
-// Package domain decides: it turns what a producer sent into facts or into a
-// refusal, and folds facts into state. It is pure. It may not know a context, a
-// clock, a database, a network or a random source: time and ids come in as
-// arguments, so that the same input gives the same answer for ever, on every
-// instance, also in a replay years later.
+// Package domain decides: it turns a producer's input into facts or a refusal, and
+// folds facts into state. It is pure. It may not use a context, a clock, a database,
+// a network or a random source. Time and ids are arguments, so the same input always
+// gives the same result, on every instance, even in a replay years later.
 package domain
 
 import (
@@ -11,23 +10,22 @@ import (
 	"unicode/utf8"
 )
 
-// Error is a refusal: the caller sent something that cannot be taken. It is
-// never used for a fault of ours.
+// Error is a refusal of a caller's input. It never reports a fault of the service.
 type Error struct {
 	// Code is stable and snake_case; clients branch on it.
 	Code string
-	// Message is for a human and says what to do. It echoes at most maxEcho
+	// Message tells a person how to correct the input. It echoes at most maxEcho
 	// characters of input, quoted.
 	Message string
-	// Pointer is the JSON pointer (RFC 6901) of the member at fault within the
-	// body, or "" where there is none.
+	// Pointer is the JSON pointer (RFC 6901) of the member at fault in the body, or ""
+	// if there is none.
 	Pointer string
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// maxEcho bounds how much of the input an error repeats: enough to find the
-// place, too little to make an answer large or a log line a channel.
+// maxEcho bounds the input that an error repeats: enough to find the place, too
+// little to make a response large or to misuse a log line as a channel.
 const maxEcho = 64
 
 // quote renders input for a message: printable, on one line, cut to maxEcho
@@ -41,7 +39,7 @@ func quote(b []byte) string {
 	return q
 }
 
-// clip is the longest prefix of b of at most maxEcho characters.
+// clip returns the longest prefix of b with at most maxEcho characters.
 func clip(b []byte) []byte {
 	end := 0
 	for n := 0; n < maxEcho && end < len(b); n++ {
@@ -51,8 +49,8 @@ func clip(b []byte) []byte {
 	return b[:end]
 }
 
-// pointerTo is "/name" with the escapes of RFC 6901. A name longer than maxEcho
-// is cut and ends in "…": the pointer is then a hint, no address.
+// pointerTo returns "/name" with the escapes of RFC 6901. A name longer than maxEcho
+// is cut and ends in "…"; the pointer is then only a hint.
 func pointerTo(name []byte) string {
 	cut := clip(name)
 	s := strings.ToValidUTF8(string(cut), "\uFFFD")
@@ -63,7 +61,7 @@ func pointerTo(name []byte) string {
 	return "/" + s
 }
 
-// asError avoids the non-nil interface around a nil *Error.
+// asError converts e without making a non-nil interface from a nil *Error.
 func asError(e *Error) error {
 	if e == nil {
 		return nil

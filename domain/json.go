@@ -7,20 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how many objects and arrays may be open at once. Nothing the API
-// takes is deeper than 8; the bound keeps recursion, here and in every reader
-// of a stored payload, small.
+// maxDepth bounds the nesting of objects and arrays. Valid input of the API is at
+// most 8 levels deep; the bound limits the recursion here and in every reader of a
+// stored payload.
 const maxDepth = 64
 
-// fewMembers is up to where comparing each name with each is faster than
-// sorting them.
+// fewMembers is the number of names up to which comparing all pairs is faster than
+// sorting.
 const fewMembers = 16
 
-// StrictJSON reports whether body is exactly one JSON document (RFC 8259) that
-// every reader understands alike: valid UTF-8 without a byte order mark, no
-// object with the same member twice (names are compared after unescaping), no
-// trailing data, at most 64 levels, no lone surrogates. The code of a refusal is
-// malformed_json.
+// StrictJSON checks that body is exactly one JSON document (RFC 8259) with the same
+// meaning for every reader: valid UTF-8 without a byte order mark, no object with a
+// duplicate member (names are compared after unescaping), no trailing data, at most
+// 64 levels, no lone surrogates. The code of a refusal is malformed_json.
 func StrictJSON(body []byte) *Error {
 	in, fault := openDocument(body)
 	if fault != nil {
@@ -32,12 +31,12 @@ func StrictJSON(body []byte) *Error {
 	return in.fault
 }
 
-// scanner walks one JSON document from front to back and keeps nothing of it but
-// where it is. It refuses what RFC 8259 refuses, duplicate members and depth.
-// Lone surrogates it only notes: whether one spoils the body or only the member
-// it is in is for the caller to say.
+// scanner reads one JSON document from start to end and stores only its position. It
+// refuses violations of RFC 8259, duplicate members and too deep nesting. It only
+// records lone surrogates: the caller decides whether one makes the whole body
+// invalid or only its member.
 //
-// The first fault stops it: every method then answers false, and fault says why.
+// The first fault stops it: every method then returns false, and fault is the reason.
 type scanner struct {
 	src   []byte
 	pos   int
@@ -47,7 +46,7 @@ type scanner struct {
 	fault *Error
 }
 
-// openDocument checks what concerns the bytes as a whole.
+// openDocument makes the checks that concern the bytes as a whole.
 func openDocument(body []byte) (scanner, *Error) {
 	in := scanner{src: body}
 	switch {
@@ -68,8 +67,8 @@ func (s *scanner) fail(why string) bool {
 	return false
 }
 
-// peek passes white space and answers the byte there, 0 at the end. A NUL in the
-// body is no token either, so the two need not be told apart.
+// peek skips white space and returns the next byte, 0 at the end. A NUL in the body
+// starts no token, so the caller need not distinguish the two.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.src) {
 		c := s.src[s.pos]
@@ -81,7 +80,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// end reports whether nothing but white space follows.
+// end reports whether only white space follows.
 func (s *scanner) end() bool {
 	s.peek()
 	if s.pos < len(s.src) {
@@ -90,7 +89,7 @@ func (s *scanner) end() bool {
 	return true
 }
 
-// value passes one value of any kind.
+// value skips one value of any kind.
 func (s *scanner) value() bool {
 	c := s.peek()
 	switch {
@@ -144,8 +143,8 @@ func (s *scanner) array() bool {
 	return s.fault == nil
 }
 
-// enter passes the opening bracket peek has seen. The base it answers belongs to
-// the object and is handed to member.
+// enter skips the opening bracket that peek has returned. The returned base belongs
+// to the object; the caller passes it to member.
 func (s *scanner) enter() (base int, ok bool) {
 	if s.depth == maxDepth {
 		return 0, s.fail("more than 64 levels of objects and arrays")
@@ -155,10 +154,9 @@ func (s *scanner) enter() (base int, ok bool) {
 	return len(s.names), true
 }
 
-// member goes to the next member of an object that was entered: it answers the
-// unescaped name and stands at the value, which the caller must pass before it
-// asks again. At the closing brace, which it passes, and on a fault it answers
-// false.
+// member advances to the next member of an entered object and returns its unescaped
+// name. The position is then at the value, which the caller must skip before the next
+// call. member returns false on a fault, and at the closing brace, which it skips.
 func (s *scanner) member(base int) ([]byte, bool) {
 	c := s.peek()
 	if c == '}' {
@@ -190,7 +188,7 @@ func (s *scanner) member(base int) ([]byte, bool) {
 	return name, true
 }
 
-// leave closes an object; it answers false as member's "no more".
+// leave closes an object; it returns false for the result of member.
 func (s *scanner) leave(base int) bool {
 	s.pos++
 	s.depth--
@@ -201,7 +199,7 @@ func (s *scanner) leave(base int) bool {
 	return false
 }
 
-// duplicate finds a name that is there twice; it may reorder names.
+// duplicate finds a name that occurs twice; it may reorder names.
 func duplicate(names [][]byte) ([]byte, bool) {
 	if len(names) > fewMembers {
 		slices.SortFunc(names, bytes.Compare)
@@ -222,7 +220,7 @@ func duplicate(names [][]byte) ([]byte, bool) {
 	return nil, false
 }
 
-// element goes to element i of an array that was entered, as member does.
+// element advances to element i of an entered array, as member does in an object.
 func (s *scanner) element(i int) bool {
 	c := s.peek()
 	if c == ']' {
@@ -240,7 +238,7 @@ func (s *scanner) element(i int) bool {
 	return true
 }
 
-// text passes a string and answers what is between the quotes, as written.
+// text skips a string and returns the raw characters between the quotes.
 func (s *scanner) text() (raw []byte, escaped, ok bool) {
 	src, start := s.src, s.pos+1
 	for i := start; i < len(src); i++ {
@@ -266,7 +264,7 @@ func (s *scanner) text() (raw []byte, escaped, ok bool) {
 	return nil, false, s.fail("a string that does not end")
 }
 
-// number passes a number: RFC 8259's grammar, of any size.
+// number skips a number of RFC 8259's grammar, of any size.
 func (s *scanner) number() bool {
 	if s.src[s.pos] == '-' {
 		s.pos++

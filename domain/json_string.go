@@ -2,7 +2,7 @@ package domain
 
 import "unicode/utf8"
 
-// escape is the length of the escape b starts with, 0 where it is none; a
+// escape returns the length of the escape at the start of b, 0 if there is none; a
 // surrogate pair is one escape.
 func (s *scanner) escape(b []byte) int {
 	if len(b) < 2 {
@@ -36,7 +36,7 @@ const (
 	surrogateMax = 0xDFFF // last low surrogate
 )
 
-// hex4 reads the \uXXXX that b starts with.
+// hex4 reads the \uXXXX at the start of b.
 func hex4(b []byte) (r rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
@@ -55,9 +55,9 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// unescape answers the characters of a string that text has passed. A lone
-// surrogate becomes its three bytes as if it were a character: that is no UTF-8
-// and must not leave this package, but two different names stay different.
+// unescape returns the characters of a string that text has skipped. A lone surrogate
+// is encoded in three bytes like a character. That is not valid UTF-8 and must not
+// leave this package, but different names stay different.
 func unescape(raw []byte) (out []byte, lone bool) {
 	out = make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); {
@@ -104,9 +104,9 @@ func unescaped(c byte) byte {
 	return c
 }
 
-// appendString writes text as RFC 8785, section 3.2.2.2, wants it: the two-letter
-// escapes where JSON has one, \u00xx in lower case for the other control
-// characters, all else as it is.
+// appendString writes text by RFC 8785, section 3.2.2.2: the two-letter escapes if
+// JSON has one, \u00xx in lower case for the other control characters, and all other
+// characters unchanged.
 func appendString(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	from := 0

@@ -41,7 +41,7 @@ func TestStrictJSON(t *testing.T) {
 	}
 }
 
-// Two names that differ only in which half of a pair is alone are two names.
+// Two names that differ only in a lone surrogate are different names.
 func TestLoneSurrogatesAreNotFolded(t *testing.T) {
 	if names := scanNames(t, `{"\ud800":1,"\ud801":2}`); bytes.Equal(names[0], names[1]) {
 		t.Errorf("both names became %x", names[0])
@@ -78,7 +78,7 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// Finding duplicates must not take quadratic time, or one body occupies a core.
+// Finding duplicates must not take quadratic time, or one body would occupy a core.
 func TestManyMembers(t *testing.T) {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -97,8 +97,8 @@ func TestManyMembers(t *testing.T) {
 // loneCandidate finds escapes of surrogates, in a pair or alone.
 var loneCandidate = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 
-// referenceStrict is StrictJSON by other means: encoding/json's tokens. Lone
-// surrogates it cannot see; bodies that may have some are for it undecided.
+// referenceStrict implements StrictJSON with the tokens of encoding/json. It cannot
+// detect lone surrogates, so it does not decide bodies that may contain some.
 func referenceStrict(doc []byte) (strict, decided bool) {
 	if !utf8.Valid(doc) || !json.Valid(doc) {
 		return false, true

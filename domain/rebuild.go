@@ -10,11 +10,11 @@ import (
 
 // States of a rebuild.
 const (
-	RebuildFolding    = "FOLDING"     // the log up to where the live generation stood is folded
-	RebuildCatchingUp = "CATCHING_UP" // what came meanwhile is folded
-	RebuildReady      = "READY"       // fed together with the live one: at equal positions from here on
-	RebuildPromoted   = "PROMOTED"    // what readers see
-	RebuildRolledBack = "ROLLED_BACK" // readers see what they saw before; it is kept and fed
+	RebuildFolding    = "FOLDING"     // folds the log up to the live generation's position at the start
+	RebuildCatchingUp = "CATCHING_UP" // folds the events appended since
+	RebuildReady      = "READY"       // fed together with the live one, at equal positions
+	RebuildPromoted   = "PROMOTED"    // visible to readers
+	RebuildRolledBack = "ROLLED_BACK" // readers see the previous one again; it is kept and fed
 	RebuildAbandoned  = "ABANDONED"   // dropped
 	RebuildFailed     = "FAILED"      // an event could not be folded
 )
@@ -24,11 +24,11 @@ const (
 type Rebuild struct {
 	ID          uuid.UUID
 	Projection  string
-	Consumer    string // that feeds it
+	Consumer    string // the consumer that feeds it
 	Generation  int
 	FoldVersion string
 	Purpose     string // rebuild or verify
-	Repair      bool   // of a verify: promoted where the live rows differ
+	Repair      bool   // for a verify: promoted if the live rows differ
 	TenantID    uuid.UUID
 	PeriodKey   string
 	Reason      string
@@ -36,26 +36,26 @@ type Rebuild struct {
 	Failure     string
 	Workers     int
 	Flip        int    // of its last promotion, 0 for none
-	Differs     *int64 // of a verify: keys that were not as the log says
+	Differs     *int64 // for a verify: keys whose rows disagree with the log
 	CreatedAt   time.Time
 	ReadyAt     *time.Time
 	EndedAt     *time.Time
 }
 
-// Open reports whether the rebuild is still under way or waits for a decision: then
-// no other of an overlapping scope may begin.
+// Open reports whether the rebuild runs or waits for a decision. Meanwhile no rebuild
+// with an overlapping scope may begin.
 func (r *Rebuild) Open() bool {
 	return r.State == RebuildFolding || r.State == RebuildCatchingUp || r.State == RebuildReady
 }
 
-// Overlaps reports whether two rebuilds have a figure in common.
+// Overlaps reports whether the scopes of two rebuilds overlap.
 func (r *Rebuild) Overlaps(o *Rebuild) bool {
 	tenants := r.TenantID == uuid.Nil || o.TenantID == uuid.Nil || r.TenantID == o.TenantID
 	periods := r.PeriodKey == "" || o.PeriodKey == "" || r.PeriodKey == o.PeriodKey
 	return r.Projection == o.Projection && tenants && periods
 }
 
-// Promotable says why the rebuild cannot be promoted, nil where it can.
+// Promotable returns the reason against a promotion, nil if it is allowed.
 func (r *Rebuild) Promotable() *Error {
 	if r.Purpose == events.PurposeVerify {
 		return notReady(r, "it is a verify, which is compared and dropped; start a rebuild")
@@ -71,7 +71,7 @@ func (r *Rebuild) Promotable() *Error {
 	return notReady(r, "it is "+r.State+"; start another one")
 }
 
-// Comparable says why the rebuild has no difference to show, nil where it has.
+// Comparable returns the reason why there is no comparison, nil if there is one.
 func (r *Rebuild) Comparable() *Error {
 	switch r.State {
 	case RebuildReady, RebuildPromoted, RebuildRolledBack:
@@ -86,7 +86,7 @@ func notReady(r *Rebuild, why string) *Error {
 	return &Error{Code: "rebuild_not_ready", Message: "The rebuild is not ready: " + why}
 }
 
-// Abandonable says why the rebuild cannot be abandoned, nil where it can.
+// Abandonable returns the reason against abandoning it, nil if that is allowed.
 func (r *Rebuild) Abandonable() *Error {
 	switch r.State {
 	case RebuildAbandoned:
@@ -97,7 +97,7 @@ func (r *Rebuild) Abandonable() *Error {
 	return nil
 }
 
-// Revocable says why the rebuild cannot be rolled back, nil where it can.
+// Revocable returns the reason against a rollback, nil if it is allowed.
 func (r *Rebuild) Revocable() *Error {
 	if r.State != RebuildPromoted {
 		return &Error{Code: "rebuild_not_promoted", Message: "The rebuild is " + r.State + "; only what is promoted can be rolled back"}

@@ -6,14 +6,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ParseTime reads a time of RFC 3339 strictly and answers it in UTC, cut (never
-// rounded) to microseconds, which is what the log stores: a time rounded up
-// could fall into the next month and be billed there.
+// ParseTime reads a time of RFC 3339 strictly and returns it in UTC, cut (never
+// rounded) to microseconds, the precision of the log. A time rounded up could fall
+// into the next month and be billed there.
 //
-// Taken is YYYY-MM-DDThh:mm:ss, up to 9 fraction digits after a point, then Z or
-// ±hh:mm. Not taken are lower-case t and z, second 60, hour 24, days the month
-// does not have, offsets of 24 hours and more, and what lies outside the years
-// 0001 to 9999 in UTC. The code of a refusal is timestamp_invalid.
+// The form is YYYY-MM-DDThh:mm:ss, up to 9 fraction digits after a point, then Z or
+// ±hh:mm. ParseTime refuses lower-case t and z, second 60, hour 24, days that the
+// month lacks, offsets of 24 hours and more, and times outside the years 0001 to 9999
+// in UTC. The code of a refusal is timestamp_invalid.
 func ParseTime(s string) (time.Time, *Error) {
 	t, why := parseTime([]byte(s))
 	if why != "" {
@@ -65,7 +65,7 @@ func separators(s []byte) string {
 	return ""
 }
 
-// readDigits is the number that digits write; -1 where there is anything else.
+// readDigits parses digits; it returns -1 for any other character.
 func readDigits(digits []byte) int {
 	n := 0
 	for _, c := range digits {
@@ -108,7 +108,7 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// fraction reads what may stand behind the seconds and cuts it to microseconds.
+// fraction reads the optional fraction of the seconds and cuts it to microseconds.
 func fraction(s []byte) (nanos int, rest []byte, why string) {
 	if len(s) > 0 && s[0] == ',' {
 		return 0, nil, "write a point before the fraction"
@@ -150,18 +150,18 @@ func zone(s []byte) (offset int, why string) {
 	return offset, ""
 }
 
-// FormatTime writes a time as payloads and answers carry it: UTC with Z, and of
-// the fraction, in microseconds, only the digits that are needed. Equal instants
-// give equal texts. The year must be 0001 to 9999.
+// FormatTime writes a time in the form of payloads and responses: UTC with Z, in
+// microseconds, without trailing zeros of the fraction. Equal instants give equal
+// texts. The year must be 0001 to 9999.
 func FormatTime(t time.Time) string {
 	return string(events.AppendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
 }
 
-// CheckWindow holds the time of an event against the server's: not more than
-// ahead after now (timestamp_in_future), not more than behind before it
-// (timestamp_too_old). A negative behind is no bound: a backfill. Both bounds
-// themselves are taken. Now is cut to microseconds as the event's time is, or
-// an event exactly at the bound would be refused for digits it cannot have.
+// CheckWindow compares the time of an event with the server's: it may be at most
+// ahead after now (else timestamp_in_future), and at most behind before it (else
+// timestamp_too_old). A negative behind means no bound, for a backfill. Both bounds
+// are inclusive. Now is cut to microseconds like the event's time; otherwise an event
+// exactly at the bound would be refused for digits that it cannot have.
 func CheckWindow(ts, now time.Time, ahead, behind time.Duration) *Error {
 	now = now.Truncate(time.Microsecond)
 	if ts.After(now.Add(ahead)) {

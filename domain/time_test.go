@@ -15,7 +15,7 @@ func TestParseTime(t *testing.T) {
 		"2026-05-01T12:00:00.000000Z":         "2026-05-01T12:00:00Z",
 		"2026-05-01T12:00:00.120000Z":         "2026-05-01T12:00:00.12Z",
 		"2026-05-01T12:00:00.000001Z":         "2026-05-01T12:00:00.000001Z",
-		"2026-05-31T23:59:59.999999999Z":      "2026-05-31T23:59:59.999999Z", // cut: the next month would be billed
+		"2026-05-31T23:59:59.999999999Z":      "2026-05-31T23:59:59.999999Z", // cut: rounding up would bill the next month
 		"2026-05-31T23:59:59.9999995Z":        "2026-05-31T23:59:59.999999Z",
 		"2026-05-01T00:00:00.0000009Z":        "2026-05-01T00:00:00Z",
 		"2026-05-01T01:30:00+02:00":           "2026-04-30T23:30:00Z",
@@ -92,7 +92,7 @@ func TestCheckWindow(t *testing.T) {
 	}
 }
 
-// strictTime is the shape that ParseTime takes; the values are left to time.Parse.
+// strictTime matches the form that ParseTime accepts; time.Parse checks the values.
 var strictTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 func FuzzParseTime(f *testing.F) {

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// MaxBatch is how many events one request may carry: enough to make a batch
-// cheap, few enough to be one transaction.
+// MaxBatch bounds the events of one request: enough to make a batch cheap, few
+// enough for one transaction.
 const MaxBatch = 1000
 
 // BatchItem is one element of a batch: exactly one of Event and Err is set.
 type BatchItem struct {
 	Index   int
-	EventID string // "" where the element has no valid one
+	EventID string // "" if the element has no valid one
 	Event   *UsageEvent
 	Err     *Error
 }
 
-// DecodeBatch reads {"events":[…]}. The error, an *Error, is for what keeps the
-// elements from being found, and then no element is answered: malformed_json (see
-// StrictJSON; lone surrogates inside an element are that element's fault, though),
-// unknown_member, member_missing, events_invalid, batch_empty and
-// batch_too_large, in that order where there are several. All else is the verdict
-// of the one element, in its BatchItem; pointers start at the body. What it gives
-// shares no memory with body.
+// DecodeBatch reads {"events":[…]}. It returns an *Error and no items if it cannot
+// find the elements: malformed_json (see StrictJSON; but lone surrogates inside an
+// element are that element's fault), unknown_member, member_missing, events_invalid,
+// batch_empty or batch_too_large; of several faults, the first in this order. Other
+// faults are in the BatchItem of their element. Pointers start at the body. The
+// result shares no memory with body.
 func DecodeBatch(body []byte) ([]BatchItem, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -37,7 +36,7 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 	return d.items, nil
 }
 
-// DecodePayload reads what a UsageEvent's Payload holds, as it was stored.
+// DecodePayload reads the stored form of a UsageEvent's Payload.
 func DecodePayload(payload []byte) (*UsageEvent, error) {
 	d, fault := newDecoder(payload)
 	if fault != nil {
@@ -55,8 +54,8 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 	return item.Event, asError(item.Err)
 }
 
-// decoder reads one body. What it makes lies in few pieces of memory: a batch is
-// stored, and forgotten, as a whole.
+// decoder reads one body. It allocates its results in few pieces of memory, because
+// a batch is stored and released as a whole.
 type decoder struct {
 	in        scanner
 	stored    bool // the body is a Payload
@@ -65,14 +64,14 @@ type decoder struct {
 	arena     []byte
 	canonical canonicalizer
 	feature   string
-	ids       strings.Builder // what eventIds are cut from
+	ids       strings.Builder // eventIds are substrings of it
 }
 
-// guessedEvent is about the size of an event in a batch; a wrong guess costs
+// guessedEvent is the approximate size of an event in a batch; a wrong guess costs
 // memory or a copy.
 const guessedEvent = 128
 
-// guessedBody and guessedID are those of its Body and of its eventId.
+// guessedBody and guessedID are the approximate sizes of its Body and its eventId.
 const (
 	guessedBody = 64
 	guessedID   = 24
@@ -86,7 +85,7 @@ func newDecoder(body []byte) (*decoder, *Error) {
 	return &decoder{in: in}, nil
 }
 
-// guess is how many events the rest of the body may hold.
+// guess estimates the number of events in the rest of the body.
 func (d *decoder) guess() int {
 	return min(1+(len(d.in.src)-d.in.pos)/guessedEvent, MaxBatch)
 }
@@ -100,8 +99,7 @@ func (d *decoder) newEvent() *UsageEvent {
 	return event
 }
 
-// room is the arena to append one body to, with the variable parts having n
-// bytes.
+// room returns the arena with space for one Body whose variable parts have n bytes.
 func (d *decoder) room(n int) []byte {
 	const fixed = 128 // the brackets, amount and feature
 	if need := fixed + n; cap(d.arena)-len(d.arena) < need {
@@ -110,7 +108,7 @@ func (d *decoder) room(n int) []byte {
 	return d.arena
 }
 
-// keep gives an id as a string.
+// keep returns a copy of an id as a string.
 func (d *decoder) keep(id []byte) string {
 	if d.ids.Cap()-d.ids.Len() < len(id) {
 		d.ids = strings.Builder{}
@@ -121,7 +119,7 @@ func (d *decoder) keep(id []byte) string {
 	return d.ids.String()[start:]
 }
 
-// intern spares an allocation where one feature follows itself.
+// intern avoids an allocation if the feature is the same as the previous one.
 func (d *decoder) intern(feature []byte) string {
 	if d.feature != string(feature) {
 		d.feature = string(feature)
@@ -129,7 +127,7 @@ func (d *decoder) intern(feature []byte) string {
 	return d.feature
 }
 
-// batch is what was found around the elements.
+// batch describes the members of the body around the elements.
 type batch struct {
 	unknown text
 	found   presence
@@ -199,9 +197,9 @@ func countFault(count int, pointer string) *Error {
 	return nil
 }
 
-// readElements reads the array peek has seen, each element by read, and answers
-// how many there are. Those past MaxBatch are passed only: the batch is refused,
-// but whether it is JSON comes first.
+// readElements reads an array, each element with read, and returns their number. It
+// only skips elements after MaxBatch: the batch will be refused, but malformed JSON
+// is reported first.
 func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) int {
 	if _, ok := d.in.enter(); !ok {
 		return 0
@@ -251,7 +249,7 @@ func (d *decoder) readUsage(item *BatchItem) {
 	}
 }
 
-// assign puts one member of a plain event where it belongs.
+// assign stores one member of a plain event.
 func (d *decoder) assign(in *draft, name, raw []byte) {
 	switch string(name) {
 	case "eventId":

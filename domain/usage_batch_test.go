@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// element is a valid event with members replaced or, by "", left out.
+// element returns a valid event with members replaced or, by "", left out.
 func element(changes ...string) string {
 	members := [][2]string{
 		{"eventId", `"evt_1"`}, {"feature", `"api_calls"`}, {"amount", `5`}, {"timestamp", `"2026-05-01T12:00:00Z"`},
@@ -51,9 +51,9 @@ func decodeOne(t *testing.T, element string) BatchItem {
 	return items[0]
 }
 
-type elementCase struct{ element, code, pointer string } // code "": it is taken
+type elementCase struct{ element, code, pointer string } // code "": it is accepted
 
-// longKey is the longest key a feature may have.
+// longKey is a feature key of the greatest length.
 var longKey = "a" + strings.Repeat("b", 63)
 
 func withMetadata(v string) string { return element("metadata", v) }
@@ -249,7 +249,7 @@ func TestDecodedEvent(t *testing.T) {
 	want := &UsageEvent{
 		EventID: `a"\/b`, Feature: "api.calls", Amount: 7,
 		Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
-		// Such an id is escaped in the payload, which is therefore kept whole.
+		// Such an id is escaped in the payload, so the complete payload is stored.
 		Body: []byte(`{"amount":7,"eventId":"a\"\\/b","feature":"api.calls","metadata":{"a":null,"b":[1,"é"]},` +
 			`"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`),
 	}
@@ -258,8 +258,8 @@ func TestDecodedEvent(t *testing.T) {
 	}
 }
 
-// One bad event never holds back the others, and neither takes part of their
-// memory: a body that is appended to must not reach into its neighbour.
+// A bad event neither blocks the others nor overwrites their memory: appending to one
+// Body must not change the next one.
 func TestDecodeMixedBatch(t *testing.T) {
 	items, err := DecodeBatch(inBatch(
 		element("eventId", `"a"`), element("eventId", `"b"`, "amount", `0`), `7`,
@@ -290,7 +290,7 @@ func TestDecodeMixedBatch(t *testing.T) {
 	}
 }
 
-// Whatever is sent, a message stays short, on one line and printable.
+// For any input, an error message is short, on one line and printable.
 func TestErrorsEchoLittle(t *testing.T) {
 	for _, junk := range []string{strings.Repeat("x", 1<<20), strings.Repeat("\u202e", 1000), `\u0000\r\n` + strings.Repeat(`\\`, 1000), strings.Repeat("\U000e0001", 500)} {
 		for _, body := range [][]byte{

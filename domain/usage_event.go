@@ -10,15 +10,15 @@ import (
 
 // Limits of one usage event. They are part of the API.
 const (
-	// MaxEventID is how many characters an eventId may have.
+	// MaxEventID bounds an eventId, in characters.
 	MaxEventID = 255
-	// MaxFeature is how many characters the key of a feature may have.
+	// MaxFeature bounds the key of a feature, in characters.
 	MaxFeature = 64
-	// MaxAmount is the largest integer that every JSON reader keeps exactly: 2^53-1.
+	// MaxAmount is the largest integer that every JSON reader reads exactly: 2^53-1.
 	MaxAmount = 9007199254740991
 	// MaxMetadata bounds metadata in canonical form, in bytes.
 	MaxMetadata = 4096
-	// MaxMetadataLevels is how deep objects and arrays nest in metadata; the
+	// MaxMetadataLevels bounds the nesting of objects and arrays in metadata; the
 	// metadata object is level 1.
 	MaxMetadataLevels = 5
 )
@@ -26,8 +26,8 @@ const (
 // TypeUsage is the type of an event that counts; it is the default.
 const TypeUsage = "usage"
 
-// UsageEvent is one decoded event whose shape is valid. Whether it may be counted
-// (time window, subscription, quota) is not decided here.
+// UsageEvent is one decoded event with a valid shape. Time window, subscription and
+// quota are not checked here.
 type UsageEvent struct {
 	EventID   string
 	Feature   string
@@ -35,34 +35,34 @@ type UsageEvent struct {
 	Timestamp time.Time // UTC, microseconds
 	// Source is a CloudEvent's source, "" otherwise.
 	Source string
-	// TraceParent is a CloudEvent's traceparent where it is well formed. It says
-	// how the event came, not what it is, and is no part of Payload.
+	// TraceParent is a CloudEvent's traceparent if it is well formed. It describes the
+	// transport of the event and is not part of Payload.
 	TraceParent string
-	// Body is Payload as the log keeps it: without what EventID and Timestamp say
-	// (events/stored.go). It may not be written to.
+	// Body is Payload in the form that the log stores: without the values of EventID
+	// and Timestamp (events/stored.go). It is read-only.
 	Body []byte
 }
 
-// Payload is what the producer sent in the form of Canonical, with defaults filled in
-// and the time in UTC. It is what is stored, and compared.
+// Payload returns the producer's event in the form of Canonical, with defaults filled
+// in and the time in UTC. This form is stored and compared.
 func (e *UsageEvent) Payload() []byte {
 	return events.WholePayload(events.UsageRecorded, events.KeyUsage(e.EventID), e.Timestamp, e.Body)
 }
 
-// draft is an event as it was sent, before any rule but JSON's was applied.
+// draft is an event as sent: only the rules of JSON are checked.
 type draft struct {
 	form        form
-	featureName string // the attribute the feature is taken from, in a CloudEvent
+	featureName string // in a CloudEvent, the attribute that holds the feature
 
-	unknown                                text   // the first member nobody knows
+	unknown                                text   // the first unknown member
 	eventID, feature, timestamp, kind, ref text   // kind is type, ref is correctionRef
-	amount, metadata                       []byte // raw JSON, nil where absent
+	amount, metadata                       []byte // raw JSON, nil if absent
 	source, traceParent                    string
 }
 
-// text is a member that should be a string.
+// text is a member that must be a string.
 type text struct {
-	sent  bool   // the member is there
+	sent  bool   // the member is present
 	valid bool   // it is a string, without lone surrogates
 	chars []byte // unescaped
 }
@@ -79,8 +79,8 @@ func textOf(raw []byte) text {
 	return text{sent: true, valid: true, chars: raw}
 }
 
-// form is how the event was written; it gives the members their names and places
-// in what an error says.
+// form is the format of an event. It determines the names and places of members in
+// errors.
 type form uint8
 
 const (
@@ -89,7 +89,7 @@ const (
 	formBinary                 // a CloudEvent in headers, with data as the body
 )
 
-// place is the name of a member in the producer's own words and its pointer.
+// place returns the name of a member in the event's format, and its pointer.
 func (in *draft) place(member string) (name, pointer string) {
 	if in.form == formPlain {
 		return member, "/" + member
@@ -117,7 +117,7 @@ func (in *draft) place(member string) (name, pointer string) {
 	return name, "/" + name
 }
 
-// parent is the pointer of what amount and metadata are members of.
+// parent returns the pointer of the object that contains amount and metadata.
 func (in *draft) parent() string {
 	if in.form == formStructured {
 		return "/data"
@@ -136,9 +136,9 @@ func (in *draft) missing(member string) *Error {
 
 // settle applies the rules to a draft: item gets the event or the first fault, in
 // this order: unknown members, type, eventId, feature, amount, timestamp,
-// metadata, correctionRef; and for each "missing" before "invalid". The order is
-// the API's: what names the mistake best comes first (a misspelt member before
-// the one that is missing for it).
+// metadata, correctionRef; and for each "missing" before "invalid". The order is part
+// of the API: the fault that describes the mistake best comes first (a misspelt
+// member before the one that is missing because of it).
 func (d *decoder) settle(item *BatchItem, in *draft) {
 	idFault := in.checkEventID()
 	if idFault == nil {
@@ -235,8 +235,8 @@ func isFeatureKey(chars []byte) bool {
 	return true
 }
 
-// readAmount takes digits only: a fraction or an exponent, though it may be an
-// integer by value, says that the producer computes in floating point.
+// readAmount accepts only digits. A fraction or an exponent, even with an integer
+// value, shows that the producer computes in floating point.
 func (in *draft) readAmount() (int64, *Error) {
 	if in.amount == nil {
 		return 0, in.missing("amount")
@@ -264,8 +264,9 @@ func (in *draft) readTimestamp() (time.Time, *Error) {
 	return t, nil
 }
 
-// seal writes Body, the members in the order RFC 8785 wants. An eventId that JSON
-// escapes is not what the key of the log says: then the payload is kept whole.
+// seal writes Body, with the members in the order of RFC 8785. An eventId that JSON
+// escapes differs from the text in the dedupe key, so Body is then the complete
+// payload.
 func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 	out := d.room(len(in.metadata) + len(in.source))
 	start := len(out)
@@ -292,7 +293,7 @@ func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 	return nil
 }
 
-// appendMetadata appends metadata behind a comma, if there is any.
+// appendMetadata appends a comma and metadata, if there is any.
 func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
 	if in.metadata == nil || in.metadata[0] == 'n' {
 		return out, nil

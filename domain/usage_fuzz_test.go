@@ -47,8 +47,8 @@ func FuzzDecodeBatch(f *testing.F) {
 	})
 }
 
-// checkWholeRefusal holds a malformed_json against encoding/json: what that finds
-// well formed, without duplicates and shallow must be refused for its shape only.
+// checkWholeRefusal compares a malformed_json with encoding/json: a body that is well
+// formed there, without duplicates and shallow, may be refused only for its shape.
 func checkWholeRefusal(t *testing.T, body []byte, fault *Error) {
 	strict, decided := referenceStrict(body)
 	wrongTop := strings.Contains(fault.Message, "the body must be")
@@ -72,7 +72,7 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 	if canonical, fault := Canonical(event.Payload()); fault != nil || !bytes.Equal(canonical, event.Payload()) {
 		t.Fatalf("payload %s is not canonical: %s, %v", event.Payload(), canonical, fault)
 	}
-	// What is kept is what the log keeps of a payload, byte for byte (events/stored.go).
+	// Body equals the log's form of the payload, byte for byte (events/stored.go).
 	of := events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(event.EventID), OccurredAt: event.Timestamp, Payload: event.Payload()}
 	if kept := events.AppendBody(nil, &of); !bytes.Equal(kept, event.Body) {
 		t.Fatalf("%s is kept as %s, the log keeps %s", raw, event.Body, kept)
@@ -139,7 +139,7 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// FuzzCloudEvent: the same event in structured and in binary mode is one event.
+// FuzzCloudEvent: an event in structured mode and in binary mode gives the same result.
 func FuzzCloudEvent(f *testing.F) {
 	f.Add("evt_1", "/s", "com.example", "api_calls", "2026-05-01T12:00:00Z", "Zürich \"%\"", []byte(`{"amount":5,"metadata":{"a":1}}`))
 	f.Fuzz(func(t *testing.T, id, source, kind, subject, at, region string, data []byte) {

@@ -58,7 +58,7 @@ func drawObject(t *rapid.T, level, least int) []pair {
 	return object
 }
 
-// writer writes JSON in one of the many ways that mean the same.
+// writer writes one of the many JSON texts with the same value.
 type writer struct {
 	*rand.Rand
 	strings.Builder
@@ -204,8 +204,7 @@ func (m model) write(seed uint64) string {
 	return w.String()
 }
 
-// A retry written with other spacing, member order, escapes or time zone is the
-// same event.
+// A retry with other spacing, member order, escapes or time zone is the same event.
 func TestP2_SameEventSameHash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
@@ -225,7 +224,7 @@ func TestP2_SameEventSameHash(t *testing.T) {
 	})
 }
 
-// An event that differs in any value is another event: its retry is a conflict.
+// An event that differs in any value is another event, and a conflict under the same id.
 func TestP4_OtherEventOtherPayload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)

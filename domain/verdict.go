@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// HistoryEntry says what a tenant's subscription became: known from position
+// HistoryEntry is a change of a tenant's subscription: known from position
 // FromPosition on, in force from EffectiveFrom on. Subscription nil: none.
 type HistoryEntry struct {
 	FromPosition  int64
@@ -15,13 +15,14 @@ type HistoryEntry struct {
 	Subscription  *Subscription
 }
 
-// History is a tenant's entries in the order of FromPosition. It is all that a
-// verdict depends on besides the event itself.
+// History is a tenant's entries in the order of FromPosition. A verdict depends only
+// on it and on the event.
 type History []HistoryEntry
 
-// inForce finds the subscription in force at a time, as known at a position: what was
-// said last of that time. Not what is to hold from the latest moment on: instances'
-// clocks differ, and what was ended by the slower one's would hold for ever.
+// inForce finds the subscription in force at a time, as known at a position: that of
+// the last entry in effect at the time. It does not choose by the latest
+// EffectiveFrom, because the clocks of instances differ: a subscription that an
+// instance with a slower clock ended would stay in force for ever.
 func (h History) inForce(position int64, at time.Time) *Subscription {
 	for i := len(h) - 1; i >= 0; i-- {
 		if e := &h[i]; e.FromPosition <= position && !e.EffectiveFrom.After(at) {
@@ -31,7 +32,7 @@ func (h History) inForce(position int64, at time.Time) *Subscription {
 	return nil
 }
 
-// current finds what was last known at a position.
+// current returns the last subscription known at a position.
 func (h History) current(position int64) *Subscription {
 	for i := len(h) - 1; i >= 0; i-- {
 		if h[i].FromPosition <= position {
@@ -41,9 +42,8 @@ func (h History) current(position int64) *Subscription {
 	return nil
 }
 
-// At gives the subscription that usage of a time belongs to, as known at a
-// position: the one in force then, else the one that accepts usage at the position.
-// Nil where there is none.
+// At returns the subscription for usage of a time, as known at a position: the one in
+// force at the time, else the one that accepts usage at the position, else nil.
 func (h History) At(position int64, at time.Time) *Subscription {
 	if s := h.inForce(position, at); s.AcceptsUsage() {
 		return s
@@ -54,15 +54,15 @@ func (h History) At(position int64, at time.Time) *Subscription {
 	return nil
 }
 
-// Verdict is the validator's yes.
+// Verdict is the validator's acceptance.
 type Verdict struct {
 	SubscriptionID uuid.UUID
 	FeatureType    string
 	PeriodKey      string
 }
 
-// Decide is the verdict on usage of a feature: a pure function of the tenant's
-// log up to a position. The refusals are Entitled's.
+// Decide returns the verdict on usage of a feature: a pure function of the tenant's
+// log up to a position. The refusals are those of Entitled.
 func Decide(h History, position int64, feature string, at time.Time) (Verdict, *Error) {
 	s, g, refusal := Entitled(h, position, feature, at)
 	if refusal != nil {
@@ -71,9 +71,9 @@ func Decide(h History, position int64, feature string, at time.Time) (Verdict, *
 	return Verdict{s.ID, g.Type, PeriodKey(g.ResetPeriod, at)}, nil
 }
 
-// Entitled finds the grant that usage of a feature counts on. Ingest asks for it
-// first, the validator has the last word. Refusals: no_active_subscription,
-// feature_not_found, not_entitled.
+// Entitled finds the grant for usage of a feature. Ingest calls it first; the
+// validator's call decides. Refusals: no_active_subscription, feature_not_found,
+// not_entitled.
 func Entitled(h History, position int64, feature string, at time.Time) (*Subscription, *Grant, *Error) {
 	s := h.At(position, at)
 	if s == nil {
@@ -89,11 +89,11 @@ func Entitled(h History, position int64, feature string, at time.Time) (*Subscri
 	return s, g, nil
 }
 
-// PeriodLifetime is the period key of what never resets.
+// PeriodLifetime is the period key of features that never reset.
 const PeriodLifetime = "lifetime"
 
-// PeriodKey names the period, in UTC, that a time falls into: 2026-05 for MONTHLY,
-// 2026 for ANNUALLY, lifetime for NEVER.
+// PeriodKey returns the key of the period, in UTC, that contains a time: 2026-05 for
+// MONTHLY, 2026 for ANNUALLY, lifetime for NEVER.
 func PeriodKey(reset string, at time.Time) string {
 	switch reset {
 	case ResetMonthly:
@@ -105,8 +105,8 @@ func PeriodKey(reset string, at time.Time) string {
 	}
 }
 
-// PeriodBounds gives the half-open range [start, end) of a period key; ok is
-// false for lifetime and for what is no key.
+// PeriodBounds returns the half-open range [start, end) of a period key; ok is
+// false for lifetime and for an invalid key.
 func PeriodBounds(key string) (start, end time.Time, ok bool) {
 	if t, err := time.Parse("2006-01", key); err == nil {
 		return t, t.AddDate(0, 1, 0), true

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// subscribed is a subscription with a status that grants features by the month.
+// subscribed returns a subscription with the given status and monthly grants.
 func subscribed(status string, features ...string) *Subscription {
 	s := &Subscription{ID: uuid.New(), Status: status}
 	for _, f := range features {
@@ -17,8 +17,8 @@ func subscribed(status string, features ...string) *Subscription {
 	return s
 }
 
-// Usage belongs to the subscription that was in force when it was made, from its first
-// moment on, however late it comes; where none was, to the one that is there.
+// Usage belongs to the subscription in force at its time, from the first moment on,
+// however late it arrives; if there was none, to the current subscription.
 func TestUsageBelongsToWhatWasInForceThen(t *testing.T) {
 	may, june, july := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	first, second, tried := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionTrialing, "calls")
@@ -54,8 +54,8 @@ func TestUsageBelongsToWhatWasInForceThen(t *testing.T) {
 	}
 }
 
-// Instances' clocks differ: what the one with the slower clock said last holds all the
-// same, as soon as its time has come.
+// Instances' clocks differ: the last entry takes effect at its time, even if an
+// instance with a slower clock wrote it.
 func TestWhatWasSaidLastHoldsWhateverTheClocksSay(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	old, changed := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls", "bytes")
@@ -76,7 +76,7 @@ func TestWhatWasSaidLastHoldsWhateverTheClocksSay(t *testing.T) {
 	}
 }
 
-// A verdict says which feature counts, and by what; of two grants the first one.
+// A verdict names the feature type and period that count; of two grants the first one applies.
 func TestVerdictsNameTheGrant(t *testing.T) {
 	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	s := subscribed(SubscriptionActive, "calls", "calls")
@@ -98,7 +98,7 @@ func TestVerdictsNameTheGrant(t *testing.T) {
 	}
 }
 
-// Periods are those of UTC, whatever the producer's offset and the server's zone.
+// Periods are in UTC, for any offset of the producer and zone of the server.
 func TestPeriodsAreOfUTC(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
@@ -122,7 +122,7 @@ func TestPeriodsAreOfUTC(t *testing.T) {
 	}
 }
 
-// A period ends where the next one begins, however long it is.
+// A period of any length ends at the start of the next one.
 func TestPeriodsFollowEachOther(t *testing.T) {
 	for at := time.Date(2023, 12, 15, 0, 0, 0, 0, time.UTC); at.Year() < 2029; at = at.AddDate(0, 1, 0) {
 		for _, reset := range []string{ResetMonthly, ResetAnnually} {
@@ -141,7 +141,7 @@ func TestPeriodsFollowEachOther(t *testing.T) {
 	}
 }
 
-// A key ends at the moment that it was given or revoked at, the earlier of the two.
+// A key ends at its expiry or its revocation, whichever is earlier.
 func TestKeysEndAtTheirMoment(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	later := noon.Add(time.Hour)

@@ -6,14 +6,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// What a bulk does with the dead letters that it finds.
+// Actions of a bulk request.
 const (
 	BulkRetry   = "retry"
 	BulkDiscard = "discard"
 )
 
-// Bulk is the payload of BulkRequested. The dead letters that were found at the
-// time have an event each, which this one is the cause of.
+// Bulk is the payload of BulkRequested. Each dead letter that matched at the time
+// gets an event of its own, caused by this one.
 type Bulk struct {
 	Action  string           `json:"action"`
 	Filter  DeadLetterFilter `json:"filter"`
@@ -21,8 +21,8 @@ type Bulk struct {
 	Matched int              `json:"matched"`
 }
 
-// DeadLetterFilter says which dead letters are meant: those that match all members
-// that are set. Reason is a code; From and To are of the first failure, half open.
+// DeadLetterFilter selects the dead letters that match all members that are set.
+// Reason is a code. From and To bound the time of the first failure, half open.
 type DeadLetterFilter struct {
 	Status      string      `json:"status,omitempty"`
 	Stage       string      `json:"stage,omitempty"`
@@ -37,24 +37,24 @@ type DeadLetterFilter struct {
 	To          *time.Time  `json:"to,omitempty"`
 }
 
-// Empty says that the filter would mean every dead letter there is.
+// Empty reports whether the filter would match every dead letter.
 func (f *DeadLetterFilter) Empty() bool {
 	return f.Status == "" && f.Stage == "" && f.TenantID == nil && f.Reason == "" && f.Fingerprint == "" && f.Feature == "" &&
 		f.Consumer == "" && f.Topic == "" && len(f.IDs) == 0 && f.From == nil && f.To == nil
 }
 
-// ParkedRecord is the payload of RecordParked: what a consumer found on its topic
-// and could not read. Where it says which event of the log it carries, that event
-// was read from the log and the dead letter is closed at once; what says nothing
-// belongs to the platform.
+// ParkedRecord is the payload of RecordParked: a record that a consumer could not
+// read. If the record names the log event that it carries, the consumer read that
+// event from the log, and the dead letter is closed at once. A record that names no
+// event belongs to the platform.
 type ParkedRecord struct {
 	Topic          string `json:"topic"`
 	KafkaPartition int16  `json:"kafkaPartition"`
-	KafkaOffset    int64  `json:"kafkaOffset"` // -1 where the pipe has none
+	KafkaOffset    int64  `json:"kafkaOffset"` // -1 if the broker gives none
 	Code           string `json:"code"`
 	Reason         string `json:"reason"`
-	SourcePosition int64  `json:"sourcePosition,omitempty"` // of the event that it carries
-	Bytes          int    `json:"bytes,omitempty"`          // of its value
-	Key            []byte `json:"key,omitempty"`            // base64, as far as it is kept
-	Value          []byte `json:"value,omitempty"`          // base64, as far as it is kept
+	SourcePosition int64  `json:"sourcePosition,omitempty"` // of the event in the record
+	Bytes          int    `json:"bytes,omitempty"`          // size of the value
+	Key            []byte `json:"key,omitempty"`            // base64, may be truncated
+	Value          []byte `json:"value,omitempty"`          // base64, may be truncated
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Actor is who caused an event.
+// Actor is the user, service or key that caused an event.
 type Actor struct {
 	Type string `json:"type"` // user, system, service or api_key
 	ID   string `json:"id"`
@@ -21,7 +21,7 @@ type Producer struct {
 	Commit   string `json:"commit"`
 }
 
-// Metadata stands beside the payload and is no part of what was said.
+// Metadata describes how to store and order an event. It is not part of the payload.
 type Metadata struct {
 	RetentionClass string `json:"retentionClass"`
 	DataResidency  string `json:"dataResidency"`
@@ -29,14 +29,14 @@ type Metadata struct {
 	Replay         string `json:"replay,omitempty"` // "offline": sent from a queue after an outage
 }
 
-// Envelope is an event as it lies in the log and travels the pipe.
+// Envelope is an event in the log and on the broker.
 type Envelope struct {
-	LogID         uuid.UUID // the log that holds it, in the header of its record; Nil: not known
-	EventID       uuid.UUID // UUIDv7, the server's own
+	LogID         uuid.UUID // the log of the event, from the record's header; Nil: unknown
+	EventID       uuid.UUID // UUIDv7, made by the server
 	Subject       Subject
-	TenantID      uuid.UUID // Platform where it belongs to no tenant
+	TenantID      uuid.UUID // Platform if it belongs to no tenant
 	Position      Position
-	Previous      int64 // number of the event before it on the same topic and partition, 0 for none
+	Previous      int64 // number of the preceding event of the same topic and partition, 0 for none
 	Epoch         int32
 	CorrelationID uuid.UUID // the trace, Nil for none
 	CausationID   uuid.UUID // the event that caused it, Nil for none
@@ -48,44 +48,43 @@ type Envelope struct {
 	Payload       json.RawMessage
 	Replay        string
 	// Vocabulary and Residency are those that the event was recorded under. An envelope
-	// that was read from a record has no vocabulary.
+	// read from a record has no vocabulary.
 	Vocabulary *Vocabulary
 	Residency  string
-	// Withheld marks a record that stands in for one that could not be published:
-	// same position, no payload. Consumers pass it without a fold.
+	// Withheld marks a record that replaces an event that could not be published: same
+	// position, no payload. Consumers advance past it without folding it.
 	Withheld bool
-	// Late is what was withheld after its consumer had folded it: it counts.
+	// Late marks an event that was withheld after its consumer had folded it: it counts.
 	Late bool
 }
 
-// Counts is what an event adds to the counters of its partition's head row,
-// which are the terms of "accepted = aggregated + rejected + in flight + parked".
+// Counts are the amounts that an event adds to the counters of its partition's head
+// row, the terms of "accepted = aggregated + rejected + in flight + parked".
 type Counts struct{ Accepted, Validated, Rejected, Parked int64 }
 
-// Pending is an event that has been decided and waits for its place in the log.
+// Pending is an event that is decided but not yet appended: it has no position.
 type Pending struct {
-	EventID       uuid.UUID // UUIDv7, made by the caller; tells "mine" from "another's" after an unknown commit
+	EventID       uuid.UUID // UUIDv7, made by the caller; after an unknown commit it shows whose event was stored
 	Subject       Subject
 	TenantID      uuid.UUID
 	DedupeKey     string
-	Canonical     byte // the rules that the payload is written by, where it tells a retry from a conflict; 0: nothing is compared
+	Canonical     byte // version of the canonical form, if payloads are compared to tell a retry from a conflict; 0: no comparison
 	CorrelationID uuid.UUID
 	CausationID   uuid.UUID
 	Actor         Actor
 	OccurredAt    time.Time
-	// Payload is whole. Of recorded usage, which is written in short from the start,
-	// there is Body, as AppendBody writes it, in its place.
+	// Payload is the complete payload. Recorded usage is written in the short form from
+	// the start and has Body instead, as AppendBody writes it.
 	Payload json.RawMessage
 	Body    []byte
 	Replay  string
-	// Residency is the tenant's data residency. The log fills in the region of the
-	// deployment for the platform's own events, and refuses an event of a tenant
-	// without one.
+	// Residency is the tenant's data residency. For the platform's own events the log
+	// fills in the region of the deployment. It refuses a tenant's event without one.
 	Residency string
 	Counts    Counts
 }
 
-// Whole is the payload, also where there is Body in its place.
+// Whole returns the complete payload, rebuilt from Body if only Body is set.
 func (p *Pending) Whole() json.RawMessage {
 	if p.Body != nil {
 		return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Body)
@@ -93,9 +92,9 @@ func (p *Pending) Whole() json.RawMessage {
 	return p.Payload
 }
 
-// Hash is what another payload under the same key is held against: a byte for the
-// rules that both are written by and the SHA-256; nil where nothing is compared. It is
-// worked out when it is asked for: of what is new nobody asks.
+// Hash identifies the payload for comparison with another one under the same key: a
+// byte for the version of the canonical form, then the SHA-256; nil if payloads are
+// not compared. It is computed on demand, because new events never need it.
 func (p *Pending) Hash() []byte {
 	if p.Canonical == 0 {
 		return nil

@@ -1,7 +1,7 @@
 package events
 
-// plainJSON reports whether b is one JSON value in the form that this service writes
-// it: without blanks. It may refuse what is JSON, but never takes what is none.
+// plainJSON reports whether b is one JSON value in the form that this service writes,
+// without blanks. It may refuse valid JSON, but never accepts invalid JSON.
 func plainJSON(b []byte) bool {
 	n, ok := plainValue(b, 0, 0)
 	return ok && n == len(b)
@@ -10,7 +10,7 @@ func plainJSON(b []byte) bool {
 // maxPlain is how deep values may nest; metadata may nest less.
 const maxPlain = 32
 
-// plainValue gives where the value that begins at i ends.
+// plainValue returns the end of the value that begins at i.
 func plainValue(b []byte, i, depth int) (int, bool) {
 	if i >= len(b) || depth > maxPlain {
 		return i, false
@@ -33,7 +33,7 @@ func plainValue(b []byte, i, depth int) (int, bool) {
 
 func plainNested(b []byte, i, depth int) (_ int, ok bool) {
 	object := b[i] == '{'
-	if i++; i < len(b) && b[i] == b[i-1]+2 { // } and ] stand two behind { and [
+	if i++; i < len(b) && b[i] == b[i-1]+2 { // } and ] are two code points after { and [
 		return i + 1, true
 	}
 	for {
@@ -60,7 +60,7 @@ func plainNested(b []byte, i, depth int) (_ int, ok bool) {
 	}
 }
 
-// plainText takes a string from behind its first quote.
+// plainText reads a string whose opening quote is before i, and returns its end.
 func plainText(b []byte, i int) (int, bool) {
 	for ; i < len(b); i++ {
 		switch c := b[i]; {

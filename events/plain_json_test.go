@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzPlainJSON: what is taken is JSON, and what Go writes without blanks is taken.
+// FuzzPlainJSON: accepted input is JSON, and compact output of Go is accepted.
 func FuzzPlainJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-0.5e+7,"\u00e9\n",null,true,false,{}],"b":{"c":[]}}`, `01`, `-`, `1.`, `[1,]`, `{"a"}`, `"\x"`, `nul`, `[}`, `{]`} {
 		f.Add([]byte(s))

@@ -15,12 +15,12 @@ import (
 // follows from its id, and log partition p is Kafka partition p of every topic.
 const Partitions = 32
 
-// Platform is the tenant id of what belongs to no tenant (features, plans,
-// operator keys). It is written "platform" on the wire and lives in partition 0.
+// Platform is the tenant id of events that belong to no tenant (features, plans,
+// operator keys). Its wire form is "platform" and its partition is 0.
 var Platform = uuid.Nil
 
-// PartitionOf gives the log partition that a tenant lives in: the first byte of
-// the SHA-256 of its id in text form, modulo 32; 0 for the platform.
+// PartitionOf returns the log partition of a tenant: the first byte of the SHA-256
+// of its id in text form, modulo 32; 0 for the platform.
 func PartitionOf(tenant uuid.UUID) int16 {
 	if tenant == Platform {
 		return 0
@@ -36,13 +36,13 @@ func PartitionOf(tenant uuid.UUID) int16 {
 	return partition
 }
 
-// place is the partition of a tenant, which never changes.
+// place is a cache entry: the partition of a tenant, which never changes.
 type place struct {
 	tenant    uuid.UUID
 	partition int16
 }
 
-// placed holds those that were asked for last: a request asks several times.
+// placed caches recent results of PartitionOf, which a request calls several times.
 var placed [1024]atomic.Pointer[place]
 
 // Position is an event's place in the log, written "17-4711". Numbers are dense
@@ -59,13 +59,13 @@ func (p Position) append(dst []byte) []byte {
 	return strconv.AppendInt(dst, p.Number, 10)
 }
 
-// Stretch is the numbers of a partition after one, up to and with another.
+// Stretch is a range of a partition's numbers: After is exclusive, UpTo inclusive.
 type Stretch struct {
 	Partition   int16
 	After, UpTo int64
 }
 
-// ParsePosition reads the form that String writes, and nothing else.
+// ParsePosition reads only the form that String writes.
 func ParsePosition(s string) (Position, error) {
 	p, ok := parsePosition(s)
 	if !ok {
@@ -90,7 +90,7 @@ func parsePosition[T string | []byte](s T) (Position, bool) {
 	return Position{int16(partition), number}, true
 }
 
-// parseDecimal reads a number that is not negative, as FormatInt writes it.
+// parseDecimal reads a non-negative number as FormatInt writes it.
 func parseDecimal[T string | []byte](s T) (n int64, ok bool) {
 	if len(s) == 0 || len(s) > 1 && s[0] == '0' {
 		return 0, false
@@ -105,10 +105,10 @@ func parseDecimal[T string | []byte](s T) (n int64, ok bool) {
 	return n, true
 }
 
-// MarshalText writes the position as it stands in JSON.
+// MarshalText writes the form of the position in JSON.
 func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText reads the form that MarshalText writes.
 func (p *Position) UnmarshalText(b []byte) (err error) {
 	*p, err = ParsePosition(string(b))
 	return err

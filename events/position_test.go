@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A position is read in the one form that it is written in.
+// A position is read only in the form in which it is written.
 func TestPositionsAreReadAsWritten(t *testing.T) {
 	for _, p := range []Position{{0, 0}, {31, 1}, {17, 4711}, {9, math.MaxInt64}} {
 		if got, err := ParsePosition(p.String()); err != nil || got != p {

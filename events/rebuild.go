@@ -8,9 +8,9 @@ type Rebuild struct {
 	Generation  int        `json:"generation"`
 	FoldVersion string     `json:"foldVersion"`
 	Purpose     string     `json:"purpose"`             // rebuild or verify
-	Repair      bool       `json:"repair,omitempty"`    // of a verify: promote it where the live rows differ
-	TenantID    *uuid.UUID `json:"tenantId,omitempty"`  // of one tenant only
-	PeriodKey   string     `json:"periodKey,omitempty"` // of one period only
+	Repair      bool       `json:"repair,omitempty"`    // for a verify: promote it if the live rows differ
+	TenantID    *uuid.UUID `json:"tenantId,omitempty"`  // limits it to one tenant
+	PeriodKey   string     `json:"periodKey,omitempty"` // limits it to one period
 	Reason      string     `json:"reason"`
 }
 
@@ -20,22 +20,22 @@ const (
 	PurposeVerify  = "verify"
 )
 
-// RebuildStep is the payload of what becomes of a rebuild: RebuildReady,
+// RebuildStep is the payload of the changes of a rebuild's state: RebuildReady,
 // RebuildPromoted, RebuildRolledBack, RebuildAbandoned and RebuildFailed.
 type RebuildStep struct {
 	RebuildID  uuid.UUID `json:"rebuildId"`
 	Projection string    `json:"projection"`
 	Generation int       `json:"generation"`
-	Flip       int       `json:"flip,omitempty"` // number of the change of what readers see
-	Reason     string    `json:"reason"`         // of whoever decided; of a failure, what could not be folded
+	Flip       int       `json:"flip,omitempty"` // number of this change of the visible generation
+	Reason     string    `json:"reason"`         // given with the decision; for a failure, why an event could not be folded
 }
 
-// Verified is the payload of ProjectionVerified. Differs is how many keys of the
-// live rows were not as the log says: 0, or something is wrong.
+// Verified is the payload of ProjectionVerified. Differs counts the keys whose live
+// rows disagree with the log; it is 0 unless there is a fault.
 type Verified struct {
 	RebuildID  uuid.UUID `json:"rebuildId"`
 	Projection string    `json:"projection"`
-	Generation int       `json:"generation"` // that was folded to compare with
+	Generation int       `json:"generation"` // folded for the comparison
 	Differs    int64     `json:"differs"`
 	Repaired   bool      `json:"repaired"`
 }

@@ -5,12 +5,11 @@ import (
 	"errors"
 )
 
-// Record is one event as a broker carries it, or a place on the broker where no
-// event could be read.
+// Record is one event on a broker, or an offset at which no event could be read.
 type Record struct {
 	Topic     Topic
 	Partition int16
-	Offset    int64 // -1 where the pipe has none
+	Offset    int64 // -1 if the broker gives none
 	Key       []byte
 	Value     []byte // the envelope in JSON; empty for a withheld record
 	Headers   []Header
@@ -22,21 +21,21 @@ type Header struct {
 	Value []byte
 }
 
-// Record headers of our own: what a consumer needs to place a record without
-// decoding its value. Numbers are decimal text.
+// Record headers of this service. From them a consumer determines the position of a
+// record without decoding its value. Numbers are decimal text.
 const (
 	HeaderSubject  = "mp-subject"  // type and version
 	HeaderPosition = "mp-position" // 17-4711
-	HeaderPrevious = "mp-previous" // number of the event before it on the topic
+	HeaderPrevious = "mp-previous" // number of the preceding event on the topic
 	HeaderEpoch    = "mp-epoch"
 	HeaderEventID  = "mp-event-id"
 	HeaderLog      = "mp-log" // the log's id: two logs may share a broker by mistake
 	HeaderTenant   = "mp-tenant"
-	HeaderWithheld = "mp-withheld" // "1": stands in for an event that could not be published
-	HeaderReplay   = "mp-replay"   // "1": republished for outside readers; our consumers skip it
+	HeaderWithheld = "mp-withheld" // "1": replaces an event that could not be published
+	HeaderReplay   = "mp-replay"   // "1": republished for outside readers; the service's consumers skip it
 )
 
-// Header gives the value of a header, nil where it is not there.
+// Header returns the value of a header, nil if it is missing.
 func (r *Record) Header(key string) []byte {
 	for i := range r.Headers {
 		if r.Headers[i].Key == key {
@@ -50,8 +49,8 @@ var errFrame = errors.New("events: not a frame of records")
 
 const frameMagic = 0xA7
 
-// AppendFrame appends the framed records to dst. A frame is the payload of a
-// Watermill message on the hot path: one message, one batch.
+// AppendFrame appends the framed records to dst. A frame is the payload of one
+// Watermill message on the hot path, which carries one batch.
 func AppendFrame(dst []byte, records []Record) []byte {
 	dst = append(dst, frameMagic)
 	dst = binary.AppendUvarint(dst, uint64(len(records)))
@@ -75,7 +74,7 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// ParseFrame opens a frame. The records share the frame's memory.
+// ParseFrame decodes a frame. The records share the frame's memory.
 func ParseFrame(frame []byte) ([]Record, error) {
 	if len(frame) == 0 || frame[0] != frameMagic {
 		return nil, errFrame

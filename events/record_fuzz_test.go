@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// FuzzFromRecord: a record that is taken for an event is written as one that reads
-// the same, whoever wrote the first.
+// FuzzFromRecord: an event read from any accepted record is written as a record that
+// reads the same.
 func FuzzFromRecord(f *testing.F) {
 	e := sample()
 	value, _ := AppendWire(nil, &e)
@@ -72,7 +72,7 @@ func FuzzFromRecord(f *testing.F) {
 	})
 }
 
-// sameEnvelope compares instants, not the zones they were written in.
+// sameEnvelope compares times as instants, without their zones.
 func sameEnvelope(a, b Envelope) bool {
 	same := a.OccurredAt.Equal(b.OccurredAt) && a.RecordedAt.Equal(b.RecordedAt)
 	a.OccurredAt, a.RecordedAt, b.OccurredAt, b.RecordedAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}

@@ -1,13 +1,13 @@
 package events
 
-// ResidencyUnspecified is the default data residency of tenants and deployments, and
-// that of every event from before there were residencies.
+// ResidencyUnspecified is the default data residency of tenants and deployments. All
+// events recorded before the introduction of residencies have it.
 const ResidencyUnspecified = "unspecified"
 
 // maxResidency bounds a data residency, in characters.
 const maxResidency = 32
 
-// IsResidency reports whether a text can be a data residency, or the region of a
+// IsResidency reports whether a text is a valid data residency or region of a
 // deployment: ^[a-z][a-z0-9-]{0,31}$.
 func IsResidency(s string) bool {
 	if len(s) == 0 || len(s) > maxResidency || s[0] < 'a' || s[0] > 'z' {

@@ -8,7 +8,7 @@ import (
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
-// Schema gives the JSON Schema of a subject's payload, as it is embedded.
+// Schema returns the embedded JSON Schema of a subject's payload.
 func Schema(s Subject) ([]byte, error) {
 	info, ok := s.Info()
 	if !ok {

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// The body of a row of the log is the event's payload without what other columns
-// of the row say already. Of the two kinds that make up the log it is an array of
-// the members that are left, each as it stood, so that the payload can be put
-// together again byte for byte, from the key and from the time of usage:
+// The body of a log row is the event's payload without the parts that other columns
+// of the row already hold. For the two subjects that make up most of the log, the
+// body is an array of the remaining members, each unchanged, so that the payload can
+// be rebuilt byte for byte from the body, the key and the time of usage:
 //
-//	recorded usage:  [amount,"feature"], and metadata and source where there are any
+//	recorded usage:  [amount,"feature"], then metadata and source if present
 //	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
 //
-// Whatever is written in another way than this service writes it stays whole: an
-// object, which no body in short is. The database does the same, for who reads it
-// in SQL (migrations/0010).
+// A payload in any other form than this service writes is kept complete, as an
+// object, which a short body never is. The database rebuilds payloads in the same
+// way for readers in SQL (migrations/0010).
 
-// AppendBody appends an event's payload as the log keeps it.
+// AppendBody appends an event's payload in the form that the log stores.
 func AppendBody(dst []byte, p *Pending) []byte {
 	if p.Body != nil {
 		return append(dst, p.Body...)
@@ -45,8 +45,8 @@ func AppendBody(dst []byte, p *Pending) []byte {
 	return append(dst, ']')
 }
 
-// KeptHash is the hash as the log keeps it: nil also where it follows from the row,
-// as that of recorded usage does by the first rules.
+// KeptHash is the hash that the log stores. It is also nil if the hash follows from
+// the row, as for recorded usage in version 1 of the canonical form.
 func KeptHash(p *Pending) []byte {
 	if p.Subject == UsageRecorded && p.Canonical == 1 {
 		return nil
@@ -54,8 +54,8 @@ func KeptHash(p *Pending) []byte {
 	return p.Hash()
 }
 
-// bodyReader takes a payload apart. Every byte is either compared or kept, so that
-// what it takes can be put together again; what it meets otherwise makes it bad.
+// bodyReader splits a payload into members. It compares or keeps every byte, so that
+// an accepted payload can be rebuilt; any unexpected byte sets bad.
 type bodyReader struct {
 	rest []byte
 	bad  bool
@@ -69,7 +69,7 @@ func (r *bodyReader) skip(text string) {
 	r.rest = r.rest[len(text):]
 }
 
-// skipKey takes what a key says behind its prefix.
+// skipKey skips the text of a key after its prefix.
 func (r *bodyReader) skipKey(key, prefix string) {
 	if len(key) <= len(prefix) || key[:len(prefix)] != prefix {
 		r.bad = true
@@ -88,7 +88,7 @@ func (r *bodyReader) skipTime(t time.Time) {
 	r.rest = r.rest[len(text):]
 }
 
-// value takes a value behind its member's name.
+// value skips a member's name and reads its value.
 func (r *bodyReader) value(name string) []byte {
 	r.skip(name)
 	n := valueEnd(r.rest)
@@ -105,7 +105,7 @@ func (r *bodyReader) usage(members *[6][]byte, p *Pending) {
 	members[1] = r.value(`","feature":`)
 	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
 		members[2] = r.value(`,"metadata":`)
-		r.bad = r.bad || members[2][0] == 'n' // null stands for none
+		r.bad = r.bad || members[2][0] == 'n' // null means no metadata
 	}
 	if bytes.HasPrefix(r.rest, []byte(`,"source":`)) {
 		if members[2] == nil {
@@ -132,8 +132,8 @@ func (r *bodyReader) verdict(members *[6][]byte, p *Pending) {
 	r.skip(`}`)
 }
 
-// WholePayload gives the payload of a row of the log, in memory of its own. What is
-// in no form that AppendBody writes is given as it is.
+// WholePayload returns the complete payload of a log row, in new memory. A body that
+// is not in a form of AppendBody is returned unchanged.
 func WholePayload(subject Subject, key string, at time.Time, body []byte) []byte {
 	if len(body) > 0 && body[0] == '[' && len(key) > 2 {
 		var members [6][]byte
@@ -148,8 +148,8 @@ func WholePayload(subject Subject, key string, at time.Time, body []byte) []byte
 	return append(make([]byte, 0, len(body)), body...)
 }
 
-// UsagePayload gives the payload of recorded usage whose body is in short. The id is
-// the eventId as it stands between its quotes.
+// UsagePayload returns the payload of recorded usage from its short body. The id is
+// the text of the eventId between its quotes.
 func UsagePayload(body, id []byte, at time.Time) []byte {
 	var members [6][]byte
 	split(body, members[:])
@@ -184,7 +184,8 @@ func wholeVerdict(members *[6][]byte, key string, at time.Time, size int) []byte
 	return append(dst, '}')
 }
 
-// split finds the values of an array; 0 where there are others than it can take.
+// split stores the values of an array in into and returns their number; 0 if they do
+// not fit or do not parse.
 func split(array []byte, into [][]byte) int {
 	rest := array[1:]
 	for i := range into {
@@ -201,15 +202,15 @@ func split(array []byte, into [][]byte) int {
 	return 0
 }
 
-// AppendTime writes a time as payloads and answers carry it: RFC 3339 in UTC with Z,
-// and of the fraction, in microseconds, only the digits that are needed. Equal
-// instants give equal texts.
+// AppendTime writes a time in the form of payloads and responses: RFC 3339 in UTC
+// with Z, in microseconds, without trailing zeros of the fraction. Equal instants
+// give equal texts.
 func AppendTime(dst []byte, t time.Time) []byte {
 	return time.UnixMicro(t.UnixMicro()).UTC().AppendFormat(dst, time.RFC3339Nano)
 }
 
-// valueEnd is the length of the JSON value that b begins with, which is taken to be
-// one; 0 where there is none.
+// valueEnd returns the length of the JSON value at the start of b, which it does not
+// validate; 0 if there is none.
 func valueEnd(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {

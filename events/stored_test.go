@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// storedEvents are events of both kinds, as they are written and as they are not;
-// short says whether their body is.
+// storedEvents are events of both subjects, in the form that the service writes and in
+// other forms; short is set for those with a short body.
 func storedEvents() map[string]struct {
 	p     Pending
 	short bool
@@ -59,7 +59,7 @@ func storedEvents() map[string]struct {
 		"another subject":       of(odd, false),
 		"a member nobody knows": of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
 		"another order":         of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
-		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is taken as it stands
+		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
 		"an empty object":       of(usage("a", `{}`), false),
 		"a verdict":             of(verdict(func(*Validated) {}), true),
 		"a verdict with signs":  of(verdict(func(v *Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
@@ -70,7 +70,7 @@ func storedEvents() map[string]struct {
 	}
 }
 
-// A payload comes out of the log as it went in, byte for byte.
+// A payload read from the log equals the appended one, byte for byte.
 func TestBodiesAreReadAsTheyWereWritten(t *testing.T) {
 	for name, c := range storedEvents() {
 		p := c.p
@@ -95,14 +95,14 @@ func TestBodiesAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// FuzzBody: whatever a payload, a key and a time are, they come out as they went in.
+// FuzzBody: any payload, key and time are read back unchanged.
 func FuzzBody(f *testing.F) {
 	for _, c := range storedEvents() {
 		f.Add(int16(c.p.Subject), c.p.DedupeKey, c.p.OccurredAt.UnixMicro(), []byte(c.p.Payload))
 	}
 	f.Fuzz(func(t *testing.T, subject int16, key string, at int64, payload []byte) {
 		if len(payload) == 0 || payload[0] != '{' || !json.Valid(payload) || at < -62135596800_000_000 || at >= 253402300800_000_000 {
-			return // a payload is an object
+			return // every payload is an object
 		}
 		p := Pending{Subject: Subject(subject), DedupeKey: key, OccurredAt: time.UnixMicro(at), Payload: payload}
 		body := AppendBody(nil, &p)
@@ -115,7 +115,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// Whatever lies in the log can be read.
+// Any body in the log can be read.
 func FuzzWholePayload(f *testing.F) {
 	f.Add(int16(1), "u/", []byte(`[]`))
 	f.Add(int16(2), "v/x", []byte(`[1,"f","e","s","t","p"]`))
@@ -129,7 +129,7 @@ func FuzzWholePayload(f *testing.F) {
 	})
 }
 
-// The hash that the database works out itself (migrations/0010) is not kept; all others are.
+// The hash that the database computes itself (migrations/0010) is not stored; all others are.
 func TestHashesOfTheFirstVersionAreNotKept(t *testing.T) {
 	p := storedEvents()["usage"].p
 	sum := sha256.Sum256(p.Payload)

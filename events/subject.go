@@ -1,33 +1,33 @@
 // Package events is the frozen vocabulary of the event log: envelope, subjects,
-// topics, payloads, positions and their codecs. It knows nothing of databases,
-// brokers or rules, and imports the standard library and uuid only.
+// topics, payloads, positions and their codecs. It depends on no database, broker or
+// business rule, and imports only the standard library and uuid.
 package events
 
 import "strconv"
 
-// Subject is the number under which an event's type and version stand in the
-// log. Numbers are frozen: they are never reused and never renamed.
+// Subject is the number of an event's type and version in the log. Numbers are
+// frozen: they are never reused and never renamed.
 type Subject int16
 
 // The subjects, in the order of their numbers.
 const (
 	UsageRecorded   Subject = 1 // a producer's usage event was accepted
-	UsageValidated  Subject = 2 // the validator said yes
-	UsageRejected   Subject = 3 // the validator said no
+	UsageValidated  Subject = 2 // the validator accepted the event
+	UsageRejected   Subject = 3 // the validator rejected the event
 	UsageConflicted Subject = 4 // a known eventId came with another payload
 	DuplicatesSeen  Subject = 5 // retries of known events, coalesced by tenant and second
 	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
-	UsageRefused    Subject = 7 // usage that came as a command was not taken
+	UsageRefused    Subject = 7 // usage that came as a command was refused
 
-	PublishFailed     Subject = 10 // an event that alone could not be published is withheld
+	PublishFailed     Subject = 10 // an event that could not be published even on its own is withheld
 	AggregationFailed Subject = 11 // the aggregator could not fold an event
 	Reaggregated      Subject = 12 // a validated event that failed goes to the aggregator again
-	RetryRequested    Subject = 13 // somebody asked for a dead letter to be retried
+	RetryRequested    Subject = 13 // a retry of a dead letter was requested
 	DeadLetterRetried Subject = 14 // the retry was appended (RETRYING)
-	DeadLetterClosed  Subject = 15 // a dead letter needs nothing more (RESOLVED or DISCARDED)
-	RetryRefused      Subject = 16 // a requested retry could not be done; says why
-	BulkRequested     Subject = 17 // somebody asked for many dead letters to be retried or discarded
-	RecordParked      Subject = 18 // what lay on a topic could not be read
+	DeadLetterClosed  Subject = 15 // a dead letter needs no further work (RESOLVED or DISCARDED)
+	RetryRefused      Subject = 16 // a requested retry was not possible; holds the reason
+	BulkRequested     Subject = 17 // a retry or discard of many dead letters was requested
+	RecordParked      Subject = 18 // a record of a topic could not be read
 
 	TenantCreated       Subject = 30
 	TenantChanged       Subject = 31
@@ -39,17 +39,17 @@ const (
 	SubscriptionCreated Subject = 37
 	SubscriptionChanged Subject = 38
 
-	RebuildRequested   Subject = 40 // a projection is to be folded anew, or compared with the log
-	RebuildReady       Subject = 41 // the new generation stands where the live one does
+	RebuildRequested   Subject = 40 // a rebuild of a projection, or a comparison with the log, was requested
+	RebuildReady       Subject = 41 // the new generation has caught up with the live one
 	RebuildPromoted    Subject = 42 // readers see the new generation
-	RebuildRolledBack  Subject = 43 // readers see what they saw before
+	RebuildRolledBack  Subject = 43 // readers see the previous generation again
 	RebuildAbandoned   Subject = 44 // the new generation is dropped
 	RebuildFailed      Subject = 45 // the new generation cannot be folded
 	ProjectionVerified Subject = 46 // the live rows were compared with the log
 
-	ReplayRequested Subject = 50 // a range is to be published again, or a consumer's offsets are to go back
+	ReplayRequested Subject = 50 // a replay of a range, or a rewind of a consumer, was requested
 	ReplayDone      Subject = 51 // the range is published
-	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets went back
+	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets moved back
 )
 
 // SubjectInfo is a row of the registry.
@@ -59,10 +59,10 @@ type SubjectInfo struct {
 	Version   int
 	Topic     Topic
 	Retention string // class: hot, warm or cold
-	Trigger   string // what makes the event come to be
+	Trigger   string // the cause of the event
 }
 
-// Name is the subject as it stands on the wire: type and version.
+// Name is the wire form of the subject: type and version.
 func (i SubjectInfo) Name() string { return string(i.appendName(nil)) }
 
 func (i *SubjectInfo) appendName(dst []byte) []byte {
@@ -110,7 +110,7 @@ var registry = [...]SubjectInfo{
 // Subjects lists the registry in the order of the numbers.
 func Subjects() []SubjectInfo { return registry[:] }
 
-// Info gives a subject's row; ok is false where there is none.
+// Info returns a subject's row; ok is false if there is none.
 func (s Subject) Info() (SubjectInfo, bool) {
 	for i := range registry {
 		if registry[i].Subject == s {
@@ -120,8 +120,8 @@ func (s Subject) Info() (SubjectInfo, bool) {
 	return SubjectInfo{}, false
 }
 
-// Topic is the topic that the subject's events are published to; 0 where the
-// subject is not registered.
+// Topic is the topic that the subject's events are published to; 0 if the subject is
+// not registered.
 func (s Subject) Topic() Topic {
 	info, _ := s.Info()
 	return info.Topic

@@ -23,20 +23,22 @@ const (
 const TopicCount = 10
 
 // TopicInfo is a row of the registry. Every topic has Partitions partitions, is
-// keyed by tenant id, keeps TopicRetention, and is written by the relay alone,
-// but for TopicUsageCommands, which producers outside write: it holds nothing of the log.
+// keyed by tenant id, has the retention TopicRetention, and is written by the relay
+// only. The exception is TopicUsageCommands: outside producers write it, and it
+// carries no events of the log.
 type TopicInfo struct {
 	Topic    Topic
 	Name     string
-	Consumer string // our consumer group, "" where only outside readers listen
+	Consumer string // the service's consumer group, "" if only outside readers consume it
 	LowRate  bool   // read through watermill-kafka, one record at a time
 	Carries  string
 }
 
-// TopicRetention is how long the broker keeps records: the log refills what is gone.
+// TopicRetention is the time that the broker keeps records. The log can publish
+// expired records again.
 const TopicRetention = 7 * 24 * time.Hour
 
-// Consumer groups; also the names under which checkpoints are kept.
+// Consumer groups; checkpoints have the same names.
 const (
 	GroupValidator  = "meterplex-usage-validator"
 	GroupAggregator = "meterplex-usage-aggregator"
@@ -44,7 +46,7 @@ const (
 	GroupCommands   = "meterplex-command-handler"
 	// GroupEntitlements reads the log itself, not a topic.
 	GroupEntitlements = "meterplex-entitlement-reads"
-	// GroupUsageCommands keeps no checkpoint: what it reads is not of the log.
+	// GroupUsageCommands has no checkpoint, because its topic carries no log events.
 	GroupUsageCommands = "meterplex-usage-commands"
 )
 
@@ -81,5 +83,6 @@ func TopicOf(name string) (Topic, bool) {
 	return 0, false
 }
 
-// Outside says that a topic is written by others: what is on it is no event of the log.
+// Outside reports whether outside producers write the topic: its records are not
+// events of the log.
 func (t Topic) Outside() bool { return t == TopicUsageCommands }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Usage is the payload of UsageRecorded: the canonical JSON (RFC 8785) of what
-// the producer sent, verbatim. The struct reads it; it never writes it.
+// Usage is the payload of UsageRecorded: the canonical JSON (RFC 8785) of the
+// producer's event, verbatim. The struct only decodes it and never encodes it.
 type Usage struct {
 	EventID   string          `json:"eventId"`
 	Feature   string          `json:"feature"`
@@ -19,8 +19,8 @@ type Usage struct {
 	Source    string          `json:"source,omitempty"`
 }
 
-// Retried is the payload of UsageRetried: a recorded event on its way to the
-// validator once more. The verdict is keyed by RawPosition, so it counts once.
+// Retried is the payload of UsageRetried: a recorded event that goes to the validator
+// again. The key of the verdict is RawPosition, so the event counts once.
 type Retried struct {
 	RawPosition  int64           `json:"rawPosition"` // number of the UsageRecorded event
 	DeadLetterID uuid.UUID       `json:"deadLetterId"`
@@ -28,15 +28,15 @@ type Retried struct {
 	Usage        json.RawMessage `json:"usage"`   // the recorded payload
 }
 
-// Validated is the payload of UsageValidated: what the aggregates add, and why.
-// Its subscription, feature type and period were decided by the validator; later
-// consumers look nothing up. validatedAt is the envelope's recordedAt.
+// Validated is the payload of UsageValidated: the amounts for the aggregates and the
+// grounds of the verdict. The validator decides subscription, feature type and
+// period, so later consumers need no lookup. validatedAt is the envelope's recordedAt.
 type Validated struct {
 	RawPosition             int64     `json:"rawPosition"`
 	EventID                 string    `json:"eventId"` // the producer's
 	Feature                 string    `json:"feature"`
-	Amount                  int64     `json:"amount"` // what is added
-	Count                   int64     `json:"count"`  // what is added to the event count
+	Amount                  int64     `json:"amount"` // added to the sum
+	Count                   int64     `json:"count"`  // added to the event count
 	Timestamp               time.Time `json:"timestamp"`
 	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
 	FeatureType             string    `json:"featureType"`
@@ -50,11 +50,11 @@ type Rejected struct {
 	Feature      string    `json:"feature"`
 	Code         string    `json:"code"`
 	Reason       string    `json:"reason"`
-	DeadLetterID uuid.UUID `json:"deadLetterId"` // this event's own id, or that of the first rejection where it was retried
+	DeadLetterID uuid.UUID `json:"deadLetterId"` // this event's own id, or after a retry that of the first rejection
 	Attempt      int       `json:"attempt"`      // 0 for the first verdict
 }
 
-// Conflicted is the payload of UsageConflicted: both hashes, and the payload that lost.
+// Conflicted is the payload of UsageConflicted: both hashes, and the refused payload.
 type Conflicted struct {
 	EventID      string          `json:"eventId"`
 	RawPosition  int64           `json:"rawPosition"`  // of the event that stays
@@ -66,7 +66,7 @@ type Conflicted struct {
 // Duplicates is the payload of DuplicatesSeen.
 type Duplicates struct {
 	Count int64     `json:"count"`
-	From  time.Time `json:"from"` // the second that is summed up
+	From  time.Time `json:"from"` // start of the second that Count covers
 }
 
 // Stages of failure.
@@ -85,25 +85,25 @@ const (
 	StatusDiscarded = "DISCARDED"
 )
 
-// Failed is the payload of PublishFailed and AggregationFailed: an event of the
-// log that is parked until somebody retries or discards it.
+// Failed is the payload of PublishFailed and AggregationFailed: an event of the log
+// that stays parked until it is retried or discarded.
 type Failed struct {
 	SourcePosition int64           `json:"sourcePosition"` // the event that failed
 	SourceEventID  uuid.UUID       `json:"sourceEventId"`
 	SourceSubject  string          `json:"sourceSubject"`
 	Topic          string          `json:"topic"`
 	KafkaPartition int16           `json:"kafkaPartition"`
-	KafkaOffset    int64           `json:"kafkaOffset"` // -1 where it never got one
+	KafkaOffset    int64           `json:"kafkaOffset"` // -1 if it never got one
 	Stage          string          `json:"stage"`
 	Code           string          `json:"code"`
 	Reason         string          `json:"reason"`
-	DeadLetterID   uuid.UUID       `json:"deadLetterId"` // own id at first, that of the first failure after a retry
+	DeadLetterID   uuid.UUID       `json:"deadLetterId"` // this event's own id, or after a retry that of the first failure
 	Attempt        int             `json:"attempt"`
 	Payload        json.RawMessage `json:"payload"` // of the event that failed
 }
 
-// Reaggregate is the payload of Reaggregated: a verdict on its way to the
-// aggregates once more.
+// Reaggregate is the payload of Reaggregated: a verdict that goes to the aggregator
+// again.
 type Reaggregate struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"`
@@ -113,7 +113,7 @@ type Reaggregate struct {
 // Retry is the payload of RetryRequested (a command).
 type Retry struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
-	Attempt      int       `json:"attempt,omitempty"` // the retry that is asked for: two requests are one retry; 0: the next
+	Attempt      int       `json:"attempt,omitempty"` // number of the requested retry, so two equal requests cause one; 0: the next
 	Reason       string    `json:"reason,omitempty"`
 }
 

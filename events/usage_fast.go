@@ -20,8 +20,8 @@ func UsageOf(payload []byte) (Usage, error) {
 	return u, nil
 }
 
-// parseUsage reads usage exactly as it is sealed when it is accepted (RFC 8785);
-// false where it is not sure of it.
+// parseUsage reads usage only in the exact form in which it is accepted (RFC 8785);
+// ok is false for any other form.
 func parseUsage(payload []byte) (u Usage, ok bool) {
 	r := wireReader{rest: payload}
 	r.skip(`{"amount":`)
@@ -46,7 +46,7 @@ func parseUsage(payload []byte) (u Usage, ok bool) {
 	return u, !r.bad && len(r.rest) == 0
 }
 
-// value takes a value that has no blanks in it.
+// value reads a value without blanks.
 func (r *wireReader) value() json.RawMessage {
 	n, ok := plainValue(r.rest, 0, 0)
 	if r.bad || !ok {
@@ -62,7 +62,7 @@ func (r *wireReader) value() json.RawMessage {
 func VerdictJSON(v *Validated) []byte {
 	year := v.Timestamp.Year()
 	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
-		body, _ := json.Marshal(v) // our own struct never fails but for a time that no usage has
+		body, _ := json.Marshal(v) // this struct fails only for a time that no usage has
 		return body
 	}
 	dst := make([]byte, 0, 240+len(v.EventID)+len(v.Feature))
@@ -78,8 +78,8 @@ func VerdictJSON(v *Validated) []byte {
 	return append(dst, '}')
 }
 
-// appendJSONText writes a string as json.Marshal does, which also escapes what HTML
-// would read.
+// appendJSONText writes a string as json.Marshal does, which also escapes HTML
+// characters.
 func appendJSONText(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c == '<' || c == '>' || c == '&' {

@@ -9,8 +9,8 @@ import (
 
 const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
 
-// The hand-written reader may refuse what the general one takes, but never take
-// anything else.
+// The fast reader may refuse input that the general one accepts, but must never give a
+// different result.
 func FuzzUsage(f *testing.F) {
 	f.Add([]byte(sampleUsage))
 	f.Add([]byte(`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`))

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// parseValidated reads a verdict exactly as the validator's json.Marshal writes it;
-// false where it is not sure of it. It is what a rebuild does with each event.
+// parseValidated reads a verdict only in the exact form of the validator's
+// json.Marshal; ok is false for any other form. A rebuild calls it for each event.
 func parseValidated(e *Envelope) (v Validated, ok bool) {
 	r := wireReader{rest: e.Payload}
 	r.skip(`{"rawPosition":`)
@@ -33,8 +33,7 @@ func parseValidated(e *Envelope) (v Validated, ok bool) {
 	return v, !r.bad && len(r.rest) == 0
 }
 
-// parseBody reads a verdict from the body of its row, without putting the payload
-// together.
+// parseBody reads a verdict from the body of its row, without rebuilding the payload.
 func parseBody(e *Envelope) (v Validated, ok bool) {
 	r := wireReader{rest: e.Payload}
 	r.skip(`[`)
@@ -58,8 +57,8 @@ func parseBody(e *Envelope) (v Validated, ok bool) {
 	return v, err == nil
 }
 
-// VerdictOf reads the verdict that UsageValidated or Reaggregated carries. Where the
-// payload is the body of the log's row, key and time of usage have to be there.
+// VerdictOf reads the verdict of UsageValidated or Reaggregated. If the payload is
+// the body of a log row, the envelope must have DedupeKey and OccurredAt.
 func VerdictOf(e *Envelope) (Validated, error) {
 	payload := e.Payload
 	if e.Subject == UsageValidated {

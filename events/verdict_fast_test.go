@@ -17,8 +17,8 @@ func sampleVerdict() Validated {
 	}
 }
 
-// The hand-written reader may refuse what the general one takes, but never take
-// anything else, and it must take what the validator writes.
+// The fast reader may refuse input that the general one accepts, but must never give a
+// different result, and it must accept the validator's output.
 func FuzzVerdict(f *testing.F) {
 	body, _ := json.Marshal(sampleVerdict())
 	f.Add(body)

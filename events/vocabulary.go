@@ -13,50 +13,49 @@ import (
 	"sync"
 )
 
-// FirstVocabulary is the hash of the vocabulary of every event that was recorded
-// before the log named vocabularies.
+// FirstVocabulary is the hash of the vocabulary of the events that were recorded
+// before the log stored vocabularies.
 const FirstVocabulary = "2e01159dcbb8aeb818984ffa27cfc44828cd6c663dc299f299ba6b9476ffdf38"
 
-// Vocabulary says how the envelopes of each subject are rendered: type, version,
+// Vocabulary defines how the envelopes of each subject are rendered: type, version,
 // topic, schema and retention class. An event keeps the vocabulary of the binary that
-// recorded it, so that every later release renders the same bytes. Its name is the
-// SHA-256 of its document.
+// recorded it, so every later release renders the same bytes. The SHA-256 of its
+// document identifies a vocabulary.
 type Vocabulary struct {
 	hash     string
 	document string
-	terms    []term // by the number of the subject; empty for numbers that are not used
+	terms    []term // indexed by subject number; empty for unused numbers
 }
 
-// term is a subject in a vocabulary. Topic is 0 if this binary does not know the
-// topic.
+// term is a subject in a vocabulary. Topic is 0 if this binary lacks the topic.
 type term struct {
 	SubjectInfo
-	head, tail string // the members of the envelope that follow from the subject
+	head, tail string // the members of the envelope that depend only on the subject
 }
 
-// entry is a term as the document holds it.
+// entry is the form of a term in the document.
 type entry struct {
 	Subject   Subject `json:"subject"`
 	Type      string  `json:"type"`
 	Version   int     `json:"version"`
 	Topic     string  `json:"topic"`
 	Retention string  `json:"retention"`
-	SchemaURI string  `json:"schemaUri"` // with the SHA-256 of the schema
+	SchemaURI string  `json:"schemaUri"` // includes the SHA-256 of the schema
 }
 
-// Hash names the vocabulary.
+// Hash identifies the vocabulary.
 func (v *Vocabulary) Hash() string { return v.hash }
 
-// Document is the text that the hash is of.
+// Document is the text from which the hash is computed.
 func (v *Vocabulary) Document() string { return v.document }
 
-// CurrentVocabulary is the vocabulary that this binary records events under.
+// CurrentVocabulary returns the vocabulary under which this binary records events.
 var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 	entries := make([]entry, len(registry))
 	for i, info := range registry {
 		schema, err := Schema(info.Subject)
 		if err != nil {
-			panic(fmt.Sprintf("events: %s has no schema: %v", info.Name(), err)) // a build without it fails its tests
+			panic(fmt.Sprintf("events: %s has no schema: %v", info.Name(), err)) // the tests fail for such a build
 		}
 		sum := sha256.Sum256(schema)
 		uri := fmt.Sprintf("/api/v1/schemas/%s/v%d#sha256=%s", info.Type, info.Version, hex.EncodeToString(sum[:]))
@@ -64,12 +63,12 @@ var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 	}
 	v, err := newVocabulary(writeDocument(entries))
 	if err != nil {
-		panic(err.Error()) // a build whose registry is malformed fails its tests
+		panic(err.Error()) // the tests fail for a malformed registry
 	}
 	return v
 })
 
-// writeDocument gives the text of a vocabulary: a line for each subject.
+// writeDocument returns the text of a vocabulary, with one line for each subject.
 func writeDocument(entries []entry) string {
 	var b bytes.Buffer
 	b.WriteString(`{"subjects":[`)
@@ -88,7 +87,7 @@ func writeDocument(entries []entry) string {
 //go:embed vocabularies/*.json
 var vocabularyFiles embed.FS
 
-// embedded holds every vocabulary that a release was built with, by its hash.
+// embedded returns the vocabularies of all releases up to this one, by hash.
 var embedded = sync.OnceValue(func() map[string]*Vocabulary {
 	files, err := vocabularyFiles.ReadDir("vocabularies")
 	if err != nil {
@@ -103,7 +102,7 @@ var embedded = sync.OnceValue(func() map[string]*Vocabulary {
 		hash := strings.TrimSuffix(file.Name(), ".json")
 		v, err := ParseVocabulary(hash, string(document))
 		if err != nil {
-			panic(err.Error()) // a build with a damaged file fails its tests
+			panic(err.Error()) // the tests fail for a damaged file
 		}
 		known[hash] = v
 	}
@@ -112,14 +111,14 @@ var embedded = sync.OnceValue(func() map[string]*Vocabulary {
 	return known
 })
 
-// EmbeddedVocabulary finds a vocabulary that this binary holds. The log holds the
-// others: see log_vocabularies.
+// EmbeddedVocabulary returns a vocabulary that is embedded in this binary. The log
+// stores the others in log_vocabularies.
 func EmbeddedVocabulary(hash string) (v *Vocabulary, ok bool) {
 	v, ok = embedded()[hash]
 	return v, ok
 }
 
-// ParseVocabulary reads the document that a hash names.
+// ParseVocabulary reads a document and checks that it has the given hash.
 func ParseVocabulary(hash, document string) (*Vocabulary, error) {
 	v, err := newVocabulary(document)
 	if err == nil && v.hash != hash {
@@ -137,7 +136,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 	var content struct {
 		Subjects []entry `json:"subjects"`
 	}
-	// A member that is not known could change how envelopes are rendered.
+	// An unknown member could change how envelopes are rendered.
 	d := json.NewDecoder(strings.NewReader(document))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&content); err != nil {
@@ -159,7 +158,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 	return v, nil
 }
 
-// check refuses texts that would need an escape in an envelope.
+// check refuses numbers below 1, and texts that would need an escape in an envelope.
 func (e *entry) check() error {
 	if e.Subject < 1 || e.Version < 1 {
 		return fmt.Errorf("subject %d and version %d must be above zero", e.Subject, e.Version)
@@ -183,8 +182,8 @@ func (e *entry) term() term {
 
 var errNoVocabulary = errors.New("events: the event has no vocabulary to be rendered with")
 
-// term finds a subject. A vocabulary that is missing, or lacks the subject, is an
-// error: with another one the bytes would differ.
+// term returns the term of a subject. It fails if the vocabulary is nil or lacks the
+// subject, because another vocabulary would give different bytes.
 func (v *Vocabulary) term(s Subject) (*term, error) {
 	if v == nil {
 		return nil, errNoVocabulary

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the file of the vocabulary of this binary")
 
-// The vocabulary of this binary has its file, so that every later release embeds it. A
+// The vocabulary of this binary has a file, so that every later release embeds it. A
 // file never changes: its name is its hash.
 func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	current := CurrentVocabulary()
@@ -60,8 +60,8 @@ func TestEveryVocabularyIsEmbedded(t *testing.T) {
 	}
 }
 
-// Envelopes from before there were vocabularies are rendered as they were, although
-// schemas have changed since.
+// Envelopes from before the introduction of vocabularies are rendered unchanged,
+// although schemas have changed since.
 func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	first, ok := EmbeddedVocabulary(FirstVocabulary)
 	if !ok {
@@ -91,8 +91,8 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	}
 }
 
-// An envelope is rendered by its own vocabulary, as read from the document, although the
-// registry of a later release differs.
+// An envelope is rendered with its own vocabulary, as read from the document, even if
+// the registry of a later release differs.
 func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -143,7 +143,7 @@ func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
 	}
 }
 
-// entriesOf reads a document apart from the code that renders by it.
+// entriesOf reads a document independently of the code that renders envelopes.
 func entriesOf(t *testing.T, v *Vocabulary) map[int]entry {
 	t.Helper()
 	var content struct{ Subjects []entry }
@@ -157,7 +157,7 @@ func entriesOf(t *testing.T, v *Vocabulary) map[int]entry {
 	return by
 }
 
-// A vocabulary, a subject or a residency that is missing has no default.
+// There is no default for a missing vocabulary, subject or residency.
 func TestWhatAVocabularyLacksIsAnError(t *testing.T) {
 	for name, change := range map[string]func(*Envelope){
 		"no vocabulary":     func(e *Envelope) { e.Vocabulary = nil },
@@ -203,7 +203,7 @@ func TestVocabulariesThatCannotBeUsed(t *testing.T) {
 	if _, err := ParseVocabulary(FirstVocabulary, CurrentVocabulary().Document()); err == nil {
 		t.Error("a document was taken for another one's hash")
 	}
-	// An event of a topic that only a later release knows can be shown, not published.
+	// An event of a topic that only a later release has can be shown, but not published.
 	document := `{"subjects":[` + strings.Replace(line, "usage.raw", "usage.next", 1) + `]}`
 	sum := sha256.Sum256([]byte(document))
 	v, err := ParseVocabulary(hex.EncodeToString(sum[:]), document)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// TenantText writes a tenant id as it stands on the wire.
+// TenantText returns the wire form of a tenant id.
 func TenantText(id uuid.UUID) string {
 	if id == Platform {
 		return "platform"
@@ -33,9 +33,9 @@ func parseTenant(s string) (uuid.UUID, error) {
 	return uuid.Parse(s)
 }
 
-// AppendWire appends the envelope in its complete form, as JSON, with the vocabulary
-// and the residency that it was recorded under. The same envelope always gives the
-// same bytes, in every release: records sent again are identical.
+// AppendWire appends the complete envelope as JSON, with the vocabulary and the
+// residency under which it was recorded. The same envelope gives the same bytes in
+// every release, so a record that is published again is identical.
 func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	info, err := e.Vocabulary.term(e.Subject)
 	if err != nil {
@@ -105,7 +105,7 @@ func appendOptionalID(dst []byte, member string, id uuid.UUID) []byte {
 	return append(appendUUID(append(dst, '"'), id), '"')
 }
 
-// appendString writes a JSON string; what needs no escape, nearly all, costs no detour.
+// appendString writes a JSON string. Nearly all strings need no escape and are copied.
 func appendString(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
@@ -141,8 +141,8 @@ var (
 	ErrUnknownSubject = errors.New("the record's type and version are not registered")
 )
 
-// ParseWire reads an envelope of AppendWire. Previous and the vocabulary are not part of
-// the value and stay empty.
+// ParseWire reads an envelope of AppendWire. Previous and Vocabulary are not part of the
+// value and stay empty.
 func ParseWire(value []byte) (Envelope, error) {
 	w, ok := parseCanonical(value)
 	if !ok {
@@ -179,15 +179,15 @@ func ParseWire(value []byte) (Envelope, error) {
 	return e, nil
 }
 
-// isWritable tells times that AppendWire writes as it read them: in another zone a
-// year may be four digits, and not in UTC.
+// isWritable reports whether AppendWire can write the time: a year may have four
+// digits in another zone, but not in UTC.
 func isWritable(t time.Time) bool {
 	year := t.UTC().Year()
 	return year >= 0 && year <= 9999
 }
 
-// ToRecord makes the broker record of an event: its envelope, or for a withheld
-// one an empty value at the same place.
+// ToRecord returns the broker record of an event: its envelope, or for a withheld
+// event an empty value with the same headers.
 func ToRecord(e *Envelope) (Record, error) {
 	info, err := e.Vocabulary.term(e.Subject)
 	if err != nil {
@@ -216,31 +216,31 @@ func ToRecord(e *Envelope) (Record, error) {
 	return r, err
 }
 
-// headerWriter puts the values of a record's headers into one piece of memory.
+// headerWriter writes the values of a record's headers into one buffer.
 type headerWriter struct {
 	list []Header
 	buf  []byte
 }
 
-// add takes the buffer with a value appended to it.
+// add adds a header. grown is the buffer with the header's value appended to it.
 func (h *headerWriter) add(key string, grown []byte) []byte {
 	value := grown[len(h.buf):len(grown):len(grown)]
 	h.list, h.buf = append(h.list, Header{key, value}), grown
 	return value
 }
 
-// Place is where a record says it belongs, read from its headers alone.
+// Place is a record's place in the log, read only from its headers.
 type Place struct {
 	Position Position
 	Previous int64
 	Epoch    int32
-	Log      uuid.UUID // Nil: written by a release that did not say
+	Log      uuid.UUID // Nil: written by a release without this header
 	EventID  uuid.UUID
 	Withheld bool
 	Replay   bool
 }
 
-// PlaceOf reads a record's place; an error means the record is not ours.
+// PlaceOf reads a record's place. It fails if this service did not write the record.
 func PlaceOf(r *Record) (Place, error) {
 	position, ok := parsePosition(r.Header(HeaderPosition))
 	if !ok || position.Partition != r.Partition {
@@ -251,14 +251,14 @@ func PlaceOf(r *Record) (Place, error) {
 	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
 		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
-	// An id that cannot be read is Nil, which is no event's and no log's.
+	// A malformed id becomes Nil, which no event and no log has.
 	id, _ := uuid.ParseBytes(r.Header(HeaderEventID))
 	log, _ := uuid.ParseBytes(r.Header(HeaderLog))
 	return Place{position, previous, int32(epoch), log, id, r.Header(HeaderWithheld) != nil, r.Header(HeaderReplay) != nil}, nil
 }
 
-// FromRecord reads a record whole: its place and, unless withheld, its envelope,
-// which must agree with the place.
+// FromRecord reads a complete record: its place and, unless it is withheld, its
+// envelope, which must agree with the place.
 func FromRecord(r *Record) (Envelope, error) {
 	place, err := PlaceOf(r)
 	if err != nil {

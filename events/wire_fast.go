@@ -9,16 +9,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// wireReader reads an envelope exactly as AppendWire writes it: the same members
-// in the same order, no blanks, strings without escapes. Whatever it meets that is
-// otherwise, it gives up, and the general decoder has the word: it can only be
-// faster, never of another opinion.
+// wireReader reads an envelope only in the exact form of AppendWire: the same members
+// in the same order, no blanks, strings without escapes. At any other input it gives
+// up, and the general decoder decides. So it may be faster than the general decoder,
+// but never returns a different result.
 type wireReader struct {
 	rest []byte
 	bad  bool
 }
 
-// skip takes a literal.
+// skip reads a literal.
 func (r *wireReader) skip(text string) {
 	if r.bad || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
 		r.bad = true
@@ -27,7 +27,7 @@ func (r *wireReader) skip(text string) {
 	r.rest = r.rest[len(text):]
 }
 
-// text takes a string up to its closing quote, which it takes, too.
+// text reads the rest of a string, including the closing quote.
 func (r *wireReader) text() []byte {
 	end := bytes.IndexByte(r.rest, '"')
 	if r.bad || end < 0 {
@@ -44,7 +44,7 @@ func (r *wireReader) text() []byte {
 	return s
 }
 
-// known takes a string that is likely to be one of some: no copy is made of these.
+// known reads a string that is likely to be one of texts. It does not copy these.
 func (r *wireReader) known(texts ...string) string {
 	s := r.text()
 	for _, text := range texts {
@@ -65,7 +65,7 @@ func (r *wireReader) eventType() string {
 	return string(s)
 }
 
-// number takes digits as the server writes them, and a sign.
+// number reads digits as the server writes them, with an optional minus sign.
 func (r *wireReader) number(bits int) int64 {
 	n := 0
 	for n < len(r.rest) && (r.rest[n] == '-' || r.rest[n] >= '0' && r.rest[n] <= '9') {
@@ -115,7 +115,7 @@ func (r *wireReader) position() Position {
 
 const wireMetadata = `,"metadata":{"retentionClass":"`
 
-// payload takes all up to the metadata, which is the last member.
+// payload reads the payload, which ends before the metadata, the last member.
 func (r *wireReader) payload() json.RawMessage {
 	end := bytes.LastIndex(r.rest, []byte(wireMetadata))
 	if r.bad || end < 0 || !plainJSON(r.rest[:end]) {
@@ -127,7 +127,7 @@ func (r *wireReader) payload() json.RawMessage {
 	return p
 }
 
-// parseCanonical reads what AppendWire wrote; false where it is not sure of it.
+// parseCanonical reads the output of AppendWire; ok is false for any other form.
 func parseCanonical(value []byte) (w wire, ok bool) {
 	r := wireReader{rest: value}
 	r.skip(`{"eventId":"`)
@@ -137,7 +137,7 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	r.skip(`,"eventVersion":`)
 	w.EventVersion = int(r.number(strconv.IntSize))
 	r.skip(`,"schemaUri":"`)
-	r.text() // the subject says all that is needed
+	r.text() // not needed: the subject determines it
 	r.skip(`,"tenantId":"`)
 	w.TenantID = string(r.text())
 	r.skip(`,"partition":`)
@@ -173,6 +173,6 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	w.Metadata.DataResidency = r.known(ResidencyUnspecified)
 	r.skip(`,"orderingKey":"`)
 	w.Metadata.OrderingKey = r.known(w.TenantID)
-	r.skip(`}}`) // a replay's member is left to the general decoder
+	r.skip(`}}`) // the general decoder reads envelopes with the member replay
 	return w, !r.bad && len(r.rest) == 0
 }

@@ -43,7 +43,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Vocabulary = nil // does not travel
+	e.Vocabulary = nil // not part of a record
 	if !reflect.DeepEqual(got, e) {
 		t.Fatalf("got  %+v\nsent %+v", got, e)
 	}
