@@ -39,7 +39,7 @@ type queueLoad struct {
 
 	mu     sync.Mutex
 	shares map[uuid.UUID]share // of the tenants with queued submissions
-	seen   [2]sight            // the last two tenants that submitted
+	seen   [2]arrival          // the last two tenants that submitted
 }
 
 // share is one tenant's part of a queue. It may reach half of each bound, so that a
@@ -51,23 +51,23 @@ type share struct{ rows, bytes int64 }
 // was refused, or that sends a little now and then, must not find the queue full each time.
 const othersFor = 5 * time.Second
 
-// sight is when a tenant submitted to a queue, admitted or not.
-type sight struct {
+// arrival is when a tenant submitted to a queue, admitted or not.
+type arrival struct {
 	tenant uuid.UUID
 	at     time.Duration // since the queue began; 0: never
 }
 
-// meet records the arrival of a submission. It returns its tenant's share, and whether
+// arrive records the arrival of a submission. It returns its tenant's share, and whether
 // other tenants are queued or submitted lately. The caller holds the lock.
-func (q *queueLoad) meet(s *submission) (had share, others bool) {
-	who, now := s.tenant, max(1, time.Since(q.started))
+func (q *queueLoad) arrive(s *submission) (had share, others bool) {
+	tenant, now := s.tenant, max(1, time.Since(q.started))
 	if s.owed {
-		who = uuid.Max // room is left for it as for another tenant
+		tenant = uuid.Max // room is left for it as for another tenant
 	}
-	if q.seen[0].tenant != who {
+	if q.seen[0].tenant != tenant {
 		q.seen[1] = q.seen[0]
 	}
-	q.seen[0] = sight{who, now}
+	q.seen[0] = arrival{tenant, now}
 	had, waits := q.shares[s.tenant]
 	last := q.seen[1]
 	return had, len(q.shares) > 1 || len(q.shares) == 1 && !waits || last.at > 0 && now-last.at < othersFor
@@ -146,7 +146,7 @@ func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) 
 func (q *queueLoad) mayEnter(s *submission) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	return q.refusal(s, q.rows.Load(), had, others)
 }
 
@@ -155,7 +155,7 @@ func (q *queueLoad) mayEnter(s *submission) error {
 func (q *queueLoad) enter(s *submission) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	if err := q.refusal(s, q.rows.Load(), had, others); err != nil {
 		return err
 	}

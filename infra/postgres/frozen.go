@@ -72,15 +72,15 @@ func (f *FrozenSessions) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
-			f.tell(err)
+			f.report(err)
 		}
 	}
 }
 
 func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultFrozenEvery) }
 
-// tell warns once of what trying again cannot mend.
-func (f *FrozenSessions) tell(err error) {
+// report warns once of what trying again cannot mend.
+func (f *FrozenSessions) report(err error) {
 	if sqlState(err) == notAllowed && !f.refused {
 		f.refused = true
 		f.Logger.Warn("the database lets nobody end sessions of frozen instances: others wait until those run again", "error", err)
@@ -145,14 +145,14 @@ func (f *FrozenSessions) suspects(list []waiting, now time.Time) (found []waitin
 		}
 		w.ended = was.ended
 		f.seen[w.frozen] = w
-		if again && !w.ended && f.stands(&w, now) {
+		if again && !w.ended && f.isStuck(&w, now) {
 			found = append(found, w)
 		}
 	}
 	return found
 }
 
-func (f *FrozenSessions) stands(w *waiting, now time.Time) bool {
+func (f *FrozenSessions) isStuck(w *waiting, now time.Time) bool {
 	after := cmp.Or(f.After, DefaultFrozen)
 	switch {
 	case w.state != "active":

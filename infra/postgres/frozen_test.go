@@ -225,9 +225,9 @@ func TestThatSessionsCannotBeEndedIsToldOnce(t *testing.T) {
 	var told strings.Builder
 	f := &FrozenSessions{Logger: slog.New(slog.NewTextHandler(&told, nil))}
 	for range 2 {
-		f.tell(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
+		f.report(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
 	}
-	f.tell(context.DeadlineExceeded)
+	f.report(context.DeadlineExceeded)
 	if strings.Count(told.String(), "level=WARN") != 1 || strings.Count(told.String(), "level=") != 1 {
 		t.Error(told.String())
 	}

@@ -16,25 +16,25 @@ func submissionOf(rows int) *submission {
 
 func TestOnlyACrowdIsWaitedFor(t *testing.T) {
 	w := newWriter(&Log{}, true)
-	w.last = crowd - 1
-	if ends, _ := w.patience(); ends != nil {
+	w.last = largeGroup - 1
+	if ends, _ := w.lingering(); ends != nil {
 		t.Error("a few wait for others")
 	}
-	w.last = crowd
+	w.last = largeGroup
 	w.queue <- submissionOf(1)
 	if group, ok := w.gather(); !ok || len(group) != 1 || w.last != 1 {
 		t.Errorf("nobody else came: a group of %d, and %d rows to expect", len(group), w.last)
 	}
-	if ends, _ := w.patience(); ends != nil {
+	if ends, _ := w.lingering(); ends != nil {
 		t.Error("the crowd is gone and still waited for")
 	}
-	w.last = crowd
-	if w.next(crowd, nil) != nil {
+	w.last = largeGroup
+	if w.next(largeGroup, nil) != nil {
 		t.Error("a group that is as large as the last one waits")
 	}
 	own := newWriter(&Log{}, false)
-	own.last = 10 * crowd
-	if ends, _ := own.patience(); ends != nil {
+	own.last = 10 * largeGroup
+	if ends, _ := own.lingering(); ends != nil {
 		t.Error("a partition's own writer waits")
 	}
 }

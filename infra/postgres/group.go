@@ -26,7 +26,7 @@ type group struct {
 	mustProbe  bool              // in-batch conflicts and probes need a look-up in the log
 	inbox      []*events.Pending // keys that are looked up beside those of the members
 	firsts     firsts
-	heirs      map[int]int // from a refused first member to the next one with its key; -1: not found yet
+	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
 	sent       bool // COMMIT was sent, and its outcome may be unknown
 }
@@ -85,7 +85,7 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 		}
 	}
 	places := &placer{heads: hs, now: g.log.now()}
-	g.rows, g.heirs = g.rows[:0], nil
+	g.rows, g.promoted = g.rows[:0], nil
 	var conflicts []conflict
 	for i := range g.members {
 		m := &g.members[i]
@@ -93,7 +93,7 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 		first := g.firstOf(i)
 		switch {
 		case m.refusedBefore(known):
-			g.disown(i)
+			g.promoteNext(i)
 		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
@@ -105,10 +105,10 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 			g.rows = append(g.rows, r)
 			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
 			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
-			g.pass(i)
+			g.skipUnstored(i)
 		case m.submitted.ProbeOnly:
 			*m.placement = commands.Placement{Status: commands.Absent}
-			g.pass(i)
+			g.skipUnstored(i)
 		default:
 			r := places.place(&m.submitted.Pending, origin[i])
 			g.rows = append(g.rows, r)
@@ -142,37 +142,37 @@ func (m *member) refusedBefore(known map[logKey]found) bool {
 	return ok
 }
 
-// disown makes the next member with the same key the first occurrence, if member i was
+// promoteNext makes the next member with the same key the first occurrence, if member i was
 // the first one.
-func (g *group) disown(i int) {
+func (g *group) promoteNext(i int) {
 	if g.firstOf(i) != i {
 		return
 	}
-	if g.heirs == nil {
-		g.heirs = map[int]int{}
+	if g.promoted == nil {
+		g.promoted = map[int]int{}
 	}
-	g.heirs[g.members[i].first] = -1
+	g.promoted[g.members[i].first] = -1
 }
 
-// pass does the same for a promoted member that is not stored.
-func (g *group) pass(i int) {
-	if g.heirs != nil {
-		g.disown(i)
+// skipUnstored does the same for a promoted member that is not stored.
+func (g *group) skipUnstored(i int) {
+	if g.promoted != nil {
+		g.promoteNext(i)
 	}
 }
 
 // firstOf returns the first member with the key of member i that was not refused.
 func (g *group) firstOf(i int) int {
 	first := g.members[i].first
-	heir, disowned := g.heirs[first]
+	next, replaced := g.promoted[first]
 	switch {
-	case !disowned:
+	case !replaced:
 		return first
-	case heir < 0:
-		g.heirs[first] = i
+	case next < 0:
+		g.promoted[first] = i
 		return i
 	}
-	return heir
+	return next
 }
 
 // inGroup returns the first member in the form that a probe returns for a later one.

@@ -21,17 +21,17 @@ func (l *Log) ownWriter(tenant uuid.UUID) *writer {
 	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
 }
 
-// After a group of at least crowd events, the answered clients are about to send
+// After a group of at least largeGroup events, the answered clients are about to send
 // again: the next group waits for as many events, for linger at most. A single caller,
 // or one among few, never waits.
 const (
-	crowd  = 16
-	linger = time.Millisecond
+	largeGroup = 16
+	linger     = time.Millisecond
 )
 
-// patience starts the timer that ends the wait for a large group; nil without a wait.
-func (w *writer) patience() (ends <-chan time.Time, calm func() bool) {
-	if !w.shared || w.last < crowd {
+// lingering starts the timer that ends the wait for a large group; nil without a wait.
+func (w *writer) lingering() (ends <-chan time.Time, stop func() bool) {
+	if !w.shared || w.last < largeGroup {
 		return nil, func() bool { return false }
 	}
 	t := time.NewTimer(linger)

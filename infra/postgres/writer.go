@@ -132,7 +132,7 @@ func (w *writer) gather() (group []*submission, ok bool) {
 		}
 		group, rows = append(group, s), len(s.batch)
 	}
-	patience, calm := w.patience()
+	patience, calm := w.lingering()
 	defer calm()
 	for s := w.next(rows, patience); s != nil; s = w.next(rows, patience) {
 		if rows+len(s.batch) > maxGroupRows {
