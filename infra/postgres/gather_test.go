@@ -58,8 +58,8 @@ func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
 	}
 }
 
-// A queue that is full is asked now and then, not all the time, and keeps nobody else
-// waiting; what it does not take at once is lost nowhere, also at the end.
+// Stuck submissions are offered to a full queue with pauses, and do not delay others.
+// None of them is lost, also when the log is closed.
 func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
@@ -92,8 +92,8 @@ func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 	}
 }
 
-// What its writer has answered is counted nowhere: before it gets there the queue that
-// it came by has counted it out.
+// An answered submission is counted in no queue: the shared queue counts it out before
+// its own writer gets it.
 func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
@@ -101,7 +101,7 @@ func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
 	if err := w.load.enter(s); err != nil {
 		t.Fatal(err)
 	}
-	w.load.mu.Lock() // nobody is counted out
+	w.load.mu.Lock() // no submission is counted out
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)
