@@ -41,13 +41,13 @@ func admissionBugs() []bug {
 			promise: "usage is accepted if there is room",
 			edits: []overlay.Edit{edit(admission, `	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	if err := q.refusal(s, q.rows.Load(), had, others); err != nil {
 		return err
 	}
 	q.count(s.tenant, int64(len(s.batch)), s.bytes)
 `, `	q.mu.Lock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	ahead := q.rows.Load()
 	q.count(s.tenant, int64(len(s.batch)), s.bytes)
 	q.mu.Unlock()

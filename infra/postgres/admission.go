@@ -12,68 +12,68 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// Bounds of what waits for one writer. Those of rows and bytes bound memory, the
-// one of time what callers wait; whichever is reached first refuses.
+// Bounds of one writer's queue. The row and byte bounds limit memory, the time bound
+// limits how long callers wait. The first bound that is reached refuses submissions.
 const (
 	maxQueuedRows  = 32_000   // 16 groups
-	maxQueuedBytes = 16 << 20 // of what is to be stored
-	// standardWait is far below what clients wait for an answer, and far above what a
-	// full group takes.
+	maxQueuedBytes = 16 << 20 // of payloads and bodies
+	// standardWait is far below the timeouts of clients, and far above the time that
+	// a full group needs.
 	standardWait = 500 * time.Millisecond
-	// firstPerRow is what a row is taken to need before any was measured.
+	// firstPerRow is the estimate for a row before the first measurement.
 	firstPerRow = 50 * time.Microsecond
-	// measuredRows is how many rows a group has to have to tell that a row takes more:
-	// a small one takes what its commit takes.
+	// measuredRows is how many rows a group needs to raise the estimate for a row:
+	// the time of a small group is mostly the time of its commit.
 	measuredRows = 256
 )
 
-// queueLoad is what one writer has before it, and how fast it gets on. Rows and bytes
-// change under the lock alone, with the shares; anybody reads them without it.
+// queueLoad holds one writer's backlog and its speed. Rows and bytes change only
+// under the lock, together with the shares; reading them needs no lock.
 type queueLoad struct {
 	longest time.Duration
-	started time.Time // what since counts from
+	started time.Time // the start of since
 	rows    atomic.Int64
 	bytes   atomic.Int64
 	perRow  atomic.Int64 // nanoseconds, as measured by end
-	since   atomic.Int64 // when the group under way began; 0: there is none
+	since   atomic.Int64 // when the group in progress began; 0: no group is in progress
 
 	mu     sync.Mutex
-	shares map[uuid.UUID]share // of the tenants that wait
-	seen   [2]sight            // the tenants that came last, two of them
+	shares map[uuid.UUID]share // of the tenants with queued submissions
+	seen   [2]arrival          // the last two tenants that submitted
 }
 
-// share is what one tenant has in a queue. It may have half of each bound, so that
-// one that sends more than can be written leaves room for the others of its writer.
-// Who is alone may have all of it.
+// share is one tenant's part of a queue. It may reach half of each bound, so that a
+// tenant that sends more than can be written leaves room for the other tenants of its
+// writer. A tenant that is alone may use the whole queue.
 type share struct{ rows, bytes int64 }
 
-// othersFor is how long a tenant that came counts as there: who was refused, or sends
-// a little now and then, must not find all taken each time.
+// othersFor is how long a tenant counts as present after a submission: a tenant that
+// was refused, or that sends a little now and then, must not find the queue full each time.
 const othersFor = 5 * time.Second
 
-// sight is when a tenant came to a queue, admitted or not.
-type sight struct {
+// arrival is when a tenant submitted to a queue, admitted or not.
+type arrival struct {
 	tenant uuid.UUID
 	at     time.Duration // since the queue began; 0: never
 }
 
-// meet notes that a submission comes, and tells what its tenant has, and whether
-// others wait there or came lately. Its caller holds the lock.
-func (q *queueLoad) meet(s *submission) (had share, others bool) {
-	who, now := s.tenant, max(1, time.Since(q.started))
+// arrive records the arrival of a submission. It returns its tenant's share, and whether
+// other tenants are queued or submitted lately. The caller holds the lock.
+func (q *queueLoad) arrive(s *submission) (had share, others bool) {
+	tenant, now := s.tenant, max(1, time.Since(q.started))
 	if s.owed {
-		who = uuid.Max // room is left for it as for another tenant
+		tenant = uuid.Max // room is left for it as for another tenant
 	}
-	if q.seen[0].tenant != who {
+	if q.seen[0].tenant != tenant {
 		q.seen[1] = q.seen[0]
 	}
-	q.seen[0] = sight{who, now}
+	q.seen[0] = arrival{tenant, now}
 	had, waits := q.shares[s.tenant]
 	last := q.seen[1]
 	return had, len(q.shares) > 1 || len(q.shares) == 1 && !waits || last.at > 0 && now-last.at < othersFor
 }
 
-// count counts so much of a tenant in, or out. Its caller holds the lock.
+// count adds to a tenant's share, or subtracts from it. The caller holds the lock.
 func (q *queueLoad) count(tenant uuid.UUID, rows, bytes int64) {
 	q.rows.Add(rows)
 	q.bytes.Add(bytes)
@@ -95,8 +95,8 @@ func newQueueLoad(longest time.Duration) *queueLoad {
 	return q
 }
 
-// wait estimates how long so many rows take to commit, and how long the group under
-// way has taken already.
+// wait estimates how long the rows ahead take to commit, and returns how long the
+// group in progress has taken already.
 func (q *queueLoad) wait(ahead int64) (expected, elapsed time.Duration) {
 	if since := q.since.Load(); since > 0 {
 		elapsed = time.Since(q.started) - time.Duration(since)
@@ -104,10 +104,10 @@ func (q *queueLoad) wait(ahead int64) (expected, elapsed time.Duration) {
 	return time.Duration(ahead * q.perRow.Load()), elapsed
 }
 
-// check refuses where what is ahead takes too long. A group that takes twice as
-// long by itself stands for a database that is slow or away; a pause may be over at
-// once, a queue is not. Nothing is refused by a queue that is empty: a wrong
-// estimate would never be corrected.
+// check refuses a submission if the queue ahead takes too long. A group that alone
+// takes twice the longest wait means that the database is slow or unreachable; a
+// pause may end at once, a queue does not. An empty queue never refuses: otherwise a
+// wrong estimate would never be corrected.
 func (q *queueLoad) check(ahead, rows, bytes int64) error {
 	if ahead == 0 {
 		return nil
@@ -119,7 +119,7 @@ func (q *queueLoad) check(ahead, rows, bytes int64) error {
 	return nil
 }
 
-// checkShare refuses where a tenant has its half already, and more would come to that.
+// checkShare refuses a submission that would take its tenant over its half of the queue.
 func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
 	if has.rows == 0 {
 		return nil
@@ -131,9 +131,9 @@ func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
 	return nil
 }
 
-// refusal of a submission that met what its tenant had. What messages brought is
-// asked for again with all that came beside it, and comes batch by batch: what its
-// tenant sends by other ways does not count against it.
+// refusal returns why a submission is refused, given its tenant's share. A refused
+// message is delivered again together with its batch, and messages arrive batch by
+// batch: what the tenant sends by other ways does not count against them.
 func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) error {
 	rows := int64(len(s.batch))
 	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.owed {
@@ -142,20 +142,20 @@ func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) 
 	return q.checkShare(had, rows, s.bytes)
 }
 
-// mayEnter refuses what could not enter, and counts nothing.
+// mayEnter refuses a submission that enter would refuse, and counts nothing.
 func (q *queueLoad) mayEnter(s *submission) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	return q.refusal(s, q.rows.Load(), had, others)
 }
 
-// enter counts a submission in, or refuses it, under one lock: what is refused is
-// never counted, or those that come meanwhile would be refused for it.
+// enter counts a submission in, or refuses it, under one lock. A refused submission is
+// never counted, not even briefly: concurrent submissions would be refused because of it.
 func (q *queueLoad) enter(s *submission) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, others := q.meet(s)
+	had, others := q.arrive(s)
 	if err := q.refusal(s, q.rows.Load(), had, others); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (q *queueLoad) enter(s *submission) error {
 	return nil
 }
 
-// add counts a submission in that was admitted elsewhere.
+// add counts in a submission that another queue admitted.
 func (q *queueLoad) add(s *submission) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -172,18 +172,18 @@ func (q *queueLoad) add(s *submission) {
 	s.load = q
 }
 
-// leave counts a submission out, once it is answered.
+// leave counts out a submission after its answer.
 func (q *queueLoad) leave(s *submission) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.count(s.tenant, -int64(len(s.batch)), -s.bytes)
 }
 
-// begin and end stand around the commit of a group.
+// begin and end enclose the commit of a group.
 func (q *queueLoad) begin() { q.since.Store(int64(max(1, time.Since(q.started)))) }
 
-// A group that did not go smoothly tells how long the database was away. A small one
-// tells no more than that a row takes less than that.
+// end updates the estimate for a row. It ignores a group that needed a retry: that
+// measures the outage of the database. A small group gives only an upper bound.
 func (q *queueLoad) end(rows int, smooth bool) {
 	took := int64(time.Since(q.started)) - q.since.Swap(0)
 	if rows == 0 || !smooth {
@@ -196,7 +196,7 @@ func (q *queueLoad) end(rows int, smooth bool) {
 	q.perRow.Store(max(1, before+(each-before)/4))
 }
 
-// sizeOf is what the log will keep of a batch beside its keys.
+// sizeOf returns the bytes that the log will store of a batch, without its keys.
 func sizeOf(batch []commands.Submitted) (bytes int64) {
 	for i := range batch {
 		bytes += int64(len(batch[i].Payload) + len(batch[i].Body))
@@ -204,19 +204,19 @@ func sizeOf(batch []commands.Submitted) (bytes int64) {
 	return bytes
 }
 
-// Admit implements commands.UsageLog. What is small goes through another queue
-// first, which is asked when it is known to be small.
+// Admit implements commands.UsageLog. A small submission goes through the shared queue
+// first, which checks it when its size is known.
 func (l *Log) Admit(tenant uuid.UUID) error {
 	return l.ownWriter(tenant).load.mayEnter(&submission{tenant: tenant})
 }
 
-// Queue is what waits to be committed.
+// Queue is the backlog of submissions that wait to be committed.
 type Queue struct {
 	Rows, Bytes int64
 	Wait        time.Duration // of the longest queue, as estimated
 }
 
-// Queue tells what waits now.
+// Queue returns the present backlog.
 func (l *Log) Queue() (all Queue) {
 	for _, w := range append(l.writers[:len(l.writers):len(l.writers)], l.shared) {
 		rows := w.load.rows.Load()
@@ -228,11 +228,11 @@ func (l *Log) Queue() (all Queue) {
 	return all
 }
 
-// patience is how long a request waits for a connection, or for its turn to change
-// something: who waits longer has more before him than is done in time.
+// patience is how long a request waits for a connection, or for a seat to make a
+// change. A longer wait means a backlog that cannot be worked off in time.
 const patience = time.Second
 
-// borrow takes a connection for a request, or refuses.
+// borrow acquires a connection for a request, or refuses it.
 func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -246,22 +246,22 @@ func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	return nil, unavailable(err)
 }
 
-// busy refuses what found no connection.
+// busy refuses a request that got no connection.
 func busy() error { return &commands.Overloaded{Wait: patience, Database: true} }
 
-// How many changes of the catalogue, and how many looks at keys and histories, may
-// have a connection of the pool that events are written through. Changes wait for
-// each other at the heads of the log; whoever tries keys can ask for any number. With
-// the seats of projections.Rebuilder they leave a connection to every writer.
+// How many catalogue changes, and how many loads of keys and histories, may hold a
+// connection of the pool that events are written through. Changes wait for each other
+// at the heads of the log; a client that guesses keys causes any number of loads. With
+// the seats of projections.Rebuilder these bounds leave a connection for every writer.
 const (
 	maxChanges = 3
 	maxLoads   = 3
 )
 
-// seats are the places of what may not take all connections.
+// seats limit how many connections one kind of work holds at once.
 type seats chan struct{}
 
-// take waits a little for a seat.
+// take waits for a seat, for patience at most.
 func (s seats) take(ctx context.Context) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// fill lets a tenant in, a thousand rows at a time, until it is refused.
+// fill enters submissions of a tenant, a thousand rows at a time, until it is refused.
 func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
 	for {
 		s := &submission{tenant: tenant, batch: make([]commands.Submitted, 1000), bytes: 1}
@@ -23,8 +23,8 @@ func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
 	}
 }
 
-// A tenant that is alone has all of a queue, and half of it as soon as another comes,
-// for as long as that waits or came lately.
+// A tenant that is alone may use the whole queue; only half of it while another tenant
+// is queued or submitted lately.
 func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	q := newQueueLoad(time.Hour)
 	whale, small := uuid.New(), uuid.New()
@@ -66,8 +66,8 @@ func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	}
 }
 
-// What messages brought is not refused for what its tenant sends over HTTP: all that
-// came beside it would have to come again.
+// Messages are not refused because of their tenant's HTTP traffic: the whole batch of
+// messages would have to be delivered again.
 func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	l, pool, _ := openLog(t)
 	whale := uuid.Must(uuid.NewV7())
@@ -110,8 +110,8 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	}
 }
 
-// Whoever is refused takes no room from those that come at the same moment: what there
-// is room for is let in, whoever else asks for more.
+// A refused submission uses no room, not even briefly: concurrent submissions that fit
+// are admitted.
 func TestTheRefusedTakeNoRoom(t *testing.T) {
 	q, tenant := newQueueLoad(time.Hour), uuid.New()
 	let := func(rows int) (*submission, error) {

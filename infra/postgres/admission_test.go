@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// holdHead locks a partition's head until it is let go: nothing is appended there.
+// holdHead locks a partition's head until it is released, and so blocks its appends.
 func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -147,8 +147,9 @@ func neighbourOf(tenant uuid.UUID) uuid.UUID {
 	}
 }
 
-// One tenant that sends all it can fills half of its writer's queue, by rows, bytes
-// and time: a neighbour is taken, large or small, and what both sent is stored.
+// A tenant that sends as fast as it can fills half of its writer's queue, by rows, bytes
+// and time. Large and small submissions of a neighbour are accepted, and the submissions
+// of both are stored.
 func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 	for _, bound := range []string{"rows", "bytes", "time"} {
 		t.Run(bound, func(t *testing.T) {
@@ -253,7 +254,7 @@ func TestWhatIsExpectedFollowsWhatIsMeasured(t *testing.T) {
 	if q.check(550, 1, 1) == nil {
 		t.Error("a slow group changes nothing")
 	}
-	// Small groups alone must be able to open the door again: the shared writer may
+	// Small groups alone must be able to lower the estimate again: the shared writer may
 	// never have a large one.
 	for range 60 {
 		q.begin()
@@ -302,7 +303,7 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 	}
 }
 
-// Whoever tries keys that do not exist has each of them looked up.
+// Each unknown key of a client that guesses keys is looked up.
 func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tx, err := pool.Begin(t.Context())
@@ -368,7 +369,7 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	}
 }
 
-// BenchmarkAdmit is what each request pays at the door and in the queue.
+// BenchmarkAdmit measures the cost of admission and of the queue for each request.
 func BenchmarkAdmit(b *testing.B) {
 	q := newQueueLoad(time.Hour)
 	q.perRow.Store(1)

@@ -10,8 +10,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// BenchmarkRead reads what a relay or a projection reads: a thousand events of one
-// partition, whole.
+// BenchmarkRead reads like a relay or a projection: a thousand whole events of one
+// partition.
 func BenchmarkRead(b *testing.B) {
 	l, _, _ := openLog(b)
 	tenant := uuid.Must(uuid.NewV7())

@@ -50,8 +50,8 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 	return list
 }
 
-// What lies in the log in short is read whole, byte for byte, by the service and by
-// whoever reads it in SQL.
+// Bodies that the log stores in short form are read whole, byte for byte, by the service
+// and in SQL.
 func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

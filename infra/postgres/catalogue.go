@@ -101,7 +101,7 @@ func get[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T,
 	return v, unavailable(err)
 }
 
-// afterID reads a page's place; what is no id is before all of them.
+// afterID returns the id after which a page begins. An invalid id sorts before all others.
 func afterID(p commands.Page) uuid.UUID {
 	id, _ := uuid.Parse(p.After)
 	return id
@@ -112,12 +112,12 @@ func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tena
 	return list(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
 }
 
-// Tenant gives one, nil for none.
+// Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
 	return get(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
 }
 
-// Keys lists a tenant's keys by id; the platform's are the operators'.
+// Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
 	return list(ctx, c.Pool, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
@@ -127,7 +127,7 @@ func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Fea
 	return list(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
-// Feature gives one, nil for none.
+// Feature returns a feature, or nil.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
 	return get(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
 }
@@ -137,17 +137,17 @@ func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, 
 	return list(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
 }
 
-// Plan gives one, nil for none.
+// Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
 	return get(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
 }
 
-// Subscriptions lists a tenant's by id.
+// Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
 	return list(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
-// Subscription gives one of a tenant's, nil for none.
+// Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
 	return get(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

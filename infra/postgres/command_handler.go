@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Commands is the command router's handler: it executes what was answered 202,
-// in the transaction that moves its checkpoint, so each is executed once.
+// Commands is the command router's handler: it executes commands that were answered
+// 202, in the transaction that moves its checkpoint, so that each is executed once.
 type Commands struct {
 	Log     *Log
 	Letters *commands.DeadLetters
@@ -21,8 +21,8 @@ type Commands struct {
 
 var _ projections.Handler = (*Commands)(nil)
 
-// Apply executes a batch of commands in their order. The heads are locked first:
-// what a command loads must not change before it appends.
+// Apply executes a batch of commands in their order. It locks the heads first: the data
+// that a command loads must not change before it appends.
 func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	requests := make(map[int16][]events.Envelope)
 	for i := range batch {

@@ -21,8 +21,8 @@ import (
 type cutter struct {
 	listener net.Listener
 	server   string
-	answer   atomic.Int32 // so many answers to COMMIT are swallowed: it is durable, nobody is told
-	request  atomic.Int32 // so many COMMITs are swallowed: it never happens
+	answer   atomic.Int32 // number of answers to COMMIT to drop: the COMMIT is durable, the client gets no answer
+	request  atomic.Int32 // number of COMMITs to drop: they never happen
 	reached  atomic.Int32
 	wg       sync.WaitGroup
 }
@@ -152,7 +152,7 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 }
 
 func TestP1_AWholeGroupThatFindsItselfInTheLogWasAppended(t *testing.T) {
-	// The second look may find everything and have nothing to write.
+	// The second attempt may find all events recorded, and write no rows.
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	s := usageEvent(tenant, "a", 1)
@@ -185,7 +185,7 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 			if now := stored.Load(); now != at {
 				at, kills = now, 0
 			}
-			// Where a transaction takes longer than the pause none would ever be let through.
+			// If a transaction took longer than the pause, none would ever pass.
 			if kills == 3 || killed.Load() >= 60 {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// row is an event with its place, ready to be written.
+// row is an event with its position, ready to be written.
 type row struct {
 	*events.Pending
 	position events.Position
@@ -32,13 +32,12 @@ const copyColumns = 17
 
 var copySignature = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
-// postgresEpoch is where the server's timestamps begin, in Unix microseconds.
+// postgresEpoch is the zero of the server's timestamps, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
-// rowSource gives rows in the binary format of COPY (PostgreSQL's manual, "COPY",
-// "Binary Format"), a piece at a time, so that a group takes no memory of its whole
-// size. Written by hand: reflection cost more than the rest of the client's work on
-// a row.
+// rowSource encodes rows in the binary format of COPY (PostgreSQL's manual, "COPY",
+// "Binary Format"), one piece at a time, so that a group needs no buffer of its whole
+// size. Written by hand: reflection cost more than the rest of the client's work on a row.
 type rowSource struct {
 	rows  []row
 	piece []byte // encoded, behind room for a message's header
@@ -46,10 +45,10 @@ type rowSource struct {
 	done  bool
 }
 
-// copyHeader is that of a message: its type and length.
+// copyHeader is the size of a message's header: its type and length.
 const copyHeader = 5
 
-// pieceSize is what a COPY sends at once.
+// pieceSize is the size of one message of a COPY.
 const pieceSize = 60_000
 
 func newRowSource(rows []row) *rowSource {
@@ -60,10 +59,10 @@ func newRowSource(rows []row) *rowSource {
 	return &rowSource{rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
 }
 
-// rowSize is more than what a row takes beside its body.
+// rowSize is an upper bound for the size of a row without its payload and body.
 const rowSize = 300
 
-// next encodes a piece in the place of the one before; done tells that it is the last.
+// next encodes a piece over the previous one, and sets done with the last.
 func (s *rowSource) next() []byte {
 	if s.read > 0 {
 		s.piece = s.piece[:copyHeader]

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// A COPY is the same bytes, in whatever pieces it is taken.
+// A COPY has the same bytes for any size of its pieces.
 func TestRowsComeInPieces(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	for _, count := range []int{1, 2, 1000} {

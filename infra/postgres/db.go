@@ -1,6 +1,6 @@
 // Package postgres keeps the event log and the catalogue in PostgreSQL: it
-// implements the ports of commands and the log that projections fold. It decides
-// nothing: what a row means is settled before it gets here.
+// implements the ports of commands and the log that projections fold. It makes no
+// business decisions: its callers decide the meaning of each row.
 package postgres
 
 import (
@@ -31,8 +31,8 @@ type Config struct {
 	URL             string
 	MaxConns        int32 // 0: 16
 	ApplicationName string
-	// KeepPlans makes each session plan a statement once. It is for the few that
-	// carry events on, thousands of times a minute: see keptPlans.
+	// KeepPlans makes each session plan a statement once. It is for the few statements
+	// that read events onward, thousands of times a minute: see keptPlans.
 	KeepPlans bool
 }
 
@@ -66,7 +66,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// OwnerDB opens the database as its owner, for what creates tables of its own.
+// OwnerDB opens the database as its owner, for libraries that create their own tables.
 func OwnerDB(url string) (*sql.DB, error) {
 	cc, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -75,7 +75,7 @@ func OwnerDB(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cc), nil
 }
 
-// sqlState gives the SQLSTATE of an error, "" where the server did not answer.
+// sqlState returns the SQLSTATE of an error, "" if the server did not answer.
 func sqlState(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -87,10 +87,10 @@ func sqlState(err error) string {
 const (
 	uniqueViolation = "23505"
 	notAllowed      = "42501"
-	internalError   = "XX000" // a catalogue's row that another session changed at the same time, for one
+	internalError   = "XX000" // e.g., a concurrent change to the same row of a system catalogue
 	lockNotHad      = "55P03"
 	deadlock        = "40P01"
-	idleInTx        = "25P03" // the session paused for too long; it is over, and what it wrote is not there
+	idleInTx        = "25P03" // the session paused for too long: it is ended and rolled back
 	commitTimeout   = 10 * time.Second
 )
 
@@ -98,7 +98,7 @@ const (
 // transaction may be durable or not. Only the server's own error means that it is not.
 var errCommitUnknown = errors.New("the outcome of COMMIT is not known")
 
-// classifyCommit tells a refused commit from one that was not answered.
+// classifyCommit distinguishes a refused commit from an unanswered one.
 func classifyCommit(err error) error {
 	if err == nil || sqlState(err) != "" {
 		return err
@@ -131,8 +131,8 @@ func committing(conn *pgx.Conn, commit func() error) error {
 	return classifyCommit(err)
 }
 
-// inTx runs a function in a transaction and commits it within commitTimeout, whatever
-// becomes of the caller.
+// inTx runs a function in a transaction and commits it within commitTimeout, even if
+// the caller's context ends.
 func inTx(ctx context.Context, pool connections, f func(pgx.Tx) error) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func inTx(ctx context.Context, pool connections, f func(pgx.Tx) error) error {
 }
 
 // WorkerDB opens a database/sql pool whose sessions run under WorkerRole, for
-// libraries that know nothing else. Each reader of the PostgreSQL pipe holds one
+// libraries that need database/sql. Each reader of the PostgreSQL pipe holds one
 // connection of it.
 func WorkerDB(cfg Config) (*sql.DB, error) {
 	cc, err := pgx.ParseConfig(cfg.URL)
@@ -166,18 +166,18 @@ func WorkerDB(cfg Config) (*sql.DB, error) {
 func workerParams(application string) map[string]string {
 	return map[string]string{
 		"role": WorkerRole, "application_name": application, "timezone": "UTC", "synchronous_commit": "on",
-		// No transaction of ours pauses: one that does belongs to a process that is
-		// frozen or cut off, and whole partitions wait for what it has locked.
+		// Our transactions never pause: one that does belongs to a process that is
+		// frozen or cut off, and its locks block whole partitions.
 		"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",
-		// A plan cached while a table was empty must not be kept when it has grown.
+		// A plan from when a table was empty must not be reused after the table has grown.
 		"plan_cache_mode": "force_custom_plan",
 	}
 }
 
-// keptPlans are for sessions that plan once. To plan took these statements longer
-// than to run. What is kept may have been planned while a table was empty, so that
-// nothing is left to choose from but the keys, one probe for each row asked for:
-// that is right at any size, and all that these statements need.
+// keptPlans returns settings for sessions that plan once: planning these statements took
+// longer than running them. A kept plan may be from when a table was empty, so the
+// planner may only choose index look-ups, one for each row. That is right at any size,
+// and enough for these statements.
 func keptPlans() map[string]string {
 	return map[string]string{
 		"plan_cache_mode": "force_generic_plan",

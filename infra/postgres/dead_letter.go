@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// The projection says what a dead letter is; it may be behind on what became of
-// it. That is asked of the log itself, by the keys of each fate, under the head's
+// A dead letter is read from the projection, which may lag behind on its later events.
+// Those are looked up in the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
 const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position)
  FROM unnest($1::uuid[]) AS a (id)
@@ -21,10 +21,10 @@ const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
  CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
 
-// What became of letters, a row for each event of their fates: '0' is the character
-// after '/', so that a pair of bounds is a prefix. The limits are beyond what there
-// can be (MaxRetries); they keep it a look-up for each letter, whatever the planner
-// believes of the table's size.
+// fatesSQL returns a row for each later event of the letters. '0' is the character
+// after '/', so that a pair of bounds is a prefix. The limits exceed the possible number
+// of events (MaxRetries); they force a look-up for each letter, whatever size of the
+// table the planner assumes.
 const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id, '00000000-0000-0000-0000-000000000000'),
  CASE WHEN f.subject = 15 THEN f.payload ->> 'status' ELSE '' END
  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS a (id, tenant_id, raw)
@@ -38,7 +38,7 @@ const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id
     AND l.dedupe_key > 'x/' || a.raw || '/' AND l.dedupe_key < 'x/' || a.raw || '0' LIMIT 10000)) f
  ORDER BY a.id, f.position`
 
-// executedSQL is how far requests for retries are executed.
+// executedSQL returns the position up to which requests for retries are executed.
 const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`
 
 // DeadLetters implements commands.Tx.
@@ -75,7 +75,7 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*commands.DeadLet
 	return letters, t.fates(letters, executed)
 }
 
-// fates completes the letters by what the log says of them.
+// fates completes the letters from their later events in the log.
 func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed int64) error {
 	var ids, tenants []uuid.UUID
 	var raws []int64
@@ -104,11 +104,11 @@ func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed in
 	return nil
 }
 
-// met is what a dead letter has met with, by the keys of the log.
+// met collects the later events of a dead letter, by their keys in the log.
 type met struct {
 	*commands.DeadLetter
 	keys     map[string]bool
-	requests string // what the keys of bulks' requests begin with
+	requests string // prefix of the keys of bulk requests
 	closed   string // the status that it was closed with
 }
 
@@ -130,7 +130,7 @@ func (m *met) add(key string, position int64, cause uuid.UUID, closed string, ex
 	m.AskedBy = append(m.AskedBy, cause)
 }
 
-// decide says where the letter stands.
+// decide sets the letter's attempts, its status and whether it counts as parked.
 func (m *met) decide() {
 	for m.Attempts < commands.MaxRetries && m.keys[events.KeyRetry(m.ID, m.Attempts+1)] {
 		m.Attempts++
@@ -138,8 +138,8 @@ func (m *met) decide() {
 	m.Status, m.Parked = m.fate(), m.parked()
 }
 
-// parked says how the last failure was counted. A rejection is none of the parked,
-// neither is what was never accepted or is on no way to the aggregates.
+// parked reports whether the last failure was counted as parked. Rejections are not,
+// nor are events that were never accepted or do not lead to the aggregates.
 func (m *met) parked() bool {
 	if m.Attempts > 0 {
 		return m.keys[events.KeyFailedAgain(m.ID, m.Attempts)]

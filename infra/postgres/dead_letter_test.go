@@ -42,7 +42,7 @@ func (w *letters) append(subject events.Subject, key string, counts events.Count
 	}))
 }
 
-// row is what the projection says of the letter, which may be behind.
+// row writes the letter's row of the projection, which may lag behind.
 func (w *letters) row(stage string, source int) {
 	w.Helper()
 	_, err := w.pool.Exec(w.Context(), `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
@@ -86,8 +86,8 @@ func (w *letters) must(err error) {
 	}
 }
 
-// The record of a rejection is not on the way to the aggregates: nothing was
-// parked when it was withheld, and nothing is taken back when it is retried.
+// The record of a rejection does not lead to the aggregates: it was not counted as
+// parked when it was withheld, and its retry subtracts nothing from that count.
 func TestP3_RetryOfAWithheldRejectionIsAcceptedAnew(t *testing.T) {
 	w := newLetters(t)
 	w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: uuid.New()})
@@ -97,8 +97,8 @@ func TestP3_RetryOfAWithheldRejectionIsAcceptedAnew(t *testing.T) {
 	w.counts(2, 1, 0)
 }
 
-// What a retry takes back or adds follows from how the last one ended, which the
-// projection may not know yet.
+// The counts that a retry changes depend on how the last one ended, which the projection
+// may not know yet.
 func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 	t.Run("rejected after it was parked", func(t *testing.T) {
 		w := newLetters(t)

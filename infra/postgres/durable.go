@@ -6,11 +6,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// durable knows, for each partition, up to which position this instance has seen a COMMIT
-// succeed in the present epoch. With a synchronous standby, all up to there is on the
-// standby, since a COMMIT waits for everything before it. An answer that rests on an
-// event beyond needs a COMMIT of its own: the event may be visible although no
-// standby has it, after a crash or after its own wait was cancelled.
+// durable holds, for each partition, the position up to which this instance has seen a
+// COMMIT succeed in the present epoch. With a synchronous standby, all events up to it
+// are on the standby, since a COMMIT waits for all earlier ones. An answer that depends
+// on a later event needs a COMMIT of its own: after a crash, or after its own wait was
+// cancelled, the event may be visible although no standby has it.
 type durable struct {
 	mu   sync.Mutex
 	upTo [events.Partitions]struct {

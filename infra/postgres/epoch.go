@@ -76,7 +76,7 @@ UPDATE log_heads h SET epoch = s.epoch, system_identifier = s.system_identifier,
 // raise begins a new epoch at head + 1 in each of the partitions, and in all others that are
 // free, if the server is in another life than the head. It is a transaction of its own:
 // with a synchronous standby its COMMIT waits until the standby has all that the new life
-// began with. An error leaves the epoch as it was, or raised: the next call tells.
+// began with. After an error the epoch may be unchanged or raised; the next call finds out.
 func (l *Log) raise(ctx context.Context, partitions []int16, ahead map[int16]int32) error {
 	var raised []Raised
 	var aheadOf []int16

@@ -189,7 +189,7 @@ func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 	}
 }
 
-// A topic that is ahead of the log shows that the database was set back, whatever its life says.
+// A topic that is ahead of the log proves that the database was set back, in any life.
 func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -217,8 +217,8 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 	}
 }
 
-// An answer that rests on a commit of another instance is given after a commit, which waits for a
-// synchronous standby. Once the instance has seen one, duplicates cost none.
+// An answer that depends on a commit of another instance needs a commit of its own, which waits for
+// the synchronous standby. After that commit, duplicates need no further one.
 func TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted(t *testing.T) {
 	l, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -19,11 +19,10 @@ const (
 	endAppend = "end_append"
 )
 
-// finish copies the rows into the log, moves the heads and commits, in one round
-// trip: the heads are held for all of its time. What follows a statement that
-// fails is not executed. It has its own time: a context that ends while COMMIT is on
-// its way would leave the outcome open. A connection on which it failed is left in
-// its transaction.
+// finish copies the rows into the log, moves the heads and commits, in one round trip,
+// since the heads are locked until it ends. Statements after a failed one are not
+// executed. It has its own deadline: a context that ends while COMMIT is in flight would
+// leave the outcome unknown. After a failure the connection is still in its transaction.
 func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -48,14 +47,14 @@ func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
 	if err == nil {
 		err = outcome(server, len(rows))
 	}
-	// Who has the connection next has a time of his own. Where the socket is gone he
-	// finds that out by himself.
+	// The next user of the connection sets a deadline of its own. If the socket is
+	// closed, that user gets an error.
 	_ = server.Conn().SetDeadline(time.Time{})
 	return classifyCommit(err)
 }
 
-// send writes what finish asks for: the COPY with its data, then the rest, which
-// the server reads when the COPY is over.
+// send writes the statements of finish: the COPY with its data, then the rest, which
+// the server reads after the COPY.
 func send(to *pgproto3.Frontend, rows []row, args *pgx.ExtendedQueryBuilder) error {
 	to.SendQuery(&pgproto3.Query{String: copyRows})
 	if err := sendRows(to, newRowSource(rows)); err != nil {
@@ -70,8 +69,8 @@ func send(to *pgproto3.Frontend, rows []row, args *pgx.ExtendedQueryBuilder) err
 	return to.Flush()
 }
 
-// sendRows sends a few rows together with what is around them, and many by
-// themselves, so that they are not copied another time.
+// sendRows buffers a few rows together with the other messages, and sends many rows
+// unbuffered, which saves a copy.
 func sendRows(to *pgproto3.Frontend, rows *rowSource) error {
 	piece := rows.next()
 	if rows.done {
@@ -90,7 +89,7 @@ func sendRows(to *pgproto3.Frontend, rows *rowSource) error {
 	}
 }
 
-// outcome reads what the server says to the COPY, and to the rest.
+// outcome reads the server's answers to the COPY and to the rest.
 func outcome(server *pgconn.PgConn, rows int) error {
 	var failed error
 	var tag string

@@ -7,10 +7,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// firsts finds, of the members of a group, the first with a key. It is a table with open
-// addressing that holds a piece of each key's hash beside the member's index, so that
-// keys that differ are hardly ever compared, and none is copied. A map took a
-// twelfth of what the service does for an event in a batch.
+// firsts finds the first member of a group with a key. It is a hash table with open
+// addressing that holds a part of each key's hash beside the member's index, so that
+// different keys are hardly ever compared, and keys are not copied. A map took a
+// twelfth of the service's work for an event in a batch.
 type firsts struct {
 	seed  maphash.Seed
 	slots []uint64 // the upper half of the hash, and the member's index + 1; 0 is free
@@ -30,8 +30,8 @@ func (f *firsts) reset(n int) {
 	clear(f.slots)
 }
 
-// of gives the index of the first member with the key of p, which is to be member i; i
-// where there is none. With note p is the first from now on.
+// of returns the index of the first member with the key of p, which will be member i; i
+// if the key is new. If note is true, p is then recorded as the first.
 func (f *firsts) of(members []member, p *events.Pending, i int, note bool) int {
 	// Tenants often have the same keys: their ids, which end in random bits, tell them apart.
 	hash := maphash.String(f.seed, p.DedupeKey) ^ binary.LittleEndian.Uint64(p.TenantID[8:])

@@ -6,8 +6,9 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// What is fed is locked, partition by partition, as consumers lock it: none of them
-// can part from a generation, or dead-letter an event, while a flip decides.
+// lockFed locks the checkpoints of joined generations, partition by partition, as
+// consumers do: no consumer can detach a generation, or dead-letter an event, while a
+// flip decides.
 const (
 	lockFed = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND joined ORDER BY partition, generation FOR UPDATE`
 
@@ -15,7 +16,7 @@ const (
 	addFlip  = `INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip) VALUES ($1, $2, $3, $4, $5)`
 	undoFlip = `UPDATE projection_pointers SET undone_flip = $3 WHERE projection = $1 AND flip = $2 AND undone_flip IS NULL`
 
-	// A pointer that a later one covers wholly shows nothing.
+	// A pointer that a later one covers completely is not live.
 	showFlips = `UPDATE projection_pointers p SET live = p.undone_flip IS NULL AND NOT EXISTS (
   SELECT FROM projection_pointers later
   WHERE later.projection = p.projection AND later.flip > p.flip AND later.undone_flip IS NULL
@@ -37,7 +38,7 @@ const (
  ORDER BY g.generation LIMIT 1`
 
 	// A fold that moves events into a period or out of it would count them twice, or
-	// not at all, where that period alone is shown.
+	// not at all, if only that period were promoted.
 	findMoved = `SELECT EXISTS (SELECT FROM usage_aggregates a
  WHERE a.period_key = $2 AND ($1::uuid = '00000000-0000-0000-0000-000000000000' OR a.tenant_id = $1)
    AND (a.generation = $3 OR a.generation = (
@@ -128,8 +129,8 @@ func (t *changeTx) show(r *domain.Rebuild) error {
 	return t.exec("flip", serveFlips, r.Projection, r.Consumer)
 }
 
-// refuseUnfed refuses where a generation, or one that readers would see, is not at
-// the position of all others.
+// refuseUnfed returns an error if a generation, or one that readers would see, is
+// broken, dropped, or not joined in each of its partitions.
 func (t *changeTx) refuseUnfed(r *domain.Rebuild, generation int, code, message string) error {
 	var number int
 	var why string

@@ -12,31 +12,30 @@ import (
 )
 
 // FrozenSessions ends sessions of processes like this one that have stopped in the
-// middle of a transaction and keep others waiting. A process that is frozen keeps its
-// connections: its kernel goes on answering for it, so that neither keepalives nor
-// tcp_user_timeout notice. idle_in_transaction_session_timeout ends its session where
-// the server waits for a statement, but nothing of PostgreSQL's before version 17
-// does where it waits for the data of a COPY, or for answers to be taken. Heads that
-// such a session has locked would be locked until the process runs again.
+// middle of a transaction and block others. A frozen process keeps its connections: its
+// kernel still answers for it, so neither keepalives nor tcp_user_timeout notice.
+// idle_in_transaction_session_timeout ends its session if the server waits for a
+// statement. Before version 17, PostgreSQL has no timeout for a wait for the data of a
+// COPY, or for a client to read its answers. Heads that such a session has locked would
+// stay locked until the process runs again.
 //
-// What it had under way is rolled back. Its process finds out when it runs again, as
-// with any connection that is lost.
+// Its transaction is rolled back. The process finds a lost connection when it runs again.
 type FrozenSessions struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
-	Ended  func() // is told of each; nil: nobody
+	Ended  func() // is called after each ended session; may be nil
 
-	After  time.Duration // that a session waits for its client, 0: DefaultFrozen
-	Answer time.Duration // that it waits for an answer to be taken, 0: DefaultUntaken
-	Every  time.Duration // how often it looks, 0: DefaultFrozenEvery
+	After  time.Duration // longest wait of a session for its client, 0: DefaultFrozen
+	Answer time.Duration // longest wait for the client to read an answer, 0: DefaultUntaken
+	Every  time.Duration // interval between looks, 0: DefaultFrozenEvery
 
-	seen    map[frozen]waiting // by the look before
-	refused bool               // it was told that sessions cannot be ended
+	seen    map[frozen]waiting // by the previous look
+	refused bool               // the database has refused to end a session
 }
 
-// A statement of ours has its client's whole attention: the longest wait for one is
-// some milliseconds, on a machine that swaps perhaps a second. A COPY over a slow link
-// takes what it takes, but shows that it gets on. A long answer does not show it.
+// Our clients never pause inside a transaction: the longest wait for one is a few
+// milliseconds, on a machine that swaps perhaps a second. A COPY over a slow link may
+// take long, but its progress is visible. The progress of a long answer is not.
 const (
 	DefaultFrozen      = 10 * time.Second
 	DefaultUntaken     = time.Minute
@@ -49,16 +48,16 @@ type frozen struct {
 	since time.Time
 }
 
-// waiting is a session that waits for its client.
+// waiting is a session whose server process waits for the client.
 type waiting struct {
 	frozen
 	state   string
 	changed time.Time     // the state, as the server says
 	waits   time.Duration // since then
-	copied  *int64        // bytes of the COPY that it takes; nil: it takes none
+	copied  *int64        // bytes received of a COPY; nil: no COPY runs
 	query   string
-	still   time.Time // when it was first seen with so many bytes
-	ended   bool      // it was told to end, which may take a busy server a while
+	still   time.Time // when it was first seen with this number of bytes
+	ended   bool      // it was terminated, which may take a busy server a while
 }
 
 // Run looks until the context ends.
@@ -72,15 +71,15 @@ func (f *FrozenSessions) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
-			f.tell(err)
+			f.report(err)
 		}
 	}
 }
 
 func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultFrozenEvery) }
 
-// tell warns once of what trying again cannot mend.
-func (f *FrozenSessions) tell(err error) {
+// report logs an error of a look. It warns once of an error that a retry cannot fix.
+func (f *FrozenSessions) report(err error) {
 	if sqlState(err) == notAllowed && !f.refused {
 		f.refused = true
 		f.Logger.Warn("the database lets nobody end sessions of frozen instances: others wait until those run again", "error", err)
@@ -89,9 +88,9 @@ func (f *FrozenSessions) tell(err error) {
 	f.Logger.Debug("looking for frozen sessions; will try again", "error", err)
 }
 
-// Who is seen and may be ended are the sessions of the same login. Only one that has
-// written or locked rows has a transaction id; only one that has neither been asked
-// nor answered for so long has an old state_change. Whom nobody waits for is left alone.
+// A login sees, and may end, only its own sessions. Only a session that has written or
+// locked rows has a transaction id. An old state_change means that no statement and no
+// answer passed for that long. Sessions that block no one are left alone.
 const (
 	asLoginSQL = `SET LOCAL ROLE NONE`
 	frozenSQL  = `SELECT f.pid, f.xact_start, f.state, f.state_change, now() - f.state_change, c.bytes_processed, left(f.query, 60)
@@ -105,8 +104,8 @@ const (
 // lookTime bounds a look.
 const lookTime = 5 * time.Second
 
-// look ends those that were seen by the look before, too: one that works is hardly
-// found waiting twice.
+// look ends sessions that the previous look saw waiting, too: a working session is
+// hardly ever seen waiting twice.
 func (f *FrozenSessions) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -133,7 +132,7 @@ func (f *FrozenSessions) look(ctx context.Context) error {
 	})
 }
 
-// suspects notes who waits at a time and gives those who wait for too long.
+// suspects records the sessions that wait, and returns those that wait for too long.
 func (f *FrozenSessions) suspects(list []waiting, now time.Time) (found []waiting) {
 	before := f.seen
 	f.seen = make(map[frozen]waiting, len(list))
@@ -145,14 +144,14 @@ func (f *FrozenSessions) suspects(list []waiting, now time.Time) (found []waitin
 		}
 		w.ended = was.ended
 		f.seen[w.frozen] = w
-		if again && !w.ended && f.stands(&w, now) {
+		if again && !w.ended && f.isStuck(&w, now) {
 			found = append(found, w)
 		}
 	}
 	return found
 }
 
-func (f *FrozenSessions) stands(w *waiting, now time.Time) bool {
+func (f *FrozenSessions) isStuck(w *waiting, now time.Time) bool {
 	after := cmp.Or(f.After, DefaultFrozen)
 	switch {
 	case w.state != "active":
@@ -163,7 +162,7 @@ func (f *FrozenSessions) stands(w *waiting, now time.Time) bool {
 	return w.waits > cmp.Or(f.Answer, DefaultUntaken)
 }
 
-// end ends a session that somebody waits for.
+// end ends a session that blocks another one.
 func (f *FrozenSessions) end(ctx context.Context, tx pgx.Tx, w waiting) error {
 	tag, err := tx.Exec(ctx, endSessionSQL, w.pid)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// freezing is a COPY's data that never comes.
+// freezing is a source of COPY data that stops the process instead of sending it.
 type freezing struct{}
 
 func (freezing) Read([]byte) (int, error) {
@@ -54,7 +54,7 @@ func freeze(url string, tenant uuid.UUID) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// All that TCP has against a peer that is gone: this one's kernel answers.
+		// All the defences of TCP against a dead peer; but this peer's kernel still answers.
 		_, err := tx.Exec(ctx, `SET LOCAL tcp_keepalives_idle = 1; SET LOCAL tcp_keepalives_interval = 1; SET LOCAL tcp_keepalives_count = 1; SET LOCAL tcp_user_timeout = 1000`)
 		if err != nil {
 			return err
@@ -67,8 +67,8 @@ func freeze(url string, tenant uuid.UUID) error {
 	})
 }
 
-// A process that is frozen between a COPY and its data holds a head; what other
-// instances are asked to store is stored all the same, soon.
+// A process that is frozen between a COPY and its data holds a head. Other instances
+// still store their submissions soon.
 func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	_, _, url := openLog(t)
@@ -100,7 +100,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 	if line := make([]byte, 6); second(io.ReadFull(out, line)) != nil {
 		t.Fatal("the child did not get to its COPY")
 	}
-	const after = 6 * time.Second // longer than idle_in_transaction_session_timeout, and than what TCP was told
+	const after = 6 * time.Second // longer than idle_in_transaction_session_timeout, and than the TCP timeouts
 	var ended atomic.Int64
 	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { ended.Add(1) }, After: after, Every: 250 * time.Millisecond}
 	began := time.Now()
@@ -124,7 +124,7 @@ func TestP1_FrozenInMidCopyKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// Whom nobody waits for is left alone, and who works is never taken for frozen.
+// Sessions that block no one are left alone, and a working session is never ended as frozen.
 func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)
@@ -165,8 +165,8 @@ func (r *trickle) Read(p []byte) (int, error) {
 	return copy(p, "slow\n"), nil
 }
 
-// A COPY that takes longer than any session may stand, with somebody waiting for what
-// it holds, gets on, and so is left alone.
+// A COPY that takes longer than a session may wait, and blocks another session, is left
+// alone while it makes progress.
 func TestP1_SlowCopyThatGetsOnIsNotEnded(t *testing.T) {
 	t.Parallel()
 	_, pool, _ := openLog(t)
@@ -225,9 +225,9 @@ func TestThatSessionsCannotBeEndedIsToldOnce(t *testing.T) {
 	var told strings.Builder
 	f := &FrozenSessions{Logger: slog.New(slog.NewTextHandler(&told, nil))}
 	for range 2 {
-		f.tell(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
+		f.report(fmt.Errorf("ending a session: %w", &pgconn.PgError{Code: notAllowed}))
 	}
-	f.tell(context.DeadlineExceeded)
+	f.report(context.DeadlineExceeded)
 	if strings.Count(told.String(), "level=WARN") != 1 || strings.Count(told.String(), "level=") != 1 {
 		t.Error(told.String())
 	}

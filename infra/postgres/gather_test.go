@@ -16,25 +16,25 @@ func submissionOf(rows int) *submission {
 
 func TestOnlyACrowdIsWaitedFor(t *testing.T) {
 	w := newWriter(&Log{}, true)
-	w.last = crowd - 1
-	if ends, _ := w.patience(); ends != nil {
+	w.last = largeGroup - 1
+	if ends, _ := w.lingering(); ends != nil {
 		t.Error("a few wait for others")
 	}
-	w.last = crowd
+	w.last = largeGroup
 	w.queue <- submissionOf(1)
 	if group, ok := w.gather(); !ok || len(group) != 1 || w.last != 1 {
 		t.Errorf("nobody else came: a group of %d, and %d rows to expect", len(group), w.last)
 	}
-	if ends, _ := w.patience(); ends != nil {
+	if ends, _ := w.lingering(); ends != nil {
 		t.Error("the crowd is gone and still waited for")
 	}
-	w.last = crowd
-	if w.next(crowd, nil) != nil {
+	w.last = largeGroup
+	if w.next(largeGroup, nil) != nil {
 		t.Error("a group that is as large as the last one waits")
 	}
 	own := newWriter(&Log{}, false)
-	own.last = 10 * crowd
-	if ends, _ := own.patience(); ends != nil {
+	own.last = 10 * largeGroup
+	if ends, _ := own.lingering(); ends != nil {
 		t.Error("a partition's own writer waits")
 	}
 }
@@ -58,8 +58,8 @@ func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
 	}
 }
 
-// A queue that is full is asked now and then, not all the time, and keeps nobody else
-// waiting; what it does not take at once is lost nowhere, also at the end.
+// Stuck submissions are offered to a full queue with pauses, and do not delay others.
+// None of them is lost, also when the log is closed.
 func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
@@ -92,8 +92,8 @@ func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
 	}
 }
 
-// What its writer has answered is counted nowhere: before it gets there the queue that
-// it came by has counted it out.
+// An answered submission is counted in no queue: the shared queue counts it out before
+// its own writer gets it.
 func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
 	own := newWriter(&Log{}, false)
 	w := newWriter(&Log{writers: []*writer{own}}, true)
@@ -101,7 +101,7 @@ func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
 	if err := w.load.enter(s); err != nil {
 		t.Fatal(err)
 	}
-	w.load.mu.Lock() // nobody is counted out
+	w.load.mu.Lock() // no submission is counted out
 	passed := make(chan struct{})
 	go func() {
 		defer close(passed)

@@ -9,26 +9,26 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// member is an event of a group and where its answer goes.
+// member is an event of a group, with the destination of its answer.
 type member struct {
 	submitted *commands.Submitted
 	placement *commands.Placement
-	first     int // index of the first member with the same key; its own where it is that
+	first     int // index of the first member with the same key; its own if it is the first
 }
 
-// group is what one transaction appends.
+// group holds the events that one transaction appends.
 type group struct {
 	log        *Log
 	subs       []*submission
 	members    []member
 	pending    []*events.Pending // of the members, in the same order
 	partitions []int16
-	mustProbe  bool              // in-batch conflicts and probes cannot be settled without a look
+	mustProbe  bool              // in-batch conflicts and probes need a look-up in the log
 	inbox      []*events.Pending // keys that are looked up beside those of the members
 	firsts     firsts
-	heirs      map[int]int // who is first of a key where the first member was refused; -1: nobody yet
+	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []row
-	sent       bool // to be committed, with an outcome that may not be known
+	sent       bool // COMMIT was sent, and its outcome may be unknown
 }
 
 func newGroup(l *Log, subs []*submission) *group {
@@ -37,7 +37,7 @@ func newGroup(l *Log, subs []*submission) *group {
 	return g
 }
 
-// take makes it the group of some submissions, in the memory of the one before.
+// take fills the group with submissions, reusing its memory.
 func (g *group) take(subs []*submission) {
 	g.forget()
 	n := rowsOf(subs)
@@ -64,7 +64,7 @@ func (g *group) take(subs []*submission) {
 	g.partitions = partitionsOf(g.pending)
 }
 
-// forget lets go of what the group holds, but for the memory of its lists.
+// forget releases the contents of the group, but keeps the memory of its lists.
 func (g *group) forget() {
 	clear(g.members)
 	clear(g.pending)
@@ -74,8 +74,8 @@ func (g *group) forget() {
 
 func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// decide classifies every member and lays out the rows to write. Under the locks
-// of the heads, what the probe found stays true.
+// decide classifies every member and builds the rows to write. The locks of the heads
+// keep the result of the probe true.
 func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int32, probing bool) error {
 	var known map[logKey]found
 	if probing {
@@ -85,7 +85,7 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 		}
 	}
 	places := &placer{heads: hs, now: g.log.now()}
-	g.rows, g.heirs = g.rows[:0], nil
+	g.rows, g.promoted = g.rows[:0], nil
 	var conflicts []conflict
 	for i := range g.members {
 		m := &g.members[i]
@@ -93,8 +93,8 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 		first := g.firstOf(i)
 		switch {
 		case m.refusedBefore(known):
-			g.disown(i)
-		case ok && f.eventID == m.submitted.EventID: // ours, of a commit that was not answered
+			g.promoteNext(i)
+		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
 			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
 		case ok:
 			conflicts = m.compare(f, origin[i], conflicts)
@@ -105,10 +105,10 @@ func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int
 			g.rows = append(g.rows, r)
 			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
 			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
-			g.pass(i)
+			g.skipUnstored(i)
 		case m.submitted.ProbeOnly:
 			*m.placement = commands.Placement{Status: commands.Absent}
-			g.pass(i)
+			g.skipUnstored(i)
 		default:
 			r := places.place(&m.submitted.Pending, origin[i])
 			g.rows = append(g.rows, r)
@@ -129,8 +129,8 @@ func (g *group) isDurable(hs heads) bool {
 	return true
 }
 
-// refusedBefore answers an event whose refusal the log has: of an earlier delivery,
-// or of one in this group.
+// refusedBefore answers an event whose refusal is in the log, by an earlier delivery, or
+// in this group.
 func (m *member) refusedBefore(known map[logKey]found) bool {
 	if m.submitted.Inbox == "" {
 		return false
@@ -142,40 +142,40 @@ func (m *member) refusedBefore(known map[logKey]found) bool {
 	return ok
 }
 
-// disown makes a refused member nobody's first: the next one with its key stands
-// for itself.
-func (g *group) disown(i int) {
+// promoteNext makes the next member with the same key the first occurrence, if member i was
+// the first one.
+func (g *group) promoteNext(i int) {
 	if g.firstOf(i) != i {
 		return
 	}
-	if g.heirs == nil {
-		g.heirs = map[int]int{}
+	if g.promoted == nil {
+		g.promoted = map[int]int{}
 	}
-	g.heirs[g.members[i].first] = -1
+	g.promoted[g.members[i].first] = -1
 }
 
-// pass makes an heir that is not stored nobody's first, either.
-func (g *group) pass(i int) {
-	if g.heirs != nil {
-		g.disown(i)
+// skipUnstored does the same for a promoted member that is not stored.
+func (g *group) skipUnstored(i int) {
+	if g.promoted != nil {
+		g.promoteNext(i)
 	}
 }
 
-// firstOf is the first member with the key of member i that was not refused.
+// firstOf returns the first member with the key of member i that was not refused.
 func (g *group) firstOf(i int) int {
 	first := g.members[i].first
-	heir, disowned := g.heirs[first]
+	next, replaced := g.promoted[first]
 	switch {
-	case !disowned:
+	case !replaced:
 		return first
-	case heir < 0:
-		g.heirs[first] = i
+	case next < 0:
+		g.promoted[first] = i
 		return i
 	}
-	return heir
+	return next
 }
 
-// inGroup is what a later member with the same key finds.
+// inGroup returns the first member in the form that a probe returns for a later one.
 func (g *group) inGroup(first int) found {
 	m := &g.members[first]
 	return found{m.placement.Position, m.submitted.EventID, m.submitted.Hash()}

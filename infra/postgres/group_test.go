@@ -22,8 +22,8 @@ func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	}
 }
 
-// The table that finds what a group has twice is a map from key to the first member,
-// whatever the keys, the tenants and the sizes are.
+// The table that finds duplicates within a group behaves like a map from key to the
+// first member, for any keys, tenants and sizes.
 func TestP2_TheFirstOfEachKeyIsFound(t *testing.T) {
 	tenants := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), uuid.Nil}
 	var table firsts

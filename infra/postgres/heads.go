@@ -32,7 +32,7 @@ type heads map[int16]*head
 const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at, is_server_life(timeline, started_at) FROM log_heads
  WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`
 
-// lockFreeHeadsSQL leaves out the heads that somebody else has.
+// lockFreeHeadsSQL leaves out the heads that another session has locked.
 const lockFreeHeadsSQL = lockHeadsSQL + ` SKIP LOCKED`
 
 func scanHeads(rows pgx.Rows) (heads, error) {
@@ -59,9 +59,9 @@ func (hs heads) ofAnotherLife() (partitions []int16) {
 	return partitions
 }
 
-// How a transaction plans. Sessions plan anew each time (see workerParams), which
-// takes longer than what moves the heads; they are 32 rows for ever, so that no
-// plan of theirs goes stale. A probe reads the log, which grows.
+// How a transaction plans. By default sessions plan each statement again (see
+// workerParams), which takes longer than moving the heads. There are always 32 heads,
+// so that their plans never go stale. A probe reads the log, which grows.
 const (
 	keepPlansSQL = `SET LOCAL plan_cache_mode = force_generic_plan`
 	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
@@ -109,8 +109,8 @@ func (l *Log) lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (hea
 	return hs, err
 }
 
-// placer gives events their places behind the heads. A tenant's events stand together:
-// its partition is worked out once for all of them.
+// placer assigns events their positions after the heads. The events of a tenant are
+// adjacent, so its partition is computed once for all of them.
 type placer struct {
 	heads  heads
 	now    time.Time

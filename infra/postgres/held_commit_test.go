@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// commits are the commits of what changes a table, held until they are let go.
+// commits holds the commits of transactions that change a table, until it releases them.
 type commits struct {
 	testing.TB
 	owner *sql.DB
@@ -48,7 +48,7 @@ func (c *commits) exec(_ sql.Result, err error) {
 	}
 }
 
-// reached waits until a COMMIT waits; not for ever, where nobody commits.
+// reached waits until a COMMIT is held, or until a time limit.
 func (c *commits) reached() {
 	c.Helper()
 	end := time.Now().Add(time.Minute)
@@ -99,7 +99,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 	}
 }
 
-// Who asks while a change commits is told what was, and nobody is once it is answered.
+// A reader sees the old state while a change commits, and never after the change is answered.
 func TestWhatIsKeptIsForgottenAfterTheCommit(t *testing.T) {
 	l, _, database := openLog(t)
 	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, DataResidency: "eu", CreatedAt: time.Now()}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// confirmWithin is how old a cached answer may be: what another instance
-	// changed holds here within a second.
+	// confirmWithin is how old a cached answer may be: a change by another instance
+	// takes effect here within a second.
 	confirmWithin = 800 * time.Millisecond
 	// loadTime is how long a load may take: every request of the key waits for it.
 	loadTime = 2 * time.Second
@@ -25,22 +25,22 @@ const (
 	maxCached = 20_000
 )
 
-// cache keeps answers for confirmWithin, and longer while the log says that nothing
-// they come from has changed. It asks once for many.
+// cache keeps answers for confirmWithin, and longer while the log confirms that their
+// source has not changed. Concurrent requests for a key share one load.
 type cache[K comparable, V any] struct {
 	now    func() time.Time
 	load   func(ctx context.Context, key K) (V, error)
 	name   func(K) string
-	home   func(K, V) (partition int16, ok bool) // whose catalogue events tell of each change
+	home   func(K, V) (partition int16, ok bool) // whose catalogue events record each change
 	seen   CatalogueSeen
 	mu     sync.RWMutex
 	kept   map[K]kept[V]
 	flight singleflight.Group
-	era    uint64 // grows with each forgetting: what was loaded before it is not kept
+	era    uint64 // grows with each call of forget: answers loaded before it are not kept
 }
 
-// CatalogueSeen tells, for each partition, the last event of the catalogue up to
-// which all is known; nil where that was not confirmed within a time. It must not block.
+// CatalogueSeen returns, for each partition, the last catalogue event up to which all
+// are known; nil if that was not confirmed within a time. It must not block.
 type CatalogueSeen func(within time.Duration) *[events.Partitions]int64
 
 type kept[V any] struct {
@@ -60,8 +60,8 @@ func (c *cache[K, V]) get(ctx context.Context, key K) (V, error) {
 	return c.fresh(ctx, key)
 }
 
-// unchanged tells whether nothing of the catalogue was recorded in a partition
-// since an answer was read.
+// unchanged reports whether no catalogue event was recorded in a partition since an
+// answer was read.
 func (c *cache[K, V]) unchanged(k *kept[V]) bool {
 	if k.catalogue < 0 {
 		return false
@@ -70,7 +70,7 @@ func (c *cache[K, V]) unchanged(k *kept[V]) bool {
 	return seen != nil && seen[k.partition] == k.catalogue
 }
 
-// note notes with an answer what was seen before it was read.
+// note stores with an answer the last catalogue event that was seen before the read.
 func (c *cache[K, V]) note(key K, k kept[V], seen *[events.Partitions]int64) kept[V] {
 	k.catalogue = -1
 	if partition, ok := c.home(key, k.value); ok && seen != nil {
@@ -79,8 +79,8 @@ func (c *cache[K, V]) note(key K, k kept[V], seen *[events.Partitions]int64) kep
 	return k
 }
 
-// fresh asks the tables. A load under way is joined, unless it began so long ago
-// that what it brings would be too old for who asks now.
+// fresh reads the tables. It joins a load in progress, unless that began so long ago
+// that its answer would be too old for this caller.
 func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, error) {
 	oldest := c.now().Add(-confirmWithin)
 	for {
@@ -91,8 +91,8 @@ func (c *cache[K, V]) fresh(ctx context.Context, key K) (V, error) {
 	}
 }
 
-// join takes part in the load of a key. The load outlives the first caller, since
-// others wait for it, and what it brings is as old as its beginning.
+// join starts or joins the load of a key. The load outlives the first caller, since
+// others wait for it. The age of its answer counts from its beginning.
 func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	c.mu.RLock()
 	era := c.era
@@ -119,7 +119,7 @@ func (c *cache[K, V]) join(ctx context.Context, key K) (kept[V], error) {
 	return k, nil
 }
 
-// forget drops all: a change was committed here and must hold at once.
+// forget drops all answers: a change that was committed here must take effect at once.
 func (c *cache[K, V]) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *cache[K, V]) forget() {
 	clear(c.kept)
 }
 
-// histories caches what verdicts are taken from.
+// histories caches the subscription histories that verdicts are derived from.
 type histories struct {
 	cache[uuid.UUID, domain.History]
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// What a load answers was true when it began: who joins it later must not take it
-// for younger, or a key that was revoked elsewhere meanwhile is taken for as much
-// longer as the load takes.
+// The answer of a load was true when the load began. A caller that joins later must not
+// treat it as newer: a key that another instance revoked meanwhile would be accepted
+// longer, by the duration of the load.
 func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 	var mu sync.Mutex
 	now, loads := time.Unix(1000, 0), 0
@@ -52,13 +52,13 @@ func TestCachedAnswerIsAsOldAsItsLoad(t *testing.T) {
 		}
 	})
 	<-joining
-	time.Sleep(50 * time.Millisecond) // it joins the load under way; too late, it has one of its own
+	time.Sleep(50 * time.Millisecond) // it joins the load in progress; if it is late, it starts its own
 	close(release)
 	wait.Wait()
 }
 
-// What is kept is used for longer only while the log says that nothing changed in
-// its partition since before it was read; and for no longer without that.
+// A cached answer is used for longer only while the log confirms that its partition has
+// not changed since before the read; without that confirmation it expires.
 func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 	now, loads, seen := time.Unix(1000, 0), 0, &[events.Partitions]int64{3: 7}
 	during := func() {}

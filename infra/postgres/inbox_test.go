@@ -32,7 +32,7 @@ func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
 	return s
 }
 
-// expected is what one delivery after the other comes to.
+// expected returns the results of the deliveries, one after the other.
 type expected struct {
 	refused map[int]bool
 	stored  map[string]int
@@ -55,8 +55,8 @@ func (x *expected) take(d delivery) commands.PlacementStatus {
 	return commands.Appended
 }
 
-// Messages that come once and again, in any order and company, while policy says
-// now yes and now no: each has the one fate that its first delivery had.
+// Messages are delivered repeatedly, in any order and batch, while policy accepts them
+// or not: each keeps the result of its first delivery.
 func TestP2_WhatWasRefusedOnceStaysRefused(t *testing.T) {
 	l, pool, _ := openLog(t)
 	seed := rand.Uint64N(1e9)
@@ -90,8 +90,8 @@ func TestP2_WhatWasRefusedOnceStaysRefused(t *testing.T) {
 	}
 }
 
-// The same messages through several writers' doors at once, with other verdicts of
-// policy in each: none has two fates.
+// The same messages through several instances at once, with different verdicts of
+// policy: each message has only one result.
 func TestP2_ConcurrentDeliveriesOfAMessageHaveOneFate(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -19,8 +19,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ingesting is what clients of two instances over one database have been told, as
-// a model: what is stored of each key, and which conflicts are.
+// ingesting is a model of the answers to clients of two instances over one database:
+// the stored event of each key, and the conflicts.
 type ingesting struct {
 	logs      [2]*Log
 	pool      *pgxpool.Pool
@@ -31,7 +31,7 @@ type ingesting struct {
 
 type stored struct {
 	hash     string
-	position events.Position // zero while nobody was told
+	position events.Position // zero before the first answer
 }
 
 func newIngesting(logs [2]*Log, pool *pgxpool.Pool) *ingesting {
@@ -58,7 +58,7 @@ func (m *ingesting) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submi
 	return tenant, batch
 }
 
-// take tells what one submission after the others comes to.
+// take returns the expected result of one submission after the others.
 func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementStatus) {
 	for i := range batch {
 		p := &batch[i].Pending
@@ -80,8 +80,8 @@ func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementS
 	return want
 }
 
-// told holds an answer against what was expected. Where an answer before it was
-// lost, or somebody sent the same, what is new may be there already.
+// told compares an answer with the expected one. If an earlier answer was lost, or
+// another client sent the same, a new event may be recorded already.
 func (m *ingesting) told(rt *rapid.T, batch []commands.Submitted, want []commands.PlacementStatus, places []commands.Placement, sentBefore bool) {
 	for i, p := range places {
 		key := keyOf(&batch[i].Pending)
@@ -113,7 +113,7 @@ func (m *ingesting) submit(rt *rapid.T) {
 	m.told(rt, batch, m.take(batch), places, false)
 }
 
-// oneByOne sends what others send together.
+// oneByOne sends each event of a batch in a submission of its own.
 func (m *ingesting) oneByOne(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	for i := range min(len(batch), 8) {
@@ -150,8 +150,8 @@ func (m *ingesting) unknown(rt *rapid.T) {
 	m.told(rt, again, want, places, true)
 }
 
-// together sends the same through both instances at once: of what is new, one is
-// told so.
+// together sends the same through both instances at once: for a new event, only one of
+// them answers that it is new.
 func (m *ingesting) together(rt *rapid.T) {
 	tenant, batch := m.batch(rt, false)
 	want := m.take(batch)
@@ -185,9 +185,9 @@ func (m *ingesting) together(rt *rapid.T) {
 	}
 }
 
-// TestP2_IngestIsItsModel: whatever several tenants send through two instances, in
-// whatever size, again, after an answer that was lost, or at once: the answers are
-// the model's, and the log holds what was answered, and nothing else.
+// TestP2_IngestIsItsModel: several tenants send through two instances, in any sizes,
+// repeatedly, after lost answers, and concurrently: the answers equal the model's, and
+// the log holds exactly the answered events.
 func TestP2_IngestIsItsModel(t *testing.T) {
 	one, pool, url := openLog(t)
 	two, _ := openLogAt(t, url)

@@ -7,8 +7,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne: what is planned while the log is
-// empty is kept when it has grown, and must be a stretch of the key even so.
+// TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne: a plan from when the log was empty is
+// kept after it has grown, and must still be a range scan of the key.
 func TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne(t *testing.T) {
 	_, _, url := openLog(t)
 	pool, err := Open(t.Context(), Config{URL: url, KeepPlans: true})

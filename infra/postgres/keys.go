@@ -49,7 +49,7 @@ func newKeys(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads
 	}}
 }
 
-// homeOfKey is where a key and its tenant change; of what is no key it is nowhere.
+// homeOfKey returns the partition of changes to a key and its tenant; none for an unknown key.
 func homeOfKey(_ [32]byte, v keyAndTenant) (int16, bool) {
 	if v.key == nil {
 		return 0, false

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// statements notes what a pool sends.
+// statements records the statements that a pool sends.
 type statements struct {
 	mu   sync.Mutex
 	sent []string
@@ -40,9 +40,9 @@ func (s *statements) taken() []string {
 	return sent
 }
 
-// TestP9_AWrongKeyCostsWhatAnUnknownOneDoes counts statements instead of time: who
-// guesses learns nothing from how much is done about it. Only a key that was one once
-// costs a second statement, for its tenant; who sends it has its whole secret.
+// TestP9_AWrongKeyCostsWhatAnUnknownOneDoes counts statements instead of time: a client
+// that guesses keys learns nothing from the work done for a request. Only a key that was
+// valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	l, pool, _ := openLog(t)
 	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },

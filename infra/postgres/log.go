@@ -28,19 +28,19 @@ type LogConfig struct {
 	Now         func() time.Time
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
-	// Carrying, where it is set, is what ReadStretches reads by: sessions that keep
+	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
 	// their plans.
 	Carrying *pgxpool.Pool
-	// OnAppend is told, after each commit, which partitions grew. It must not block.
+	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
 	// OnRaised is called after this instance began epochs of the log. It must not block.
 	OnRaised func([]Raised)
-	// Catalogue, where it is set, saves reading keys and subscriptions again and again.
+	// Catalogue, if set, saves repeated reads of keys and subscriptions.
 	Catalogue CatalogueSeen
 }
 
 // Log is the event log in PostgreSQL. It implements commands.UsageLog,
-// commands.Store and commands.Histories, and what relays and folds read.
+// commands.Store and commands.Histories, and the reads of relays and folds.
 type Log struct {
 	cfg       LogConfig
 	pool      connections
@@ -148,7 +148,7 @@ func (l *Log) start() {
 // Keys is the keyring that this log's changes of keys invalidate at once.
 func (l *Log) Keys() *Keys { return l.keys }
 
-// Close stops taking submissions, finishes those taken, and returns.
+// Close rejects new submissions, finishes the accepted ones, and returns.
 func (l *Log) Close() {
 	l.mu.Lock()
 	already := l.closed
@@ -169,10 +169,10 @@ func (l *Log) Close() {
 // now is the server's time as the log keeps it: microseconds, UTC.
 func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-// AppendTx appends inside a transaction of the caller's, who holds checkpoints
-// but no heads yet: the heads are locked here, ascending, and stay locked until
-// the caller commits. What is in the log already under its key is left as it is,
-// and its position is given instead. It fails if the server is in another life than the
+// AppendTx appends inside the caller's transaction, which holds checkpoints but no heads
+// yet: AppendTx locks the heads, ascending, and they stay locked until the caller
+// commits. If an event's key is in the log already, the recorded event stays, and
+// AppendTx returns its position. It fails if the server is in another life than the
 // epoch; the caller rolls back, the epoch is raised meanwhile, and the caller tries again.
 func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
 	if len(pending) == 0 {
@@ -216,7 +216,7 @@ func pointers[T any](list []T) []*T {
 	return to
 }
 
-// The savepoint of an append comes after the heads' locks, which it must not give back.
+// The savepoint of an append comes after the heads' locks, which a rollback to it must not release.
 const (
 	savepointSQL = `SAVEPOINT append`
 	goBackSQL    = `ROLLBACK TO SAVEPOINT append`
@@ -243,7 +243,7 @@ func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, e
 	return hs, nil
 }
 
-// tryAppend writes what is not known yet under the savepoint, then the heads.
+// tryAppend writes the events that are not known yet under the savepoint, then the heads.
 func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
@@ -283,7 +283,7 @@ func (l *Log) sawEpochs(hs heads) {
 	}
 }
 
-// originsOf gives the origin of each event; distinct ones are few.
+// originsOf returns the origin of each event; few of them are distinct.
 func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
 	ids := make([]int32, len(pending))
 	for i := range pending {
@@ -302,7 +302,7 @@ func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32
 	return ids, nil
 }
 
-// Appended tells that a caller's transaction with events in it has committed.
+// Appended reports that a caller's transaction with events in it has committed.
 func (l *Log) Appended(partitions []int16) { l.cfg.OnAppend(partitions) }
 
 func (hs heads) clone() heads {

@@ -37,7 +37,7 @@ func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
 	t.Cleanup(pool.Close)
 	l, err := NewLog(t.Context(), pool, LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
-		// What a busy machine makes wait is not refused: the tests of that set a bound of their own.
+		// A slow machine must not cause refusals: tests of refusals set their own bound.
 		LongestWait: time.Hour,
 	})
 	if err != nil {
@@ -132,7 +132,7 @@ func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	return n
 }
 
-// checkDense proves what positions promise: dense from 1, each row pointing to the
+// checkDense checks the promises of positions: dense from 1, each row pointing to the
 // one before it on its topic, heads and counters equal to the rows.
 func checkDense(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()

@@ -32,7 +32,7 @@ const splitSetOption = 16
 func grantStatement(roles []string, login string, major int) string {
 	grant := "GRANT " + strings.Join(roles, ", ") + " TO " + pgx.Identifier{login}.Sanitize()
 	if major >= splitSetOption {
-		// Without the word an option that the grantor gave as FALSE before stays FALSE.
+		// Without this clause, an option that the grantor set to FALSE before stays FALSE.
 		grant += " WITH SET TRUE"
 	}
 	return grant + ";"

@@ -19,10 +19,10 @@ import (
 	"github.com/meterplex/meterplex/migrations"
 )
 
-// A migration that does not get a lock soon gives up, since all who come after it
-// wait behind it, and the service refuses what waited for 2 s. It is tried again for
-// some minutes, with pauses for those. So is one that the server ended in a deadlock
-// with them.
+// A migration that does not get a lock soon gives up: later sessions queue behind its
+// request, and the service refuses requests that waited for 2 s. The migration is
+// retried for some minutes, with pauses for those sessions. So is a migration that the
+// server ended in a deadlock with them.
 const (
 	migrationTries = 120
 	migrationPause = time.Second
@@ -84,9 +84,9 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 	}
 }
 
-// migrationDB opens the database as its owner, in sessions that keep nobody waiting
-// for long: not behind a lock that they wait for, and not when their process stands
-// still or is gone. What the URL says itself holds.
+// migrationDB opens the database as its owner, in sessions that block others only
+// briefly: neither behind a lock that they wait for, nor when their process is frozen
+// or gone. Settings in the URL take precedence.
 func migrationDB(url string) (*sql.DB, error) {
 	cc, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -99,9 +99,9 @@ func migrationDB(url string) (*sql.DB, error) {
 			cc.RuntimeParams[name] = value
 		}
 	}
-	// A server whose client is gone otherwise ends its statement first: an index that
-	// takes an hour, with the lock that the next start waits for. Not every system
-	// that PostgreSQL runs on can tell.
+	// Without this setting a server whose client is gone completes its statement: an
+	// index may take an hour, and hold the lock that the next start waits for. Not every
+	// operating system supports the setting.
 	return stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SET client_connection_check_interval = '1s'`)
 		if sqlState(err) != "" {
@@ -111,8 +111,8 @@ func migrationDB(url string) (*sql.DB, error) {
 	})), nil
 }
 
-// turn lets one instance migrate at a time, by goose's own lock: older releases take
-// the same. Who waits says so, and waits for as long as its context does.
+// turn lets one instance migrate at a time, by goose's own lock, which older releases
+// take, too. A waiting instance logs that, and waits until its context ends.
 type turn struct{ logger *slog.Logger }
 
 func (t turn) SessionLock(ctx context.Context, conn *sql.Conn) error {
@@ -140,7 +140,7 @@ func (turn) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// Beyond is the error of a binary that is older than the database can bear.
+// Beyond is the error of a binary that is too old for the database.
 type Beyond struct {
 	Holds   int64  // the newest migration that the binary knows
 	Needs   int64  // the one that it would have to know
@@ -158,9 +158,9 @@ const requiredSQL = `SELECT migration, because FROM required_migrations WHERE mi
 // DefaultRequiredEvery is how often WatchRequired looks.
 const DefaultRequiredEvery = 5 * time.Second
 
-// WatchRequired ends with a *Beyond when a later release takes the database beyond
-// this binary while it runs: to go on would be wrong. Else it ends with ctx. Where the
-// database does not answer it looks again.
+// WatchRequired returns a *Beyond if a later release migrates the database beyond this
+// binary while it runs: continuing would be wrong. Otherwise it returns when ctx ends.
+// If the database does not answer, it looks again.
 func WatchRequired(ctx context.Context, pool *pgxpool.Pool, every time.Duration) error {
 	holds, err := newest(migrations.FS)
 	if err != nil {
@@ -181,7 +181,7 @@ func WatchRequired(ctx context.Context, pool *pgxpool.Pool, every time.Duration)
 	}
 }
 
-// newest is the last of some migrations.
+// newest returns the number of the last migration.
 func newest(files fs.FS) (last int64, err error) {
 	names, err := fs.Glob(files, "*.sql")
 	for _, name := range names {
@@ -194,7 +194,7 @@ func newest(files fs.FS) (last int64, err error) {
 	return last, nil
 }
 
-// runsOn tells whether the binary may work on a database that another one may have
+// runsOn checks that the binary may work on a database that a later release may have
 // migrated further.
 func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, files fs.FS, logger *slog.Logger) error {
 	holds, err := newest(files)

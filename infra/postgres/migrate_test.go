@@ -21,8 +21,8 @@ import (
 	"github.com/meterplex/meterplex/migrations"
 )
 
-// before makes a database with the migrations up to one, and somebody who reads a
-// table for as long as the test lets him.
+// before makes a database with the migrations up to one, and a session that reads a
+// table until the test ends it.
 func before(t *testing.T, version int64, table string) (url string, db *sql.DB, letGo func()) {
 	t.Helper()
 	url = localtest.Database(t)
@@ -84,8 +84,8 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 	}
 }
 
-// Every migration gives up soon, whether it says so itself or not, and well before
-// the service refuses what waits behind it.
+// Every migration gives up soon, with or without a lock_timeout of its own, and well
+// before the service refuses requests that wait behind it.
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	t.Parallel()
 	url, db, letGo := before(t, ours(t), "log_heads")
@@ -133,8 +133,8 @@ func later(sql string) fs.FS {
 // the server ends, the migration is there afterwards.
 func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 	t.Parallel()
-	// The server ends whom it sees first to have waited for a second: the migration, but
-	// where the test itself takes as long to close the circle.
+	// The server ends the first session that it sees waiting for a second: the migration,
+	// unless the test itself takes as long to complete the deadlock.
 	for tries := 1; !deadlocked(t); tries++ {
 		if tries == 10 {
 			t.Fatal("the migration never was the one that the server ended")
@@ -142,8 +142,8 @@ func TestMigrationThatIsADeadlocksVictimComesAgain(t *testing.T) {
 	}
 }
 
-// deadlocked lets a migration and a transaction of the service wait for each other, and
-// tells whether it was the migration that the server ended.
+// deadlocked makes a migration and a transaction of the service wait for each other, and
+// reports whether the server ended the migration.
 func deadlocked(t *testing.T) bool {
 	t.Helper()
 	url, db, letGo := before(t, ours(t), "log_heads")
@@ -184,8 +184,8 @@ func deadlocked(t *testing.T) bool {
 	return !ended
 }
 
-// Who does not know a migration that is required is told so, at its start and while it
-// runs; who does not know one that only adds is let on.
+// A binary that lacks a required migration gets an error, at its start and while it
+// runs. A binary that lacks one that only adds may run.
 func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	t.Parallel()
 	_, pool, url := openLog(t)
@@ -231,7 +231,7 @@ func TestABinaryIsToldWhatIsBeyondIt(t *testing.T) {
 	}
 }
 
-// Who watches what is required waits for a database that does not answer.
+// WatchRequired keeps waiting while the database does not answer.
 func TestAnOutageIsNoRequirement(t *testing.T) {
 	t.Parallel()
 	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=1")
@@ -246,8 +246,8 @@ func TestAnOutageIsNoRequirement(t *testing.T) {
 	}
 }
 
-// From here on each migration says who may run beside it, to the database or to who
-// reads it, and makes no index in a way that stops who writes.
+// From here on each migration declares which releases may run beside it, in the database
+// or in a comment, and creates no index in a way that blocks writers.
 func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
 	names, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil || len(names) < 12 {
@@ -278,7 +278,7 @@ func TestMigrationsSayWhoRunsBesideThem(t *testing.T) {
 	}
 }
 
-// unsaid is what is wrong with a migration, "" for nothing.
+// unsaid returns the fault of a migration, or "".
 func unsaid(sql string) string {
 	made := regexp.MustCompile(`CREATE (?:UNIQUE )?INDEX (CONCURRENTLY )?(?:IF NOT EXISTS )?(\w+) ON (\w+)`)
 	for _, m := range made.FindAllStringSubmatch(sql, -1) {
@@ -304,7 +304,7 @@ func unsaid(sql string) string {
 	return "says neither by a row in required_migrations that it is required, nor why older instances go on beside it"
 }
 
-// A lock that is never had ends a migration's tries.
+// A lock that is never granted ends a migration's tries.
 func TestMigrationThatNeverGetsItsLockIsToldSo(t *testing.T) {
 	t.Parallel()
 	url, _, _ := before(t, 10, "withheld_records")
@@ -315,7 +315,7 @@ func TestMigrationThatNeverGetsItsLockIsToldSo(t *testing.T) {
 	}
 }
 
-// What was withheld after it was read has failed for nobody who can do something.
+// An event that was withheld after its consumer had read it is no failure that anyone could act on.
 func TestOutboxShowsWhatWasWithheldLateAsPublished(t *testing.T) {
 	t.Parallel()
 	l, pool, _ := openLog(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// origin is what repeats in the events that one actor causes at one instance.
+// origin holds the fields that all events of one actor at one instance share.
 type origin struct {
 	actor      events.Actor
 	producer   events.Producer
@@ -102,8 +102,8 @@ SELECT id FROM known UNION ALL SELECT id FROM new`
 )
 
 // id gives the number of an origin, in a transaction of its own if it is new. If
-// another session adds the same origin in this moment, no part of the statement sees
-// it: the next try does.
+// another session adds the same origin concurrently, the statement does not see it; the
+// next try does.
 func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 	o.mu.RLock()
 	id, ok := o.ids[v]

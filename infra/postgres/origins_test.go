@@ -68,8 +68,8 @@ func rendered(t *testing.T, url string, tenant uuid.UUID) (wires []string, err e
 	return wires, err
 }
 
-// P2: an event has the vocabulary of the release that recorded it, which this one may
-// know from the database alone. One that is nowhere is an error.
+// P2: an event has the vocabulary of the release that recorded it, which this release may
+// know only from the database. A vocabulary that is missing there, too, is an error.
 func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
 	l, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// logKey is what is unique in the log.
+// logKey is the unique key of an event in the log.
 type logKey struct {
 	tenant uuid.UUID
 	key    string
@@ -24,15 +24,15 @@ type found struct {
 	hash     []byte
 }
 
-// LATERAL with LIMIT keeps it a look-up for each key, whatever the planner
-// believes of the table's size.
+// LATERAL with LIMIT forces one look-up for each key, whatever size of the table the
+// planner assumes.
 const probeSQL = `SELECT k.tenant_id, k.dedupe_key, l.partition, l.position, l.event_id, l.payload_hash
  FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k (partition, tenant_id, dedupe_key)
  CROSS JOIN LATERAL (SELECT l.partition, l.position, l.event_id, l.payload_hash FROM event_log_rows l
   WHERE l.partition = k.partition AND l.tenant_id = k.tenant_id AND l.dedupe_key = k.dedupe_key LIMIT 1) l`
 
-// probe looks the keys of pending events up in one set. Under the heads' locks
-// its answer stays true until the transaction ends.
+// probe looks up the keys of pending events in one query. Under the heads' locks the
+// result stays true until the transaction ends.
 func probe(ctx context.Context, q Queryer, pending []*events.Pending) (map[logKey]found, error) {
 	partitions := make([]int16, len(pending))
 	tenants := make([]uuid.UUID, len(pending))

@@ -19,24 +19,24 @@ const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.oc
  l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.body, coalesce(l.replay, ''), w.position IS NOT NULL, coalesce(w.late, false)
  FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position`
 
-// The topic is compared inside the scan of the key: a partition's stretch is
-// read once, whatever it holds.
+// The topic is compared during the scan of the key: a stretch of a partition is read
+// once, for any mix of topics.
 const readSQL = readColumns + `
  WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND ($4 = 0 OR l.topic = $4) ORDER BY l.position LIMIT $5`
 
-// Read gives the events of a partition after a number up to and with another, in
-// order, at most limit; of one topic, or of all where topic is 0.
+// Read returns the events of a partition after one position up to and including
+// another, in order, at most limit.
 func (l *Log) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
 	return l.read(ctx, l.pool, partition, after, upTo, 0, limit)
 }
 
-// ReadTx is Read inside a transaction.
+// ReadTx is Read inside a transaction, for one topic, or for all if topic is 0.
 func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
 	return l.read(ctx, tx, partition, after, upTo, topic, limit)
 }
 
 // One statement for many partitions: planned once, answered in one round trip.
-// LATERAL keeps it a stretch of the key for each.
+// LATERAL forces one range scan of the key for each.
 const (
 	stretchesBegin = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
  CROSS JOIN LATERAL (
@@ -45,18 +45,18 @@ const (
 	stretchesEnd = ` ORDER BY l.position LIMIT $4) l`
 
 	readStretchesSQL = stretchesBegin + stretchesEnd
-	// The end of a stretch is given whatever it is: without it the log has lost its tail.
+	// The last event of a stretch is always returned: if it is missing, the log has lost its tail.
 	readStretchesOfSQL = stretchesBegin + ` AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)` + stretchesEnd
 )
 
-// ReadStretches gives the events of several stretches of the log, those of each
-// in order, at most limit of each.
+// ReadStretches returns the events of several stretches of the log, those of each
+// stretch in order, at most limit of each.
 func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
 	return l.readStretches(ctx, l.cfg.Carrying, readStretchesSQL, stretches, limit)
 }
 
-// ReadStretchesTx is ReadStretches inside a transaction, of some subjects and the end
-// of each stretch, or, where none is named, of all.
+// ReadStretchesTx is ReadStretches inside a transaction. It returns the events of some
+// subjects and the last event of each stretch, or all events if no subject is named.
 func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
 	if len(of) == 0 {
 		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)
@@ -88,7 +88,7 @@ func (l *Log) read(ctx context.Context, q Queryer, partition int16, after, upTo 
 	return l.envelopes(ctx, q, rows, func(*rowReader) int16 { return partition })
 }
 
-// envelopes reads rows whose partition partitionOf knows or takes.
+// envelopes reads rows; partitionOf knows their partition, or reads it from the row.
 func (l *Log) envelopes(ctx context.Context, q Queryer, rows pgx.Rows, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
 	var list []events.Envelope

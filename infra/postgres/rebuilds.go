@@ -17,7 +17,7 @@ var (
 	_ commands.RebuildTx    = (*changeTx)(nil)
 )
 
-// The first flip of a projection stands for ever. Whoever holds it changes the
+// The first flip of a projection is never removed. Its lock guards changes to the
 // projection's generations; checkpoints and heads are locked after it.
 const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
 
@@ -78,8 +78,8 @@ func (t *changeTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
 	return readRebuilds(t.ctx, t.tx, openRebuildsSQL, projection)
 }
 
-// What readers of a scope see may be of several generations: each pointer that has
-// a figure in common with it counts, but for those that a later one covers there.
+// Readers of a scope may see several generations: every pointer that shares a figure
+// with the scope counts, except those that a later one covers there.
 const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
  WHERE p.projection = $1 AND p.live
    AND (p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') OR $2 = '00000000-0000-0000-0000-000000000000')
@@ -104,7 +104,7 @@ const (
 	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
 	newRebuild     = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
-	// Nothing is locked: where the live generation stands is only the first aim.
+	// This locks no rows: the position of the live generation is only the first target.
 	newUnits = `WITH live AS (
   SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $2 AND joined AND ($4::smallint IS NULL OR partition = $4)),
  made AS (

@@ -18,8 +18,8 @@ var (
 	_ commands.ReplayTx    = (*changeTx)(nil)
 )
 
-// The cursors are locked before any head, in their order, and after checkpoints: who
-// has them locks none of those.
+// The cursors are locked in their order, before any head and after checkpoints: a
+// transaction that holds cursors locks no checkpoint.
 const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
 // ChangeReplays implements commands.ReplayStore.
@@ -37,8 +37,8 @@ func (l *Log) ChangeReplays(ctx context.Context, cursors bool, decide func(comma
 	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })
 }
 
-// A consumer that has all of its topic needs nothing more, wherever its checkpoint
-// stands.
+// A consumer that has read all of its topic needs no more records, at any position of
+// its checkpoint.
 const relayCursorsSQL = `SELECT c.partition, c.position, least(c.position, coalesce((
   SELECT min(k.position) FROM consumer_checkpoints k JOIN unnest($1::text[], $2::int[]) t (consumer, topic) USING (consumer)
   WHERE k.partition = c.partition AND k.joined AND k.position < h.topic_positions[t.topic]), c.position))
@@ -97,9 +97,9 @@ func (t *changeTx) RecordedAt(p events.Position) (at time.Time, ok bool, err err
 	return at, true, nil
 }
 
-// A lease that somebody holds ends with its fence: his steps are refused, and he
-// finds out when he renews it. furthest keeps what is published again from counting
-// as a backlog of ingestion's.
+// The new fence ends a lease: the steps of its holder are refused, and its renewal
+// fails. furthest keeps records that are published again from counting as a backlog of
+// ingestion.
 const rewindRelaySQL = `UPDATE relay_cursors c SET furthest = greatest(c.furthest, c.position), position = n.becomes, fence = c.fence + 1,
  owner = NULL, lease_until = '-infinity', attempts = 0, last_error = NULL
  FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) n (partition, was, becomes)
@@ -171,7 +171,7 @@ func (t *changeTx) PublishedRanges() ([]commands.Replay, error) {
 	return readReplays(t.ctx, t.tx, publishedRangesSQL)
 }
 
-// The units lie beside their replay, so that one statement sees both at one moment.
+// The units are read with their replay, so that one statement sees both at one moment.
 const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.target, r.reason, r.state, r.failure, r.created_at, r.ended_at,
  coalesce((SELECT sum(greatest(v.upto - CASE r.kind WHEN 'relay' THEN greatest(c.position, v.cursor) ELSE v.cursor END, 0))
   FROM replay_units v JOIN relay_cursors c USING (partition) WHERE v.replay_id = r.id AND r.kind <> 'consumer'), 0)::bigint,
@@ -186,7 +186,7 @@ const (
 	replaySQL = replayColumns + ` WHERE r.id = $1`
 	// The newest first; ids follow time.
 	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
-	// The oldest rewind of a consumer that is to be done.
+	// The oldest pending rewind of a consumer.
 	dueRewindSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'consumer' AND r.consumer = $1 ORDER BY r.id LIMIT 1`
 )
 
@@ -214,7 +214,7 @@ func readReplays(ctx context.Context, q Queryer, sql string, args ...any) ([]com
 	return nil, fmt.Errorf("reading replays: %w", err)
 }
 
-// Replay implements commands.ReplayStore; nil where there is none.
+// Replay implements commands.ReplayStore; nil if the id is unknown.
 func (l *Log) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
 	return l.oneReplay(ctx, replaySQL, id)
 }
@@ -236,8 +236,7 @@ func (l *Log) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, 
 	return list, nil
 }
 
-// DueRewind gives the oldest rewind of a consumer that is to be done; nil where
-// there is none.
+// DueRewind returns the oldest pending rewind of a consumer, or nil.
 func (l *Log) DueRewind(ctx context.Context, consumer string) (*commands.Replay, error) {
 	return l.oneReplay(ctx, dueRewindSQL, consumer)
 }
@@ -253,7 +252,7 @@ func (l *Log) oneReplay(ctx context.Context, sql string, arg any) (*commands.Rep
 	return &list[0], nil
 }
 
-// ReadTopic gives the events of one topic in a stretch of a partition, in order.
+// ReadTopic returns the events of one topic in a stretch of a partition, in order.
 func (l *Log) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
 	return l.read(ctx, l.pool, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
 }

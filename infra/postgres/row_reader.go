@@ -10,19 +10,19 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// rowReader takes the values of a row one after the other, in the server's binary
-// format, as encodeRow writes them: every event is read by the relay and by each
-// projection, and reflection cost twice what the rest of reading does.
+// rowReader decodes the values of a row one after the other, in the server's binary
+// format, as encodeRow writes them. Written by hand: the relay and each projection read
+// every event, and reflection cost twice as much as the rest of reading.
 type rowReader struct {
 	values [][]byte
 	err    error
 }
 
-// errRowForm says that a row of the log came in another form than was asked for,
-// as it does from a connection in simple protocol mode.
+// errRowForm means that a row of the log is not in the requested format, e.g., from a
+// connection in simple protocol mode.
 var errRowForm = errors.New("reading the log: a value is not in the binary format")
 
-// envelope reads the columns of readSQL, and gives the number of the origin.
+// envelope reads the columns of readSQL, and returns the number of the origin, too.
 func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	e := events.Envelope{Position: events.Position{Partition: partition, Number: r.int64()}}
 	e.Previous = r.int64()
@@ -49,7 +49,7 @@ func (r *rowReader) next() []byte {
 	return v
 }
 
-// fixed gives a value of a known size, zeros where it has another.
+// fixed returns a value of a known size, or zeros if its size is different.
 func (r *rowReader) fixed(size int) []byte {
 	v := r.next()
 	if len(v) != size {

@@ -14,15 +14,14 @@ import (
 	"github.com/meterplex/meterplex/migrations"
 )
 
-// Danger is something of the database under which the service would promise what it
-// cannot keep.
+// Danger is a property of the database that breaks a promise of the service.
 type Danger struct {
 	Name  string // a word of [Dangers]
-	Found string // what was found
-	Why   string // what is at stake
+	Found string // the finding
+	Why   string // its consequence
 }
 
-// Dangers lists the words for all that is looked for, each with what is at stake.
+// Dangers lists all dangers by name, each with its consequence.
 func Dangers() []Danger {
 	const lost, altered, seen = "events that were answered accepted can be lost in a crash",
 		"the service could alter or delete what is recorded", "a tenant could be shown what belongs to another"
@@ -34,8 +33,8 @@ func Dangers() []Danger {
 	}
 }
 
-// dangersSQL works before the first migration, too. The login owns the tables where
-// it migrates them; the roles that requests run under may not.
+// dangersSQL works before the first migration, too. A login that migrates owns the
+// tables; the roles that requests run under must not.
 //
 // reached holds the roles whose rights such a role has or can give itself. It becomes a
 // role by SET ROLE, or by a membership with ADMIN OPTION, which lets it grant itself the
@@ -75,8 +74,8 @@ UNION ALL SELECT 'row_security', 'row level security of ' || relname || ' is not
  AND EXISTS (SELECT FROM roles WHERE rolname = $2 AND NOT rolsuper AND has_any_column_privilege(roles.oid, ours.oid, 'SELECT'))
 ORDER BY 1, 2`
 
-// ourTables are those that the migrations make: another application may keep its own
-// beside them.
+// ourTables returns the tables that the migrations create: another application may have
+// its own tables beside them.
 func ourTables() ([]string, error) {
 	files, err := fs.Glob(migrations.FS, "*.sql")
 	if err != nil {
@@ -96,9 +95,9 @@ func ourTables() ([]string, error) {
 	return names, nil
 }
 
-// FindDangers looks at the database as the service's login, with the settings that its
-// sessions have, at the tables of the migrations and at further ones that are ours. It
-// needs no schema, and what is missing is no danger.
+// FindDangers checks the database as the service's login, with the settings of its
+// sessions: the tables of the migrations, and further tables of the service. It needs no
+// schema, and a missing table is no danger.
 func FindDangers(ctx context.Context, url string, further ...string) ([]Danger, error) {
 	return findDangers(ctx, url, WorkerRole, TenantRole, further...)
 }
@@ -133,8 +132,7 @@ func findDangers(ctx context.Context, url, worker, tenant string, further ...str
 	})
 }
 
-// Refusal is an error that names the dangers whose words are not allowed, nil where
-// there is none.
+// Refusal returns an error that lists the dangers that are not allowed, or nil.
 func Refusal(found []Danger, allowed []string) error {
 	var lines []string
 	words := slices.Clone(allowed)

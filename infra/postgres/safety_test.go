@@ -31,7 +31,7 @@ func words(t *testing.T, database string) (found []string) {
 	return slices.Compact(found)
 }
 
-// Everything that can be made unsafe for one database is, and is found.
+// The test makes one database unsafe in every possible way; FindDangers finds each.
 func TestUnsafeDatabasesAreFound(t *testing.T) {
 	database := localtest.Database(t)
 	if found := words(t, database); len(found) != 0 {
@@ -75,7 +75,7 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 	}
 }
 
-// What another application keeps beside ours is its own affair, even under our owner.
+// The tables of another application are not checked, even if they have our owner.
 func TestOnlyOurTablesAreLookedAt(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := Migrate(t.Context(), database); err != nil {
@@ -112,8 +112,7 @@ func TestOnlyOurTablesAreLookedAt(t *testing.T) {
 	}
 }
 
-// A role that may become another one may do what that one may, though it inherits
-// nothing.
+// A role that may become another one has its rights, even without inheritance.
 func TestWhatARoleMayBecomeIsFound(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := Migrate(t.Context(), database); err != nil {
@@ -175,8 +174,8 @@ func TestASuperusersLoginIsFound(t *testing.T) {
 	}
 }
 
-// What belongs to the server, which all tests share, is looked at through a view that
-// stands before the catalogue's and says what an unsafe server would.
+// The settings of the server, which all tests share, are read through a view that hides
+// the catalogue's and shows an unsafe server.
 func TestUnsafeServersAreFound(t *testing.T) {
 	database := localtest.Database(t)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
@@ -210,7 +209,7 @@ func TestUnsafeServersAreFound(t *testing.T) {
 			t.Errorf("%s: %q", setting, found)
 		}
 	}
-	run(`TRUNCATE stub.pg_settings`) // nothing of the server is unsafe
+	run(`TRUNCATE stub.pg_settings`) // no setting of the server is unsafe
 	run(`CREATE ROLE ` + role + ` LOGIN BYPASSRLS PASSWORD 'bypass'`)
 	defer func() { _, _ = root.Exec(context.Background(), `DROP ROLE `+role) }()
 	other, _ := url.Parse(database)

@@ -9,38 +9,38 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// smallRows is how many events a submission may have that goes through the shared
-// writer. A commit costs about the same for one row as for some dozen: what is
-// small shares it across partitions. What is large pays for itself, and would keep
-// the small ones waiting.
+// smallRows is the largest submission, in events, that goes through the shared writer.
+// A commit costs about the same for one row as for a few dozen, so small submissions
+// of all partitions share it. Large submissions are worth a commit of their own, and
+// would delay the small ones.
 const smallRows = 16
 
-// ownWriter is that of a tenant's partition. Partitions are kept in order by their
-// heads' locks, not by this.
+// ownWriter returns the writer of a tenant's partition. The locks of the heads keep
+// partitions in order, not the choice of writer.
 func (l *Log) ownWriter(tenant uuid.UUID) *writer {
 	return l.writers[int(events.PartitionOf(tenant))%len(l.writers)]
 }
 
-// A crowd is so many events in one group that those who are answered are about to
-// send again: the next group waits for as many, for linger at most. Who sends alone
-// or among few never waits.
+// After a group of at least largeGroup events, the answered clients are about to send
+// again: the next group waits for as many events, for linger at most. A single caller,
+// or one among few, never waits.
 const (
-	crowd  = 16
-	linger = time.Millisecond
+	largeGroup = 16
+	linger     = time.Millisecond
 )
 
-// patience ends the wait for a crowd, where one is waited for.
-func (w *writer) patience() (ends <-chan time.Time, calm func() bool) {
-	if !w.shared || w.last < crowd {
+// lingering starts the timer that ends the wait for a large group; nil without a wait.
+func (w *writer) lingering() (ends <-chan time.Time, stop func() bool) {
+	if !w.shared || w.last < largeGroup {
 		return nil, func() bool { return false }
 	}
 	t := time.NewTimer(linger)
 	return t.C, t.Stop
 }
 
-// next gives another submission for a group of so many rows, nil where the group is
-// complete. The shared writer lets those who are about to submit go first: a turn
-// of what can run now, nothing where nobody is about.
+// next returns another submission for a group that has rows already, or nil if the
+// group is complete. With an empty queue, the shared writer first yields to goroutines
+// that are about to submit. Without any, that costs nothing.
 func (w *writer) next(rows int, patience <-chan time.Time) *submission {
 	if w.shared && len(w.queue) == 0 {
 		runtime.Gosched()
@@ -61,8 +61,8 @@ func (w *writer) next(rows int, patience <-chan time.Time) *submission {
 	}
 }
 
-// leave takes the submissions out of a group whose heads somebody else has, so
-// that one partition's wait is not everybody's.
+// leave removes and returns the submissions whose heads another session has locked, so
+// that they do not delay the rest of the group.
 func (g *group) leave(hs heads) (left []*submission) {
 	var kept []*submission
 	for _, s := range g.subs {
@@ -76,15 +76,15 @@ func (g *group) leave(hs heads) (left []*submission) {
 	return left
 }
 
-// passOn gives submissions to the writers of their partitions, which wait for
-// heads. It must not wait itself, since it is called with heads locked: what a full
-// queue does not take is offered to it again from time to time, by first.
+// passOn hands submissions to the writers of their partitions, which wait for heads.
+// It must not block, since its caller holds locks on heads: if a queue is full, its
+// submissions become stuck, and first offers them again.
 func (w *writer) passOn(left []*submission) {
 	left, w.stuck = append(w.stuck, left...), nil
 	for _, s := range left {
 		own := w.log.ownWriter(s.tenant)
 		before := s.load
-		// First here, then there: what its writer has answered is counted nowhere.
+		// In this order: after the send, the other writer may answer it and count it out.
 		before.leave(s)
 		own.load.add(s)
 		select {
@@ -97,12 +97,12 @@ func (w *writer) passOn(left []*submission) {
 	}
 }
 
-// stuckPause is how long what a full queue did not take waits for the next try. The
-// queue's writer takes thousands at a time, or waits seconds for a head.
+// stuckPause is how long a stuck submission waits for the next try. The writer of the
+// full queue takes thousands at a time, or waits seconds for a head.
 const stuckPause = 5 * time.Millisecond
 
-// first waits for a submission, and meanwhile offers what is stuck. It is over when
-// the queue is closed and nothing is stuck.
+// first waits for a submission, and meanwhile offers the stuck ones. It returns false
+// when the queue is closed and no submission is stuck.
 func (w *writer) first() (s *submission, ok bool) {
 	queue := w.queue
 	for len(w.stuck) > 0 {
@@ -120,7 +120,7 @@ func (w *writer) first() (s *submission, ok bool) {
 	return s, ok
 }
 
-// offer passes on what is stuck, at most once in a pause.
+// offer passes on the stuck submissions, at most once per stuckPause.
 func (w *writer) offer() {
 	if len(w.stuck) > 0 && time.Since(w.offered) >= stuckPause {
 		w.offered = time.Now()

@@ -62,7 +62,7 @@ func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Who waits for the head does so for the 2 s of lock_timeout at least.
+	// A submission that waits for the head waits for at least the 2 s of lock_timeout.
 	if took := slices.Max(longest[:]); took > 1500*time.Millisecond {
 		t.Errorf("an event of another partition waited %v for a head that somebody else had", took)
 	}
@@ -147,7 +147,7 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 			})
 		}
 		all.Go(func() {
-			for range 10 { // somebody else appends, too
+			for range 10 { // another session appends, too
 				tx, err := pool.Begin(t.Context())
 				if err != nil {
 					t.Error(err)

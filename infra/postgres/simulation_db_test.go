@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// What the database of the simulation holds, and how transactions change it: locks
-// until the end, nobody sees what is not committed, unique keys.
+// The simulated database and its transactions: locks are held until the end, uncommitted
+// changes are invisible to others, keys are unique.
 
 // Columns of a row of the log, in the order of copyRows.
 const (
@@ -52,7 +52,7 @@ type simRow struct {
 	key      logKey
 }
 
-// parseCopy takes apart what the binary format of COPY says.
+// parseCopy decodes the binary format of COPY.
 func parseCopy(rows []row) []simRow {
 	stream, _ := io.ReadAll(newRowSource(rows))
 	stream = stream[len(copySignature):]
@@ -85,7 +85,7 @@ func (r *simRow) payload() []byte {
 	return events.WholePayload(r.subject, r.key.key, at, r.values[colBody])
 }
 
-// hash is what the database's payload_hash gives.
+// hash returns the same as the database's payload_hash.
 func (r *simRow) hash() []byte {
 	if r.values[colHash] != nil || r.subject != events.UsageRecorded {
 		return r.values[colHash]
@@ -122,14 +122,14 @@ type aggKey struct {
 
 type simAgg struct{ amount, count, applied int64 }
 
-// writes are what a transaction has changed and not committed.
+// writes are the uncommitted changes of a transaction.
 type writes struct {
 	rows     []simRow
 	heads    map[int16]simHead
 	ckpt     map[ckptKey]int64
 	aggs     map[aggKey]simAgg
 	withheld map[events.Position]bool // whether its consumer had read it
-	more     []func(*simTx)           // changes of what few transactions change
+	more     []func(*simTx)           // changes that few transactions make
 }
 
 func (w *writes) clone() writes {
@@ -184,7 +184,7 @@ type simTx struct {
 	root    *simTx
 	open    bool
 	gone    error // the connection was lost
-	aborted bool  // a statement failed: nothing but going back is left
+	aborted bool  // a statement failed: the transaction can only roll back
 	w       writes
 	saved   *writes // of SAVEPOINT, or of this savepoint
 }
@@ -203,7 +203,7 @@ func (tx *simTx) begin() {
 	}
 }
 
-// lose rolls back what is open: the server sees that the connection is gone.
+// lose rolls back the transaction: the server sees that the connection is lost.
 func (tx *simTx) lose() {
 	if tx == nil {
 		return
@@ -255,7 +255,7 @@ func (tx *simTx) commit(f fate) error {
 	return nil
 }
 
-// apply makes a transaction's writes everybody's.
+// apply makes a transaction's writes visible to all.
 func (db *simDB) apply(tx *simTx) {
 	for i := range tx.w.rows {
 		r := &tx.w.rows[i]
@@ -352,7 +352,7 @@ func (tx *simTx) addUsage(k aggKey, amount string, count, applied int64) {
 	tx.root.w.aggs[k] = simAgg{was.amount + n.Int64(), was.count + count, was.applied + applied}
 }
 
-// stretch gives the rows that a read finds, with the values of readColumns.
+// stretch returns the rows that a read finds, with the values of readColumns.
 func (db *simDB) stretch(p int16, after, upTo int64, limit int, wanted func(*simRow) bool) [][][]byte {
 	var list [][][]byte
 	for i := after; i < min(upTo, int64(len(db.rows[p]))) && len(list) < limit; i++ {

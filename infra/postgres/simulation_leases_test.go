@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// relayQuery takes the statements of the relay that change its cursors. Like
-// consumerQuery it compares what their text compares.
+// relayQuery executes the statements of the relay that change its cursors. Like
+// consumerQuery it makes the comparisons that their text has.
 func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, locks []rowLock) {
 	has := func(part string) bool { return strings.Contains(text, part) }
 	switch {

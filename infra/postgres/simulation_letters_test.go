@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Dead letters and their retries: the wish is recorded, the command router executes
-// it. There is no table of letters; what it would say is read from the log.
+// Dead letters and their retries: the request is recorded, the command router executes
+// it. There is no table of letters; its contents are derived from the log.
 
 // commandsConsumer is the command router of a process.
 func (s *sim) commandsConsumer(p *proc) projections.Consumer {
@@ -24,8 +24,8 @@ func (s *sim) commandsConsumer(p *proc) projections.Consumer {
 	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &Commands{Log: l, Letters: letters}, MaxPerPartition: 200}
 }
 
-// retry asks for a retry of a letter that is drawn from those of the moment, as often
-// as it likes: what was decided meanwhile is refused.
+// retry requests a retry of a letter that is drawn from the present ones, any number of
+// times: the request is refused if the letter was decided meanwhile.
 func (s *sim) retry(p *proc) bool {
 	var id, tenant uuid.UUID
 	err := p.do(&ask{what: "choose a dead letter", effect: func(fate) error {
@@ -63,12 +63,12 @@ func (s *sim) decided(what string, err error) bool {
 	return err == nil
 }
 
-// fails says that the row is a failure that a letter speaks of.
+// fails reports whether the row is a failure that makes a letter.
 func (r *simRow) fails() bool {
 	return r.subject == events.UsageRejected || r.subject == events.PublishFailed || r.subject == events.AggregationFailed
 }
 
-// letterFields are what payloads say that have to do with dead letters.
+// letterFields are the members of payloads about dead letters.
 type letterFields struct {
 	DeadLetterID   uuid.UUID
 	SourcePosition int64
@@ -93,7 +93,7 @@ func (r *simRow) letter() uuid.UUID {
 	return uuid.UUID(r.values[colEventID])
 }
 
-// letterQuery takes what is asked about letters.
+// letterQuery executes the queries about letters.
 func (tx *simTx) letterQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
@@ -115,8 +115,8 @@ func (tx *simTx) letterQuery(text string, args []any) *simRows {
 	return nil
 }
 
-// letters is what the table of letters says: each by its last failure, or the first,
-// where the table is behind.
+// letters returns the table of letters: each by its last failure, or by the first, if
+// the table lags behind.
 func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 	out, behind := simAnswer(), db.s.chance(500)
 	for _, id := range ids {
@@ -145,7 +145,7 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 	return out
 }
 
-// fatesOf compares what the statement's text compares.
+// fatesOf makes the comparisons that the statement's text has.
 func (tx *simTx) fatesOf(text string, ids, tenants []uuid.UUID, raws []int64, partition int16) *simRows {
 	out := simAnswer()
 	for i, id := range ids {

@@ -27,8 +27,8 @@ func (r *request) record(offset int) events.Record {
 	return events.Record{Topic: events.TopicUsageCommands, Offset: int64(offset), Key: []byte(r.tenant.String()), Value: r.body()}
 }
 
-// startCommands starts a reader of usage.commands. It keeps no checkpoint: what is
-// delivered again is found out by the log.
+// startCommands starts a reader of usage.commands. It keeps no checkpoint: the log
+// recognizes redelivered messages.
 func (s *sim) startCommands(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startCommands(name) }
@@ -79,8 +79,8 @@ func (s *sim) startCommands(name string) {
 	})
 }
 
-// delivered looks for what became of a message: each of its events is in the log, or
-// its refusal is, and never both.
+// delivered checks the result of a message: each of its events is in the log, or its
+// refusal is, and never both.
 func (m *model) delivered(r request, offset int) {
 	id := fmt.Sprintf("%s/0/%d", events.TopicUsageCommands.Name(), offset)
 	for n, item := range r.items {

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// Features, by what becomes of their usage.
+// Features, by the outcome of their usage.
 const (
 	featureCounts  = "calls"
 	featureLate    = "late"   // not granted from lateFrom on
@@ -41,7 +41,7 @@ type request struct {
 	items  []usageItem
 }
 
-// plan is what a seed's clients do. It does not depend on what goes wrong.
+// plan holds the requests of a seed's clients. It does not depend on the faults.
 type plan struct {
 	tenants    []uuid.UUID // the first two live in one partition
 	partitions []int16
@@ -105,7 +105,7 @@ func (s *sim) subscribe() {
 	}
 }
 
-// Cached and Fresh are what the door knows: less than the validator.
+// Cached and Fresh are the histories that ingest knows: fewer than the validator.
 func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.History, error) {
 	return s.db.history[tenant][:1], nil
 }
@@ -115,7 +115,7 @@ func (s *sim) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, erro
 	return s.Cached(ctx, tenant)
 }
 
-// foldPoisoned is the fold, but for what cannot be folded.
+// foldPoisoned is the fold, except for events that cannot be folded.
 func foldPoisoned(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	key, delta, err := usage.FoldV1(e)
 	switch key.Feature {
@@ -166,7 +166,7 @@ func (s *sim) client(i int, requests []request) {
 				verdicts, err := door.Do(p.ctx, commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}, items)
 				if err == nil {
 					_ = p.do(&ask{what: "answered", effect: func(fate) error {
-						if s.life == life { // what a restore ended is gone
+						if s.life == life { // a restore may have lost the earlier life's events
 							s.model.answer(r, verdicts)
 						}
 						return nil
@@ -191,8 +191,8 @@ func (r *request) body() []byte {
 	return []byte(`{"events":[` + strings.Join(parts, ",") + `]}`)
 }
 
-// model is what must come out whatever goes wrong: each (tenant, eventId) counts
-// once, with the payload that was there first, and says so to whoever asks.
+// model holds the required result under any faults: each (tenant, eventId) counts once,
+// with the payload that was recorded first, and every answer agrees with that.
 type model struct {
 	s        *sim
 	open     int // clients that are not done, the producer of messages among them
@@ -214,7 +214,7 @@ func (m *model) send(r request) {
 	}
 }
 
-// answer compares what was answered with the log, which has it already.
+// answer compares an answer with the log, which must have the event already.
 func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 	for n, v := range verdicts {
 		item := r.items[n]
@@ -254,7 +254,7 @@ func itemOf(r *simRow) usageItem {
 	return usageItem{u.EventID, u.Feature, u.Amount}
 }
 
-// check compares what is left at the end with what must be.
+// check compares the final state with the required one.
 func (m *model) check() {
 	s, want, terms := m.s, map[aggKey]simAgg{}, map[string]int64{}
 	for _, p := range s.plan.partitions {
@@ -310,8 +310,8 @@ func (m *model) adds(want map[aggKey]simAgg, row *simRow, feature string, amount
 	want[k] = simAgg{a.amount + amount, a.count + 1, a.applied + 1}
 }
 
-// retried is what a retry changes: a rejection is accepted and rejected once more,
-// what the mended fold takes counts once, and all else is parked as it was.
+// retried applies the changes of a retry: a rejection is accepted and rejected once more,
+// an event that the fixed fold accepts counts once, and all others stay parked.
 func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
 	f := row.fields()
 	if row.subject == events.UsageRetried {
@@ -340,8 +340,8 @@ func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]sim
 	}
 }
 
-// checkFold looks at what a consumer's transaction passed: each event of its topic
-// led to exactly one thing, in this very transaction.
+// checkFold checks the events that a consumer's transaction passed: each event of its
+// topic had exactly one result, in this very transaction.
 func (s *sim) checkFold(tx *simTx) {
 	passed := map[string]int{}
 	for k, n := range tx.w.ckpt {
@@ -375,7 +375,7 @@ func (s *sim) checkFold(tx *simTx) {
 	}
 }
 
-// settled says that everything that was recorded has gone all the way.
+// settled reports whether every recorded event has passed the whole pipeline.
 func (s *sim) settled() bool {
 	for _, p := range s.plan.partitions {
 		h := &s.db.heads[p]

@@ -102,8 +102,8 @@ func (o simPublisher) PublishRecords(_ context.Context, records []events.Record)
 	return out, err
 }
 
-// fetch takes records from where a reader stands, as a bad network and a broker that
-// lost its mind would bring them.
+// fetch reads records from a reader's position, with the faults of a bad network and a
+// faulty broker.
 func (b *simPipe) fetch(topic events.Topic, stand map[int16]int64) (batch []events.Record) {
 	s, w := b.s, &b.s.w
 	for _, p := range s.plan.partitions {
@@ -143,7 +143,7 @@ func (b *simPipe) fetch(topic events.Topic, stand map[int16]int64) (batch []even
 	return batch
 }
 
-// ack commits offsets: what is acknowledged must be in the checkpoint, unless the database lost it since.
+// ack commits offsets: an acknowledged record must be in the checkpoint, unless the database lost it since.
 func (b *simPipe) ack(group string, batch []events.Record, stand map[int16]int64, life int) {
 	for i := range batch {
 		if life != b.s.life {
@@ -181,7 +181,7 @@ func (s *sim) logOf(p *proc) *Log {
 	return l
 }
 
-// half stands for what the service leaves to chance.
+// half replaces the service's source of random numbers.
 func half(d time.Duration) time.Duration { return d / 2 }
 
 // startConsumer starts an instance of a consumer, with its watch for lost tails.

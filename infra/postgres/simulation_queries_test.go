@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// consumerQuery takes the statements of consumers, and those of the relay that are
+// consumerQuery executes the statements of consumers, and those of the relay that are
 // part of a transaction.
 func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
@@ -65,7 +65,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	return out
 }
 
-// locksIn is what a statement about a row locks.
+// locksIn returns the locks of a statement about a row.
 func locksIn(text, table string, partition int16) []rowLock {
 	if !strings.Contains(text, "FOR UPDATE") {
 		return nil
@@ -82,7 +82,7 @@ func (tx *simTx) topicOf(text string, args []any) *simRows {
 	return simAnswer([]any{rows[n-1].topic})
 }
 
-// holdCursor compares what the statement's text compares.
+// holdCursor makes the comparisons that the statement's text has.
 func (tx *simTx) holdCursor(text string, partition int16, fence, position int64) *simRows {
 	c := tx.p.s.db.cursors[partition]
 	if strings.Contains(text, "is_server_life") && tx.p.s.db.heads[partition].life != tx.p.s.life {
@@ -204,8 +204,8 @@ func (o simPool) Exec(_ context.Context, sql string, args ...any) (pgconn.Comman
 	return r.CommandTag(), r.err
 }
 
-// query is a statement by itself. What only reads is no step of its own, but for the
-// log, which may be away.
+// query executes a statement outside of a transaction. A statement that only reads is no
+// step of its own, except a read of the log, which may be unavailable.
 func (o simPool) query(sql string, args []any) *simRows {
 	s := o.p.s
 	var out *simRows
@@ -235,7 +235,7 @@ func orFailed(out *simRows, err error) *simRows {
 	return out
 }
 
-// look takes what is read outside of transactions, and the relays' signs of life.
+// look executes reads outside of transactions, and the relays' heartbeats.
 func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	now, out := time.Now(), simAnswer()
 	if out := db.lookAtRebuilds(text, args); out != nil {
@@ -278,7 +278,7 @@ func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	return out
 }
 
-// standing tells where everything stands.
+// standing describes all positions.
 func (s *sim) standing() string {
 	text := ""
 	for _, p := range s.plan.partitions {

@@ -34,7 +34,7 @@ type simUnit struct {
 // simGen is a generation beside the first one, which is joined everywhere and stays so.
 type simGen map[int16]simUnit
 
-// Config gives what a rebuilder takes its seats from.
+// Config returns the pool's configuration, which bounds the seats of a rebuilder.
 func (o simPool) Config() *pgxpool.Config { return &pgxpool.Config{MaxConns: 8} }
 
 // startRebuilder starts a rebuilder of small chunks, now and then of all at once.
@@ -59,8 +59,8 @@ func (s *sim) rebuild(p *proc) bool {
 	return s.decided("rebuild", err)
 }
 
-// promote waits until the last rebuild is ready, and lets readers see it; or drops it
-// in the midst of its work.
+// promote waits until the last rebuild is ready and promotes it, or abandons it while it
+// is in progress.
 func (s *sim) promote(p *proc) bool {
 	var id uuid.UUID
 	abandon := false
@@ -100,7 +100,7 @@ func (db *simDB) joined(consumer string, partitions []int16) (list [][]int) {
 	return list
 }
 
-// sameGenerations looks at what is fed together: it must be the same, byte for byte.
+// sameGenerations checks that joined generations are the same, byte for byte.
 func (db *simDB) sameGenerations() {
 	for i := range db.gens {
 		for k, a := range db.aggs {
@@ -136,7 +136,7 @@ func wholeRebuild(r *domain.Rebuild) []any {
 	return []any{r.Failure, r.Workers, r.Flip, r.Differs, r.CreatedAt, r.ReadyAt, r.EndedAt}
 }
 
-// lookAtRebuilds takes what is read of rebuilds outside of transactions.
+// lookAtRebuilds executes reads of rebuilds outside of transactions.
 func (db *simDB) lookAtRebuilds(text string, args []any) *simRows {
 	switch {
 	case text == rebuildSQL:
@@ -144,18 +144,18 @@ func (db *simDB) lookAtRebuilds(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "ORDER BY created_at"):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any { return []any{r.Workers} })
 	case strings.HasPrefix(text, "SELECT g.projection, g.generation"), strings.HasPrefix(text, "SELECT projection, generation FROM projection_generations"):
-		return simAnswer() // nothing is dropped within a run
+		return simAnswer() // no generation is dropped within a run
 	}
 	return nil
 }
 
-// later changes what is the database's when the transaction commits.
+// later changes the database when the transaction commits.
 func (tx *simTx) later(change func(*simTx)) *simRows {
 	tx.root.w.more = append(tx.root.w.more, change)
 	return &simRows{tag: "UPDATE 1"}
 }
 
-// rebuildQuery takes the statements of a rebuilder's chunk.
+// rebuildQuery executes the statements of a rebuilder's chunk.
 func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	step := func(what string, locks []rowLock, effect func() *simRows) *simRows {
@@ -193,7 +193,7 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 	return nil
 }
 
-// claim takes the first unit that nobody has.
+// claim claims the first free unit.
 func (tx *simTx) claim(id uuid.UUID) *simRows {
 	db := tx.p.s.db
 	for i := range db.rebuilds {
@@ -229,7 +229,7 @@ func (tx *simTx) moveUnit(args []any) *simRows {
 	})
 }
 
-// failed lists the dead letters of a partition beyond one, with what each is about.
+// failed lists the dead letters of a partition beyond a position, each with its subject.
 func (db *simDB) failed(consumer string, partition int16, beyond int64) *simRows {
 	out := simAnswer()
 	for i := range db.rows[partition] {
@@ -259,7 +259,7 @@ func (db *simDB) verdicts(partition int16, after, upTo int64) *simRows {
 	return out
 }
 
-// rebuildChange takes what starts a rebuild and what ends it.
+// rebuildChange executes the statements that start or end a rebuild.
 func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
@@ -326,7 +326,7 @@ func (tx *simTx) markReady(id uuid.UUID) *simRows {
 	return tx.later(func(*simTx) { db.rebuilds[at].State = domain.RebuildReady; db.s.count("rebuild ready") })
 }
 
-// flipQuery takes the statements of a flip.
+// flipQuery executes the statements of a flip.
 func (tx *simTx) flipQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch text {

@@ -12,11 +12,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// What somebody does to a running service: the relay is sent back, and the database is
-// restored from an older backup, after which the broker has records of a history
-// that is no more.
+// Operations on a running service: the relay is rewound, and the database is restored
+// from an older backup, after which the broker has records of a lost history.
 
-// simTables are what a backup has.
+// simTables are the contents of a backup.
 type simTables struct {
 	rows     [events.Partitions][]simRow
 	keys     map[logKey]*simRow
@@ -126,7 +125,7 @@ func (s *sim) setBack() {
 	maps.DeleteFunc(s.model.accepted, func(k logKey, _ usageItem) bool { return s.db.keys[k] == nil })
 }
 
-// restored looks how far the topics have the log that there is now.
+// restored finds how far the topics hold the present log.
 func (b *simPipe) restored() {
 	clear(b.last)
 	clear(b.due)
@@ -139,7 +138,7 @@ func (b *simPipe) restored() {
 	}
 }
 
-// rewind sends the relay back, to the start or to a position.
+// rewind rewinds the relay to the start or to a position.
 func (s *sim) rewind(p *proc) bool {
 	in := commands.Rewind{Reason: "simulated", To: commands.RewindToStart}
 	err := p.do(&ask{what: "choose where the relay goes back", effect: func(fate) error {
@@ -201,8 +200,8 @@ func (tx *simTx) historyQuery(text string, args []any) *simRows {
 
 const readEpochsText = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
 
-// rewindRelay compares what the statement's text compares. What the relay is sent back
-// behind counts as not published from there on.
+// rewindRelay makes the comparisons that the statement's text has. Records after the new
+// position count as not published.
 func (tx *simTx) rewindRelay(text string, args []any) *simRows {
 	db, n := tx.p.s.db, 0
 	for i, p := range args[0].([]int16) {
@@ -228,7 +227,7 @@ func (tx *simTx) rewindRelay(text string, args []any) *simRows {
 	return &simRows{tag: "UPDATE " + strconv.Itoa(n)}
 }
 
-// operate lets somebody decide things, one after the other, each until it is done.
+// operate runs an operator's tasks, one after the other, each until it is done.
 func (s *sim) operate() {
 	p := s.newProc("operator")
 	p.start = s.operate
@@ -249,7 +248,7 @@ func (s *sim) operate() {
 	})
 }
 
-// newTasks draws what is decided in a run.
+// newTasks draws the operator's tasks of a run.
 func (s *sim) newTasks() (list []func(*sim, *proc) bool) {
 	for range s.w.retries * (1 + s.rng.IntN(6)) {
 		list = append(list, (*sim).retry)

@@ -19,23 +19,23 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// The scheduler of the simulation. All that a process does to the world outside of
-// it is an ask: it waits until the scheduler, which runs while everybody else waits,
-// picks it, decides its fate by the seed's random numbers, and takes the effect.
+// The scheduler of the simulation. Every effect of a process on the outside world is an
+// ask. It waits until the scheduler, which runs while all others wait, picks it, decides
+// its fate by the seed's random numbers, and applies the effect.
 
-// kind is what can become of an ask besides success.
+// kind says which faults an ask can have.
 type kind int
 
 const (
-	kindSure    kind = iota // nothing: it is the world's own
+	kindSure    kind = iota // none: the world itself asks
 	kindStep                // of a transaction: the connection may be lost
-	kindCommit              // the answer may be lost, and what was asked for may happen, or not, now or later
+	kindCommit              // the answer may be lost, and the effect may happen, or not, now or later
 	kindAuto                // a statement by itself: the answer may be lost
 	kindProduce             // the request or the answer may be lost, or come true in part
 	kindFetch               // records may come twice, in another order, damaged or not at all
 )
 
-// fate is what becomes of an ask.
+// fate is the outcome of an ask.
 type fate int
 
 const (
@@ -70,7 +70,7 @@ type ask struct {
 	answer chan error
 }
 
-// proc is a process: what a crash ends at once.
+// proc is a process: a crash ends all of it at once.
 type proc struct {
 	s      *sim
 	name   string
@@ -85,7 +85,7 @@ type proc struct {
 	ids    atomic.Uint64
 }
 
-// weather is how often which fault comes, in thousandths of the asks that it can befall.
+// weather holds the rate of each fault, in thousandths of the asks that it can affect.
 type weather struct {
 	crash, cut, lost, limbo, partly, freeze, pass int
 	twice, shuffle, drop, damage, rewind, skip    int
@@ -154,14 +154,14 @@ func (s *sim) newProc(name string) *proc {
 	return p
 }
 
-// newID gives ids that are never given twice; what they are says nothing.
+// newID returns a unique id; its value has no meaning.
 func (p *proc) newID() uuid.UUID {
 	return uuid.NewSHA1(uuid.Nil, fmt.Append(nil, p.name, "/", p.life, "/", p.ids.Add(1)))
 }
 
 func (p *proc) run(f func()) { p.s.wait.Go(f) }
 
-// do waits for the scheduler. The effect is taken by the scheduler, under sim.mu.
+// do waits for the scheduler, which applies the effect under sim.mu.
 func (p *proc) do(a *ask) error {
 	a.p, a.since, a.answer = p, time.Now(), make(chan error, 1)
 	p.s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *sim) isReady(a *ask, now time.Time) bool {
 	return s.db.free(a.tx, a.locks) || now.Sub(a.since) >= lockWait
 }
 
-// pick takes an ask out of those that can go on, nil where there is none.
+// pick removes and returns one of the asks that can proceed, or nil.
 func (s *sim) pick(now time.Time) *ask {
 	slices.SortStableFunc(s.asks, func(a, b *ask) int {
 		if c := strings.Compare(a.p.name, b.p.name); c != 0 {
@@ -260,7 +260,7 @@ func (s *sim) schedule() {
 	}
 }
 
-// draw decides what becomes of an ask.
+// draw decides the fate of an ask.
 func (s *sim) draw(a *ask) fate {
 	w := &s.w
 	if len(a.locks) > 0 && !s.db.free(a.tx, a.locks) {
@@ -288,7 +288,7 @@ func (s *sim) draw(a *ask) fate {
 
 var fateNames = [fates]string{"", "cut", "unanswered", "limbo", "partly", "crash before", "crash after", "lock timeout"}
 
-// grant takes the effect of an ask and answers it.
+// grant applies the effect of an ask and answers it.
 func (s *sim) grant(a *ask) {
 	f := s.draw(a)
 	s.note(a, f)
@@ -345,8 +345,8 @@ func (s *sim) note(a *ask, f fate) {
 	}
 }
 
-// kill ends a process: what it waits for is answered to nobody, what it has open
-// is rolled back by the server. Another one is started in its place after a while.
+// kill ends a process: its asks get no answer, and the server rolls back its open
+// transactions. Another process is started in its place after a while.
 func (s *sim) kill(p *proc) {
 	if p.dead.Load() {
 		return

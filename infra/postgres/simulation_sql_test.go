@@ -17,9 +17,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// The statements that the writers and the consumers make, as the simulated database
-// takes them. What a statement compares is read from its text where a mistake in it
-// would cost money, so that a statement without the comparison does what it would.
+// The statements of the writers and the consumers, as the simulated database executes
+// them. If a wrong comparison in a statement would cost money, the simulation reads the
+// comparison from the text, so that a statement without it behaves as on PostgreSQL.
 
 // simRows are the answer to a query.
 type simRows struct {
@@ -95,8 +95,8 @@ func locksOf(table string, partitions []int16) (list []rowLock) {
 	return list
 }
 
-// query runs a statement of a transaction. What waits for nobody and changes only
-// what is the transaction's own is no step of its own.
+// query runs a statement of a transaction. A statement that waits for no lock and changes
+// only the transaction's own data is no step of its own.
 func (tx *simTx) query(sql string, args []any) *simRows {
 	db, none := tx.p.s.db, &simRows{}
 	var out *simRows
@@ -178,7 +178,7 @@ func (tx *simTx) updateHeads(args []any) *simRows {
 	return &simRows{tag: "UPDATE " + strconv.Itoa(len(args[0].([]int16)))}
 }
 
-// probe compares what the statement's text compares.
+// probe makes the comparisons that the statement's text has.
 func (tx *simTx) probe(args []any) *simRows {
 	out, db := simAnswer(), tx.p.s.db
 	for i, p := range args[0].([]int16) {
@@ -267,7 +267,7 @@ func (tx *simTx) Begin(context.Context) (pgx.Tx, error) {
 	return &simTx{p: tx.p, root: tx.root, open: true, saved: &saved}, nil
 }
 
-// Commit commits, or gives a savepoint up.
+// Commit commits, or releases a savepoint.
 func (tx *simTx) Commit(context.Context) error {
 	if tx != tx.root {
 		tx.open = false

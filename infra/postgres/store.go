@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Change implements commands.Store. Where COMMIT is not answered, the change's
-// own events are looked up under the head's lock, which tells what is true.
+// Change implements commands.Store. If COMMIT is not answered, Change looks up the
+// change's own events under the head's lock, to find the outcome.
 func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
 	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(tenant)}
 	hold := func(t pgx.Tx) error {
@@ -26,8 +26,8 @@ func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands
 	return l.changing(ctx, tx, hold, decide)
 }
 
-// changing runs a change, once more where its Idempotency-Key came at the same moment
-// for something that other locks guard: that is committed, so its answer is seen now.
+// changing runs a change. It runs it once more if the same Idempotency-Key was used
+// concurrently under other locks: that change is committed, so its answer is visible now.
 func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
 	attempt := func() error {
 		tx.appended = nil
@@ -40,14 +40,14 @@ func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) erro
 	return l.changed(tx, err)
 }
 
-// answeredMeanwhile says that an Idempotency-Key was answered after it was looked up.
+// answeredMeanwhile reports whether an Idempotency-Key was answered after its look-up.
 func answeredMeanwhile(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == uniqueViolation && pg.ConstraintName == "idempotency_answers_pkey"
 }
 
-// changed tells of a change that succeeded, and finds out about one whose commit
-// was not answered.
+// changed invalidates caches and notifies after a successful change. For an unanswered
+// commit it first resolves the outcome.
 func (l *Log) changed(tx *changeTx, err error) error {
 	if errors.Is(err, errCommitUnknown) && len(tx.appended) > 0 {
 		err = l.resolveChange(tx)
@@ -66,7 +66,7 @@ func (l *Log) changed(tx *changeTx, err error) error {
 	return unavailable(err)
 }
 
-// changeHolding runs decide in a transaction that holds what others wait for.
+// changeHolding runs decide in a transaction, after hold has taken its locks.
 func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
 	leave, err := l.changes.take(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (t *changeTx) Append(p events.Pending) (events.Position, error) {
 	return positions[0], nil
 }
 
-// Answers lie with the platform: the key names its holder already.
+// Answer reads an answer under the platform's id: the key names its holder already.
 func (t *changeTx) Answer(key string) (*commands.Answer, error) {
 	var a commands.Answer
 	var hash []byte

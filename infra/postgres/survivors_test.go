@@ -19,7 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// awkward are the JSON values that inputs go wrong by, and some that are fine.
+// awkward are JSON values that often break parsers, and some valid ones.
 func awkward(kind string) []string {
 	texts := []string{`"\u0000"`, `"a\u0000b"`, `"\ud800"`, `"\udc00x"`, `"\ud83d\ude00"`, `"\u2028\u202e\ufeff"`, `"\\u0000"`, `"é"`, `""`, `" "`, `"'; DROP TABLE event_log; --"`, `"../"`, `"a\r\nb"`,
 		`"` + strings.Repeat("x", 300) + `"`, "\"\xff\"", `"NaN"`, `"{}"`, `"\u007f"`}
@@ -82,10 +82,9 @@ func takesAll(t *testing.T, l *Log, pool *pgxpool.Pool) (*commands.UsageCommands
 		Ingest: &commands.IngestUsage{Log: l, Histories: l, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
 }
 
-// Whatever a message holds, the database takes what is decided of it: an error would
-// have the message come again for ever, and hold up all behind it. What is accepted
-// is stored byte for byte, at its time to the microsecond; and all of it can be asked
-// for by its members.
+// The database accepts the result of any message: an error would redeliver the message
+// forever, and block all later ones. An accepted event is stored byte for byte, with its
+// time to the microsecond, and SQL can query all its members.
 func TestP2_WhatIsDecidedTheDatabaseTakes(t *testing.T) {
 	l, pool, _ := openLog(t)
 	c, tenant := takesAll(t, l, pool)
@@ -118,7 +117,7 @@ func TestP2_WhatIsDecidedTheDatabaseTakes(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever asks the log for a member of a payload reads all of it.
+	// This query parses every payload of the log.
 	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE l.payload ->> 'no such member' IS NOT NULL OR (l.payload::jsonb)::text = ''`); n != 0 {
 		t.Errorf("%d", n)
 	}

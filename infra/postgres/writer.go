@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxGroupRows bounds what is committed together, and so how long a head is held.
+	// maxGroupRows bounds one commit, and so how long a head is locked.
 	maxGroupRows = 2000
-	// maxQueued bounds the submissions that wait for a writer; it is above what the
-	// requests in work can make, so that the bounds of admission.go are met first.
+	// maxQueued bounds the submissions that wait for a writer. It is more than the
+	// requests in progress can make, so that the bounds of admission.go apply first.
 	maxQueued = 4096
-	// hotFor is how long a partition that met duplicates is probed before it is written.
+	// hotFor is how long a partition is probed before each write after a duplicate was found.
 	hotFor = time.Second
-	// resolveFor bounds how long an unanswered commit is looked into before the
-	// caller is told that nothing is known.
+	// resolveFor bounds how long the outcome of an unanswered commit is resolved before
+	// the caller gets an error.
 	resolveFor = 8 * time.Second
 )
 
@@ -34,24 +34,24 @@ type submission struct {
 	tenant uuid.UUID
 	batch  []commands.Submitted
 	bytes  int64 // of the bodies
-	owed   bool  // messages brought it, and bring it until it is stored
+	owed   bool  // it came by messages, which are redelivered until it is stored
 	places []commands.Placement
 	load   *queueLoad // counts it until it is answered
 	done   chan error
 }
 
-// writer commits submissions in groups: what comes while one group commits makes
-// the next. The commit is the timer; a crowd is waited for (see shared.go).
+// writer commits submissions in groups: submissions that arrive while one group commits
+// form the next. The commit is the timer; only after a large group it waits (see shared.go).
 type writer struct {
 	log     *Log
 	queue   chan *submission
 	load    *queueLoad
-	shared  bool                // takes small submissions of all partitions; see shared.go
+	shared  bool                // accepts small submissions of all partitions; see shared.go
 	carried []*submission       // belong to the next group
 	stuck   []*submission       // belong to writers whose queues are full; see shared.go
 	offered time.Time           // when they were offered last
 	last    int                 // rows of the last group
-	group   *group              // the one under way
+	group   *group              // the group in progress
 	hot     map[int16]time.Time // until when a partition is probed first
 }
 
@@ -76,12 +76,12 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	}
 }
 
-// isOwed tells what messages brought: its refusals are events, too.
+// isOwed reports whether messages brought a submission: its refusals are events, too.
 func isOwed(s *commands.Submitted) bool {
 	return s.Inbox != "" || s.Subject == events.UsageRefused
 }
 
-// enqueue never waits: where the queue is too long the caller is told at once.
+// enqueue never blocks: if the queue is too long, it returns an error at once.
 func (l *Log) enqueue(s *submission) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -118,9 +118,9 @@ func (w *writer) run() {
 	}
 }
 
-// gather waits for a submission and adds what waits beside it, up to the bound;
-// what would pass it is carried over to the next group. It is over when the queue
-// is closed and empty.
+// gather waits for a submission and adds the other queued ones, up to maxGroupRows. A
+// submission beyond the bound is carried over to the next group. It returns false when
+// the queue is closed and empty.
 func (w *writer) gather() (group []*submission, ok bool) {
 	w.offer()
 	group, w.carried = w.carried, nil
@@ -132,7 +132,7 @@ func (w *writer) gather() (group []*submission, ok bool) {
 		}
 		group, rows = append(group, s), len(s.batch)
 	}
-	patience, calm := w.patience()
+	patience, calm := w.lingering()
 	defer calm()
 	for s := w.next(rows, patience); s != nil; s = w.next(rows, patience) {
 		if rows+len(s.batch) > maxGroupRows {
@@ -152,10 +152,10 @@ func rowsOf(group []*submission) (rows int) {
 	return rows
 }
 
-// commit appends a group and answers everybody in it. A commit that was not
-// answered is not guessed at: the group is appended again with a look at the keys
-// first. That look waits for the head's lock, which the unanswered transaction
-// holds until it is durable or gone.
+// commit appends a group and answers all its submissions. After a commit without an
+// answer, the group is appended again, and its keys are probed first. The probe waits
+// for the head's lock, which the unanswered transaction holds until it is durable or
+// rolled back.
 func (w *writer) commit(subs []*submission) {
 	g := w.group
 	g.take(subs)
@@ -176,7 +176,7 @@ func (w *writer) commit(subs []*submission) {
 			return
 		}
 		if sqlState(err) == uniqueViolation && !probing {
-			g.sent = false // nothing is unknown
+			g.sent = false // the outcome is known
 			w.markHot(g.partitions)
 			probing = true
 			continue
@@ -191,9 +191,9 @@ func (w *writer) commit(subs []*submission) {
 	}
 }
 
-// hopeless tells errors of the server that trying again cannot mend: all but
-// lost connections (08), conflicts (40), resources (53), interventions and
-// shutdowns (57), locks that were not had (55), and a pause of this process.
+// hopeless reports whether a server error cannot be fixed by a retry. A retry may fix
+// lost connections (08), conflicts (40), lack of resources (53), interventions and
+// shutdowns (57), lock timeouts (55), and a pause of this process.
 func (w *writer) hopeless(err error) bool {
 	state := sqlState(err)
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
@@ -226,8 +226,8 @@ func (c pooled) finish(ctx context.Context, rows []row, hs heads) error {
 
 func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
 
-// attempt is one transaction. Once a group was sent its events may be in a
-// transaction that holds their heads, which is waited for.
+// attempt runs one transaction. If the group was sent before, its events may be in a
+// transaction that still locks their heads; attempt waits for it.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	era := w.log.origins.now()
 	origin, err := w.log.originsOf(ctx, g.pending) // new ones are noted before anything is locked
