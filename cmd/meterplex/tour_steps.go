@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// begin makes a tenant and sets traffic and readers going.
+// begin creates the features, the plan, the tenant and its key.
 func (t *tour) begin(ctx context.Context) error {
 	t.tell("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
 	d := &demo{app: t.app, cfg: t.cfg, operator: t.operator}
@@ -48,7 +48,8 @@ func (t *tour) make(ctx context.Context, path string, body, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// letTheFaultLive promotes the release's fold without a look at what it changes.
+// letTheFaultLive promotes the faulty fold without a diff, then starts traffic and
+// readers.
 func (t *tour) letTheFaultLive(ctx context.Context) error {
 	t.tell("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
 	id, err := t.rebuild(ctx, "release with the fault")
@@ -71,7 +72,7 @@ func (t *tour) figures() error {
 	return t.do(exitYes, "usage", "aggregates", "--tenant-id", t.tenantID)
 }
 
-// rebuild starts one, and waits until it is READY.
+// rebuild runs a rebuild and returns its id once it is READY.
 func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error) {
 	if err := t.do(exitYes, "projections", "rebuild", projections.ProjectionUsage, "--reason", reason); err != nil {
 		return "", err
@@ -87,7 +88,7 @@ func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error
 	return page.Data[0].ID, nil
 }
 
-// mend rebuilds by the fold without the fault, and goes to and fro.
+// mend rebuilds with the fixed fold, then promotes, rolls back and promotes again.
 func (t *tour) mend(ctx context.Context) error {
 	t.tell("The figures are folded anew from the log, beside the live ones, which go on serving")
 	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(tourCut))
@@ -113,12 +114,12 @@ func (t *tour) mend(ctx context.Context) error {
 		if err := t.figures(); err != nil {
 			return err
 		}
-		time.Sleep(300 * time.Millisecond) // for the readers to look
+		time.Sleep(300 * time.Millisecond) // lets the readers see the new figures
 	}
 	return t.conclude(ctx)
 }
 
-// exactly compares the difference with what the fault must have made of it.
+// exactly checks that the diff consists of exactly the fault's effect.
 func (t *tour) exactly(ctx context.Context, id string) error {
 	raw, err := t.operator.get(ctx, pathOf("rebuilds", id, "diff"), nil)
 	if err != nil {
