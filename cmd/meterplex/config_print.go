@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ConfigCmd is the command group for the configuration.
+// ConfigCmd groups the config commands.
 type ConfigCmd struct {
 	Print ConfigPrint `cmd:"" help:"Show each setting, its value and where the value came from."`
 }
@@ -17,7 +17,7 @@ type ConfigPrint struct {
 	ServiceFlags
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ConfigPrint) Help() string {
 	return `A flag wins over the environment, the environment over the file, the file over the default. An empty variable counts as not given.
 

@@ -23,7 +23,7 @@ type DemoCmd struct {
 	ServiceFlags
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (DemoCmd) Help() string {
 	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
 

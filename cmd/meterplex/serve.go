@@ -25,7 +25,7 @@ type Endpoints struct {
 // ServeCmd runs the service.
 type ServeCmd struct{ ServiceFlags }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ServeCmd) Help() string {
 	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
 
@@ -69,7 +69,7 @@ func (c *ServeCmd) Run(a *app) error {
 // MigrateCmd migrates the database.
 type MigrateCmd struct{ ServiceFlags }
 
-// Help is the long form.
+// Help returns the long help text.
 func (MigrateCmd) Help() string {
 	return `Applies what is missing, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and says how many migrations that were. It is safe to run it again, and from several places at once. serve does the same when it starts.`
 }

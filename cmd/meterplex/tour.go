@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// TourCmd is the command group for tours.
+// TourCmd groups the tour commands.
 type TourCmd struct {
 	Bugfix TourBugfix `cmd:"" help:"A fault in a fold is found, mended, compared, promoted and taken back, while readers go on."`
 }
@@ -26,7 +26,7 @@ type TourBugfix struct {
 	DataDir string `type:"path" placeholder:"DIR" help:"Where the servers keep their data; a folder that is removed afterwards where none is given."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (TourBugfix) Help() string {
 	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that mends it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0 says that all of it was so.`
 }
@@ -61,7 +61,7 @@ type tour struct {
 	sent        atomic.Int64
 }
 
-// Run takes the tour.
+// Run runs the tour.
 func (c *TourBugfix) Run(a *app) (err error) {
 	began := a.now()
 	if c.DataDir == "" {
