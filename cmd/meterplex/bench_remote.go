@@ -64,7 +64,7 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 	}
 	outcome, err := measure(m, a.ctx)
 	if err != nil {
-		return told(m, err)
+		return clientError(m, err)
 	}
 	raw, err := json.Marshal(outcome)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 	return nil
 }
 
-// told converts a load's error to the client's error types, which print a hint.
-func told(m *bench.Remote, err error) error {
+// clientError converts a load's error to the client's error types, which print a hint.
+func clientError(m *bench.Remote, err error) error {
 	if x, ok := errors.AsType[*bench.Answer](err); ok {
 		p := readProblem(&http.Response{StatusCode: x.Status, Header: http.Header{"Content-Type": {"application/problem+json"}}}, x.Body)
 		p.Detail += " (" + x.To + ")"
@@ -164,7 +164,7 @@ func (c *BenchRebuild) Run(a *app) error {
 	m := &bench.Remote{URL: cfg.URL, Key: cfg.Key, Duration: c.Duration, Now: a.now, Log: a.stderr}
 	outcome, err := m.Rebuild(a.ctx, c.Projection, c.Workers)
 	if err != nil {
-		return told(m, err)
+		return clientError(m, err)
 	}
 	raw, err := json.Marshal(outcome)
 	if err != nil {

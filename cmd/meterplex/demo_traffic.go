@@ -66,7 +66,7 @@ func (d *demo) figures(ctx context.Context) ([]figure, error) {
 func (d *demo) drive(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var told time.Time
+	var reported time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,8 +76,8 @@ func (d *demo) drive(ctx context.Context, rate int) {
 		if rate == 0 {
 			continue
 		}
-		if _, err := d.sendNow(ctx, rate); err != nil && ctx.Err() == nil && d.app.now().Sub(told) > 10*time.Second {
-			told = d.app.now()
+		if _, err := d.sendNow(ctx, rate); err != nil && ctx.Err() == nil && d.app.now().Sub(reported) > 10*time.Second {
+			reported = d.app.now()
 			d.app.say("Sending usage failed: %s", brief(err))
 		}
 	}

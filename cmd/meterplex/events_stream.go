@@ -250,7 +250,7 @@ type exporter struct {
 }
 
 func (e *exporter) write(line string) error {
-	if err := e.note(line); err != nil {
+	if err := e.advance(line); err != nil {
 		return err
 	}
 	e.count++
@@ -258,8 +258,8 @@ func (e *exporter) write(line string) error {
 	return err
 }
 
-// note advances place past the line's event.
-func (e *exporter) note(line string) error {
+// advance advances place past the line's event.
+func (e *exporter) advance(line string) error {
 	var at struct{ Position events.Position }
 	if err := json.Unmarshal([]byte(line), &at); err != nil || at.Position.Number < 1 {
 		return fmt.Errorf("a line is no event: %.80q", line)
@@ -283,7 +283,7 @@ func (e *exporter) resume(name string) (*os.File, error) {
 			break
 		}
 		if err == nil {
-			err = e.note(line)
+			err = e.advance(line)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s holds no export: %w", name, err), file.Close())

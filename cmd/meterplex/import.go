@@ -113,7 +113,7 @@ func (im *Importer) scan(ctx context.Context, job ImportJob) (scan, error) {
 			im.showBad(job, s.bad, bad)
 			return nil
 		}
-		s.take(r)
+		s.add(r)
 		return nil
 	})
 	if hidden := s.bad - maxShown; hidden > 0 && !job.SkipBad {
@@ -133,7 +133,7 @@ func (im *Importer) showBad(job ImportJob, n int64, bad error) {
 	}
 }
 
-func (s *scan) take(r *usageRow) {
+func (s *scan) add(r *usageRow) {
 	s.zero += int64(r.zero)
 	s.events += int64(len(r.amounts))
 	if len(r.amounts) == 0 {

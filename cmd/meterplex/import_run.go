@@ -140,7 +140,7 @@ func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
 }
 
 func (r *importRun) count(v *verdict, from origin) {
-	r.sum.take(v, from.amount)
+	r.sum.count(v, from.amount)
 	if v.good() {
 		return
 	}

@@ -44,7 +44,7 @@ func newSummary(job ImportJob, s scan) Summary {
 	}
 }
 
-func (s *Summary) take(v *verdict, a amount) {
+func (s *Summary) count(v *verdict, a amount) {
 	s.NotSent--
 	switch v.Status {
 	case "accepted":

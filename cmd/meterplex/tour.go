@@ -79,14 +79,14 @@ func (c *TourBugfix) Run(a *app) (err error) {
 	}
 	own := &servers{logger: newLogger(a.stderr, t.cfg)}
 	defer func() { err = errors.Join(err, own.stop()) }()
-	t.tell("Starting PostgreSQL and Kafka")
+	t.announce("Starting PostgreSQL and Kafka")
 	if t.cfg, err = own.start(a.ctx, t.cfg); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(a.ctx)
 	t.stopClients = func() { stop(); t.working.Wait() }
 	defer t.stopClients()
-	if err := t.take(ctx); err != nil {
+	if err := t.runSteps(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "\nThe tour took %.0f s.\n", a.now().Sub(began).Seconds())
@@ -106,8 +106,8 @@ func (c *TourBugfix) config(a *app) (Config, error) {
 	return own, err
 }
 
-// take runs the tour's steps.
-func (t *tour) take(ctx context.Context) error {
+// runSteps runs the tour's steps.
+func (t *tour) runSteps(ctx context.Context) error {
 	stopOld, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: tourFault, Fold: cutFold})
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (t *tour) take(ctx context.Context) error {
 			return errors.Join(err, stopOld())
 		}
 	}
-	t.tell("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
+	t.announce("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
 	stopNew, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: usage.V1, Fold: usage.FoldV1})
 	time.Sleep(drainTime) // the old instance finishes its open requests
 	if err = errors.Join(err, stopOld()); err != nil {
@@ -155,8 +155,8 @@ func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold
 
 func (t *tour) client(key string) *client { return t.app.clientFor(*t.url.Load(), key) }
 
-// tell prints the number and the description of the next step.
-func (t *tour) tell(format string, args ...any) {
+// announce prints the number and the description of the next step.
+func (t *tour) announce(format string, args ...any) {
 	t.step++
 	fmt.Fprintf(t.app.stdout, "\n%d. %s.\n", t.step, fmt.Sprintf(format, args...))
 }

@@ -14,7 +14,7 @@ import (
 
 // begin creates the features, the plan, the tenant and its key.
 func (t *tour) begin(ctx context.Context) error {
-	t.tell("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
+	t.announce("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
 	d := &demo{app: t.app, cfg: t.cfg, operator: t.operator}
 	for key, f := range demoFeatures() {
 		if _, err := t.operator.send(ctx, http.MethodPut, pathOf("features", key), nil, f); err != nil {
@@ -51,7 +51,7 @@ func (t *tour) make(ctx context.Context, path string, body, into any) error {
 // letTheFaultLive promotes the faulty fold without a diff, then starts traffic and
 // readers.
 func (t *tour) letTheFaultLive(ctx context.Context) error {
-	t.tell("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
+	t.announce("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
 	id, err := t.rebuild(ctx, "release with the fault")
 	if err != nil {
 		return err
@@ -90,12 +90,12 @@ func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error
 
 // mend rebuilds with the fixed fold, then promotes, rolls back and promotes again.
 func (t *tour) mend(ctx context.Context) error {
-	t.tell("The figures are folded anew from the log, beside the live ones, which go on serving")
+	t.announce("The figures are folded anew from the log, beside the live ones, which go on serving")
 	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(tourCut))
 	if err != nil {
 		return err
 	}
-	t.tell("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
+	t.announce("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
 	if err := t.do(exitNo, "projections", "diff", id, "--exit-code"); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (t *tour) mend(ctx context.Context) error {
 		{"It is taken back: readers see what they saw before", "rollback", "a second look first"},
 		{"And it is promoted again", "promote", "looked twice"},
 	} {
-		t.tell("%s", s.what)
+		t.announce("%s", s.what)
 		if err := t.do(exitYes, "projections", s.verb, id, "--reason", s.reason, "--yes"); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (t *tour) exactly(ctx context.Context, id string) error {
 }
 
 func (t *tour) conclude(ctx context.Context) error {
-	t.tell("The log proves the figures: they are folded once more and compared")
+	t.announce("The log proves the figures: they are folded once more and compared")
 	if err := t.do(exitYes, "verify"); err != nil {
 		return err
 	}
