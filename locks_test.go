@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestLocksAreTakenInOrder: a statement that locks rows says in which order, or two of
-// them wait for each other in a circle. What names one row by its whole key needs none.
+// TestLocksAreTakenInOrder: a statement that locks rows must have an ORDER BY, or two of
+// them can deadlock. A statement that selects one row by its whole key needs none.
 func TestLocksAreTakenInOrder(t *testing.T) {
 	oneRow := []string{
 		"WHERE projection = $1 AND flip = 1",
@@ -39,7 +39,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 			parts := strings.Split(text, "FOR UPDATE")
 			for i, before := range parts[:len(parts)-1] {
 				if after, _, _ := strings.Cut(parts[i+1], "\n"); strings.Contains(after, "SKIP LOCKED") {
-					continue // it waits for nobody
+					continue // SKIP LOCKED never waits
 				}
 				locks++
 				statement := before[max(0, strings.LastIndex(before, "SELECT")):]
@@ -56,7 +56,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	}
 }
 
-// sourceOf reads a file as it is built: with a bug planted, where there is one.
+// sourceOf reads a file as it is built: from the overlay with a planted bug, if there is one.
 func sourceOf(t *testing.T, path string) []byte {
 	t.Helper()
 	if changed := os.Getenv("METERPLEX_TEST_OVERLAY"); changed != "" {

@@ -1,4 +1,4 @@
-// Package meterplex holds the rules that keep the project's shape.
+// Package meterplex tests the project's structural rules.
 package meterplex
 
 import (
@@ -15,22 +15,22 @@ import (
 
 const module = "github.com/meterplex/meterplex/"
 
-// layer lists the imports that a folder's packages may have: folders of ours, with all
-// below them unless they have a row of their own, and modules of others.
+// layer lists the allowed imports of a folder's packages: our own folders, including
+// subfolders without a row of their own, and third-party modules.
 type layer struct {
 	ours, others []string
 	anyOther     bool
 }
 
-// Imports point down. The row of the longest matching folder holds. A folder without a
-// row needs a thought, not an exception.
+// layers holds the layer of each folder: imports point down. The row of the longest
+// matching folder applies. A new folder needs a decision, not an exception.
 var layers = map[string]layer{
 	"events":      {others: []string{"github.com/google/uuid"}},
 	"domain":      {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
 	"commands":    {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections": {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
-	// Models do not import each other, and what runs them knows none of them.
+	// Models do not import each other, and the packages that run them import no model.
 	"projections/query":        projection("projections"),
 	"projections/consume":      projection("projections", "projections/query"),
 	"projections/rebuild":      projection("projections", "projections/query", "projections/consume"),
@@ -50,12 +50,12 @@ var layers = map[string]layer{
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 }
 
-// projection is the layer of a package below projections/.
+// projection returns the layer of a package below projections/.
 func projection(ours ...string) layer {
 	return layer{ours: append(ours, "events", "domain"), others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}}
 }
 
-// layerOf returns the folder whose row places a package.
+// layerOf returns the folder whose row applies to a package.
 func layerOf(path string) (folder string) {
 	for name := range layers {
 		if (path == name || strings.HasPrefix(path, name+"/")) && len(name) > len(folder) {
@@ -94,7 +94,7 @@ func hasPrefix(allowed []string, path string) bool {
 	return slices.ContainsFunc(allowed, func(a string) bool { return path == a || strings.HasPrefix(path, a+"/") })
 }
 
-// listPackages gives each package with what its code, not its tests, imports.
+// listPackages returns each package with the imports of its code, not of its tests.
 func listPackages(t *testing.T) [][]string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "./...").Output()
@@ -145,7 +145,7 @@ func TestFunctionsAndFilesStayShort(t *testing.T) {
 	}
 }
 
-// Every package with tests looks for goroutines at their end.
+// TestEveryPackageLooksForLeaks: every package with tests checks for leaked goroutines.
 func TestEveryPackageLooksForLeaks(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}`, "./...").Output()
 	if err != nil {
@@ -163,7 +163,7 @@ func TestEveryPackageLooksForLeaks(t *testing.T) {
 	}
 }
 
-// looksForLeaks finds, in the file of the folder's TestMain, a call that looks.
+// looksForLeaks reports whether the file with the folder's TestMain calls a leak check.
 func looksForLeaks(t *testing.T, dir string) (looks bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -194,7 +194,7 @@ func looksForLeaks(t *testing.T, dir string) (looks bool) {
 	return looks
 }
 
-// Who searches the log for errors searches for one name.
+// TestLogsNameErrorsAlike: all logs use the same key for errors, so that one search finds them.
 func TestLogsNameErrorsAlike(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/bench"
 )
 
-// BenchCmd is the noun.
+// BenchCmd groups the bench commands.
 type BenchCmd struct {
 	All     BenchAll     `cmd:"" default:"withargs" help:"Measure everything, on servers of its own (what bench does with nothing behind it)."`
 	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
@@ -27,7 +27,7 @@ type BenchCmd struct {
 	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
 }
 
-// BenchAll measures the service on servers of its own.
+// BenchAll measures the service on its own servers.
 type BenchAll struct {
 	Out      string        `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
 	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
@@ -37,14 +37,14 @@ type BenchAll struct {
 	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (BenchAll) Help() string {
 	return `Starts a PostgreSQL and a Kafka of its own with empty data, runs the service beside them as another process, and loads it over HTTP. Each figure is printed with the raw limit of the same servers, measured beside it in the same run. It takes half an hour and all of the machine; nothing else should run meanwhile.
 
 The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.md says what each is.`
 }
 
-// Run measures, and writes the report also where it was ended early.
+// Run measures, and writes the report even if it was stopped early.
 func (c *BenchAll) Run(a *app) error {
 	for _, id := range c.Only {
 		if !slices.Contains(bench.Parts(), id) {
@@ -78,7 +78,7 @@ func (c *BenchAll) Run(a *app) error {
 	return err
 }
 
-// show prints the report: Markdown reads as a table, too.
+// show prints the report; the table format is Markdown.
 func (c *BenchAll) show(a *app, report *bench.Report) error {
 	if a.client.Output == "table" {
 		_, err := fmt.Fprint(a.stdout, report.Markdown(""))
@@ -91,7 +91,7 @@ func (c *BenchAll) show(a *app, report *bench.Report) error {
 	return a.object(raw)
 }
 
-// command runs the service as anybody would, or under a profiler.
+// command returns the command that runs the service, with a profiler if --profile is set.
 func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
 	return func(ctx context.Context) *exec.Cmd {
 		if c.Profile == "" {
@@ -101,8 +101,7 @@ func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
 	}
 }
 
-// profileLoad has a profile of the load generator, too: what it takes, the
-// service lacks.
+// profileLoad profiles the load generator, too: it takes CPU time from the service.
 func (c *BenchAll) profileLoad() (stop func(), err error) {
 	if c.Profile == "" {
 		return func() {}, nil
@@ -120,7 +119,7 @@ func (c *BenchAll) profileLoad() (stop func(), err error) {
 	}, nil
 }
 
-// asked is the command line, less what names this machine's folders.
+// asked returns the command line without paths.
 func (c *BenchAll) asked() string {
 	words := []string{"meterplex bench"}
 	if c.Quick {
@@ -141,7 +140,8 @@ func (c *BenchAll) asked() string {
 	return strings.Join(words, " ")
 }
 
-// write keeps a run of a part from taking the place of a whole one.
+// write saves the report. A quick, partial or profiled run does not overwrite a
+// complete one.
 func (c *BenchAll) write(report *bench.Report) error {
 	if c.Out == "" {
 		return nil
@@ -188,7 +188,7 @@ func (c *BenchServeCmd) Run(a *app) error {
 // BenchEmptyCmd is an HTTP server that does nothing, for bench to compare with.
 type BenchEmptyCmd struct{}
 
-// Run answers until the signal.
+// Run serves until the signal.
 func (*BenchEmptyCmd) Run(a *app) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

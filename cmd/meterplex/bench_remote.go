@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/bench"
 )
 
-// BenchLoad is what the loads on a running service have in common.
+// BenchLoad holds the common flags of the loads on a running service.
 type BenchLoad struct {
 	Rate     float64       `default:"0" placeholder:"N" help:"How many a second, open loop: sent when they are due, and latencies count from then. 0 (default): closed loop, as many as are answered."`
 	Clients  int           `default:"16" placeholder:"N" help:"Connections, 1 to 1000 (default 16)."`
@@ -27,7 +27,7 @@ const benchKeys = `With an operator key that has admin, tenants named Benchmark 
 
 Exit code 0: measured; 1: measured, and some requests were refused (429, 503); 2: it could not be measured.`
 
-// remote checks the flags.
+// remote validates the flags and returns the load's configuration.
 func (c *BenchLoad) remote(a *app, batch, most int) (*bench.Remote, error) {
 	cfg, _, err := a.config()
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *BenchLoad) remote(a *app, batch, most int) (*bench.Remote, error) {
 	}, nil
 }
 
-// measured prints what a load came to.
+// measured runs a load and prints its result.
 func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote, context.Context) (*bench.Outcome, error)) error {
 	m, err := c.remote(a, batch, most)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 	}
 	outcome, err := measure(m, a.ctx)
 	if err != nil {
-		return told(m, err)
+		return clientError(m, err)
 	}
 	raw, err := json.Marshal(outcome)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*bench.Remote
 	return nil
 }
 
-// told gives an error as the other commands do, with what to do about it.
-func told(m *bench.Remote, err error) error {
+// clientError converts a load's error to the client's error types, which print a hint.
+func clientError(m *bench.Remote, err error) error {
 	if x, ok := errors.AsType[*bench.Answer](err); ok {
 		p := readProblem(&http.Response{StatusCode: x.Status, Header: http.Header{"Content-Type": {"application/problem+json"}}}, x.Body)
 		p.Detail += " (" + x.To + ")"
@@ -99,60 +99,60 @@ type BenchIngest struct {
 	Batch int `default:"100" placeholder:"N" help:"Events in a request, 1 to 1000 (default 100)."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (BenchIngest) Help() string { return benchKeys }
 
-// Run prints what it came to.
+// Run prints the result.
 func (c *BenchIngest) Run(a *app) error {
 	return c.measured(a, c.Batch, maxBatch, (*bench.Remote).Ingest)
 }
 
-// BenchFlow sends usage until it can be read.
+// BenchFlow sends usage and measures until it can be read.
 type BenchFlow struct {
 	BenchLoad
 	Batch int `default:"100" placeholder:"N" help:"Events in a request, 1 to 1000 (default 100)."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (BenchFlow) Help() string {
 	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is told with --rate, of 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
 
 ` + benchKeys
 }
 
-// Run prints what it came to.
+// Run prints the result.
 func (c *BenchFlow) Run(a *app) error {
 	return c.measured(a, c.Batch, maxBatch, (*bench.Remote).Flow)
 }
 
-// BenchCheck asks for entitlements.
+// BenchCheck checks entitlements.
 type BenchCheck struct {
 	BenchLoad
 	Batch int `default:"1" placeholder:"N" help:"Questions in a request, 1 to 100; more than one are asked by POST (default 1)."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (BenchCheck) Help() string { return benchKeys }
 
-// Run prints what it came to.
+// Run prints the result.
 func (c *BenchCheck) Run(a *app) error {
 	const mostQuestions = 100
 	return c.measured(a, c.Batch, mostQuestions, (*bench.Remote).Check)
 }
 
-// BenchRebuild folds a projection anew.
+// BenchRebuild rebuilds a projection.
 type BenchRebuild struct {
 	Projection string        `arg:"" optional:"" default:"usage_aggregates" help:"The projection's name (default usage_aggregates)."`
 	Workers    int           `default:"0" placeholder:"N" help:"Workers of the rebuild, 1 to 32; 0 (default): as many as the service takes by itself."`
 	Duration   time.Duration `default:"10m" placeholder:"DURATION" help:"How long it may take (default 10m)."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (BenchRebuild) Help() string {
 	return `Starts a rebuild, measures until it is READY, and abandons it: readers see nothing of it. Needs an operator key with billing. Exit code 0: measured; 2: it could not be.`
 }
 
-// Run prints what it came to.
+// Run prints the result.
 func (c *BenchRebuild) Run(a *app) error {
 	cfg, _, err := a.config()
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *BenchRebuild) Run(a *app) error {
 	m := &bench.Remote{URL: cfg.URL, Key: cfg.Key, Duration: c.Duration, Now: a.now, Log: a.stderr}
 	outcome, err := m.Rebuild(a.ctx, c.Projection, c.Workers)
 	if err != nil {
-		return told(m, err)
+		return clientError(m, err)
 	}
 	raw, err := json.Marshal(outcome)
 	if err != nil {

@@ -32,7 +32,8 @@ func TestBenchSaysWhatIsWrongWithItsFlags(t *testing.T) {
 	}
 }
 
-// benched takes usage and answers checks; after so many requests it refuses.
+// benched is a fake service that accepts usage and answers checks, and refuses
+// requests after the first most.
 func benched(t *testing.T, most int64) *party {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

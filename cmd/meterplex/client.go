@@ -14,17 +14,16 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of one answer: well above a page of 1,000 rows.
+// maxAnswer bounds the size of a response: far more than a page of 1,000 rows.
 const maxAnswer = 64 << 20
 
-// attemptTimeout bounds one try. It is longer than the 30 s for which a read may
-// be asked to wait.
+// attemptTimeout bounds one attempt. It is longer than the 30 s that a read may
+// wait with Prefer: wait.
 const attemptTimeout = 60 * time.Second
 
-// client sends requests to a running service, and the same request again while
-// the service is away or busy. That is safe for everything that it is used for:
-// usage is deduplicated by eventId, creation by Idempotency-Key, and the rest
-// says the same when it is said twice.
+// client sends requests to a running service, and retries them while the service is
+// unreachable or busy. Retries are safe for all its requests: usage is deduplicated
+// by eventId, creation by Idempotency-Key, and all others are idempotent.
 type client struct {
 	base     string
 	key      string
@@ -33,7 +32,7 @@ type client struct {
 	say      func(format string, args ...any)
 }
 
-// newClient makes the client of the command line's settings.
+// newClient returns a client with the configured URL and key.
 func (a *app) newClient() (*client, error) {
 	cfg, _, err := a.config()
 	if err != nil {
@@ -55,7 +54,7 @@ func (a *app) clientFor(base, key string) *client {
 	}
 }
 
-// request is what is sent, as often as it takes.
+// request is an HTTP request that can be sent more than once.
 type request struct {
 	method string
 	path   string // below /api/v1, segments escaped by pathOf
@@ -64,7 +63,7 @@ type request struct {
 	body   []byte // JSON, nil for none
 }
 
-// pathOf joins path segments, escaping each.
+// pathOf escapes and joins path segments.
 func pathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -74,13 +73,13 @@ func pathOf(segments ...string) string {
 	return b.String()
 }
 
-// get reads path with the parameters that are not empty.
+// get reads path with the non-empty parameters of query.
 func (c *client) get(ctx context.Context, path string, query url.Values) (json.RawMessage, error) {
 	return c.do(ctx, request{method: http.MethodGet, path: path, query: query})
 }
 
-// post creates something; the Idempotency-Key makes a repetition harmless. An
-// empty once means a new key for this call.
+// post creates a resource; the Idempotency-Key makes retries safe. An empty once
+// means a new key for this call.
 func (c *client) post(ctx context.Context, path, once string, body any) (json.RawMessage, error) {
 	if once == "" {
 		once = rand.Text()
@@ -97,12 +96,12 @@ func (c *client) send(ctx context.Context, method, path string, header http.Head
 	return c.do(ctx, request{method: method, path: path, header: header, body: b})
 }
 
-// do gives the body of a 2xx answer; any other answer is a *problem.
+// do returns the body of a 2xx response; any other response is a *problem.
 func (c *client) do(ctx context.Context, r request) (json.RawMessage, error) {
 	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })
 }
 
-// once sends the request one time.
+// once sends the request once, without retries.
 func (c *client) once(ctx context.Context, r request) (json.RawMessage, error) {
 	target := c.base + "/api/v1" + r.path
 	if q := notEmpty(r.query); len(q) > 0 {
@@ -139,7 +138,7 @@ func (c *client) once(ctx context.Context, r request) (json.RawMessage, error) {
 	return readJSON(c.base, body)
 }
 
-// readJSON takes an answer that was cut short for one that did not come.
+// readJSON reports a truncated response as unreachable, so that it is retried.
 func readJSON(base string, body []byte) (json.RawMessage, error) {
 	if len(body) > 0 && !json.Valid(body) {
 		return nil, &unreachable{base, errors.New("the answer is not JSON: is this a Meterplex service?")}
@@ -157,7 +156,7 @@ func notEmpty(q url.Values) url.Values {
 	return out
 }
 
-// each reads a list page by page and hands on up to limit rows; 0 means all.
+// each reads a list page by page and calls row for up to limit rows; 0 means all.
 func (c *client) each(ctx context.Context, path string, query url.Values, limit int, row func(json.RawMessage) error) error {
 	q := url.Values{}
 	for name, values := range query {
@@ -191,7 +190,7 @@ func (c *client) each(ctx context.Context, path string, query url.Values, limit 
 	}
 }
 
-// pageSize asks for no more than is wanted, and no more than the API gives.
+// pageSize returns the size of the next page: at most the rows left and the API's maximum.
 func pageSize(left, limit int) int {
 	const most = 1000
 	if limit == 0 || left > most {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// problem is an answer that is no success: application/problem+json (RFC 9457)
-// with the service's own members.
+// problem is an error response: application/problem+json (RFC 9457) with the
+// service's own members.
 type problem struct {
 	Status  int    `json:"status"`
 	Title   string `json:"title"`
@@ -27,7 +27,7 @@ type problem struct {
 	retryAfter time.Duration
 }
 
-// readProblem makes one of any answer, also of a proxy's.
+// readProblem converts any error response to a problem, including a proxy's.
 func readProblem(resp *http.Response, body []byte) *problem {
 	var p problem
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(body, &p) != nil || p.Code == "" {
@@ -38,12 +38,12 @@ func readProblem(resp *http.Response, body []byte) *problem {
 	return &p
 }
 
-// Error is "code: detail", a line for each member at fault, and what to do.
+// Error returns "code: detail", a line for each invalid member, and a hint.
 func (p *problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.first())
 	for _, e := range p.Errors {
-		if e.Code == p.Code && e.Detail == p.Detail { // said above
+		if e.Code == p.Code && e.Detail == p.Detail { // already in the first line
 			b.WriteString("\n  at " + printable(e.Pointer))
 			continue
 		}
@@ -85,8 +85,8 @@ func (p *problem) hint() string {
 	return ""
 }
 
-// isAnswer reports whether the service answered the question, with no, rather
-// than not taking it up.
+// isAnswer reports whether the service answered the question with no, rather than
+// failing to process the request.
 func (p *problem) isAnswer() bool {
 	switch p.Status {
 	case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
@@ -95,7 +95,7 @@ func (p *problem) isAnswer() bool {
 	return false
 }
 
-// brief is an error's first line.
+// brief returns an error's first line.
 func brief(err error) string {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p.first()

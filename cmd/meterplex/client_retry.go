@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Waits grow from firstWait by doubling up to longestWait. Each is drawn evenly
-// between zero and that (full jitter), so that clients which failed together do
-// not come back together.
+// The bound of a wait doubles from firstWait up to longestWait. Each wait is random
+// between zero and the bound (full jitter), so that clients that failed together do
+// not retry together.
 const (
 	firstWait   = 200 * time.Millisecond
 	longestWait = 10 * time.Second
 )
 
-// unreachable is a request without a whole answer: whether it was carried out is
-// not known.
+// unreachable is the error of a request without a complete response: the service may
+// or may not have executed it.
 type unreachable struct {
 	base  string
 	cause error
@@ -32,8 +32,8 @@ func (e *unreachable) Error() string {
 
 func (e *unreachable) Unwrap() error { return e.cause }
 
-// retrying runs a request until it has an answer, the time for retries is over
-// or ctx ends.
+// retrying retries a request until it has a final response, retryFor has passed or
+// ctx ends.
 func (c *client) retrying(ctx context.Context, try func() (json.RawMessage, error)) (json.RawMessage, error) {
 	end := time.Now().Add(c.retryFor)
 	for n := 0; ; n++ {
@@ -67,7 +67,7 @@ func passing(err error) bool {
 	return ok
 }
 
-// backoff is never shorter than what the service asked for.
+// backoff returns the wait before a retry, never shorter than Retry-After.
 func backoff(n int, err error) time.Duration {
 	most := longestWait
 	if n < 6 {
@@ -80,7 +80,7 @@ func backoff(n int, err error) time.Duration {
 	return wait
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter parses a Retry-After header: seconds, or a date.
 func retryAfter(header string, now time.Time) time.Duration {
 	if s, err := strconv.Atoi(header); err == nil && s >= 0 && s <= int((24*time.Hour).Seconds()) {
 		return time.Duration(s) * time.Second

@@ -76,7 +76,7 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%d: exit code %d\n%s%q", status, code, out, errs)
 		}
 	}
-	// Nobody listens on port 1, and nobody is given it meanwhile.
+	// Port 1 has no listener, and the system does not assign it during the test.
 	code, out, errs := newConsole(t, &party{url: "http://127.0.0.1:1"}).run("--retry-for", "1ms", "tenants", "list", "-o", "json")
 	if code != exitUnknown || out != "" || !strings.Contains(errs, "hint: is the service running there?") {
 		t.Errorf("nobody there: exit code %d\n%s%s", code, out, errs)

@@ -14,7 +14,7 @@ type CompletionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (CompletionCmd) Help() string {
 	return `Load it in the running shell, or from its start-up file:
 
@@ -38,14 +38,14 @@ func (c *CompletionCmd) Run(a *app) error {
 	}
 }
 
-// place is a command and what may follow it.
+// place is a command path and the words that may follow it.
 type place struct {
 	path  string // "usage send", "" for the top
 	words []string
 }
 
-// places walks the command line's own definition, so that a script never names
-// what is not there.
+// places walks the command line's definition, so that a script names only existing
+// commands and flags.
 func places(path []string, n *kong.Node, inherited []string) []place {
 	flags := slices.Clone(inherited)
 	for _, f := range n.Flags {
@@ -75,7 +75,7 @@ func writeCases(w io.Writer, all []place) {
 	}
 }
 
-// knownPaths is a pattern that matches every command's path.
+// knownPaths returns a pattern that matches every command's path.
 func knownPaths(all []place) string {
 	var quoted []string
 	for _, p := range all[1:] {

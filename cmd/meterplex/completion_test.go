@@ -37,7 +37,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-// The other shells get the same words.
+// TestCompletionNamesEveryCommand: the scripts of the other shells contain the same words.
 func TestCompletionNamesEveryCommand(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		code, script, errs := newConsole(t, nil).run("completion", shell)

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Config is what the service is started with. An empty DatabaseURL means an
-// embedded PostgreSQL, no brokers an embedded Kafka or the PostgreSQL pipe.
+// Config holds the service's settings. An empty DatabaseURL means an embedded
+// PostgreSQL; no brokers mean an embedded Kafka or the PostgreSQL pipe.
 type Config struct {
 	HTTPAddr    string
 	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
 	HTTPTLSKey  string
 
 	DatabaseURL        string
-	DatabaseMigrateURL string // the owner's; "" means DatabaseURL
-	DatabaseReadURL    string // a replica's; "" means DatabaseURL
+	DatabaseMigrateURL string // the same database as its owner; "" means DatabaseURL
+	DatabaseReadURL    string // a replica; "" means DatabaseURL
 
 	Kafka Kafka
-	Pipe  string // kafka, postgres, or "" to choose by what is there
+	Pipe  string // kafka, postgres, or "" to choose automatically
 
 	DataDir              string
 	BootstrapOperatorKey string
-	Roles                []string // all of them unless some were named
+	Roles                []string // default: all roles
 	TopicPrefix          string
 	Region               string
 	IngestAhead          time.Duration
@@ -33,16 +33,16 @@ type Config struct {
 	RebuildChunk         int64
 	RebuildShare         int64
 	RollbackKeep         time.Duration
-	AllowUnsafe          []string // words for what of the database may be unsafe
+	AllowUnsafe          []string // names of unsafe database settings that are tolerated
 
 	LogLevel  slog.Level
 	LogFormat string // text, json
 
-	URL string // where the client's commands send to
-	Key string // what they authenticate with
+	URL string // of the service, for client commands
+	Key string // API key, for client commands
 }
 
-// Kafka says how to reach the brokers.
+// Kafka holds the settings of the connection to the brokers.
 type Kafka struct {
 	Brokers       []string // host:port; none means embedded
 	TLS           bool
@@ -55,25 +55,25 @@ type Kafka struct {
 	SASLUsername  string
 	SASLPassword  string
 
-	Replication int16 // copies of each record; 0 means by the number of brokers
+	Replication int16 // copies of each record; 0 means chosen by the number of brokers
 }
 
-// resolved is one setting with the place that its value came from.
+// resolved is one setting with its value and the value's source.
 type resolved struct {
 	setting
 	value  string
 	source string
 }
 
-// given is a value and where it stands.
+// given is a value and its source.
 type given struct{ value, source string }
 
 // lookup is os.LookupEnv, or a map in tests.
 type lookup func(name string) (string, bool)
 
-// resolve takes each setting from the flags, else the environment, else the
+// resolve reads each setting from the flags, else the environment, else the
 // file, else its default. An empty value in the environment or the file counts
-// as not given. All that is wrong is reported at once, each with its source.
+// as not given. All invalid settings are reported together, each with its source.
 func resolve(flags map[string]given, env lookup, file map[string]given) (Config, []resolved, error) {
 	var (
 		cfg  Config
@@ -99,7 +99,7 @@ func resolve(flags map[string]given, env lookup, file map[string]given) (Config,
 	return cfg, all, errors.Join(append(errs, cfg.contradictions()...)...)
 }
 
-// contradictions finds settings that make no sense together.
+// contradictions returns an error for each invalid combination of settings.
 func (c *Config) contradictions() []error {
 	var errs []error
 	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
@@ -121,8 +121,8 @@ func (c *Config) contradictions() []error {
 	return errs
 }
 
-// sayUnknown tells of variables that look like settings and are none: one that is
-// misspelt would mean its default, and a database of its own in place of the real one.
+// sayUnknown warns of variables that look like settings but are unknown: a misspelt
+// one would silently mean the default, such as an embedded database instead of the real one.
 func (a *app) sayUnknown() {
 	known := map[string]bool{"METERPLEX_CONFIG": true, "METERPLEX_CACHE_DIR": true}
 	for _, s := range settings() {
@@ -136,7 +136,7 @@ func (a *app) sayUnknown() {
 	}
 }
 
-// config resolves the settings of the client's flags and of the command's own.
+// config resolves the settings from the client's flags and the command's own flags.
 func (a *app) config(more ...any) (Config, []resolved, error) {
 	flags := givenFlags(append([]any{a.client.Connection}, more...)...)
 	path := a.client.Config

@@ -8,13 +8,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Connection are the settings of the commands that ask a running service.
+// Connection holds the settings of commands that call a running service.
 type Connection struct {
 	URL *string `name:"url" placeholder:"URL" setting:"METERPLEX_URL" help:"Where the service is."`
 	Key *string `name:"key" placeholder:"KEY" setting:"METERPLEX_KEY" help:"API key or operator key. Other users of this machine can see flags: prefer the variable."`
 }
 
-// ServiceFlags are the settings of the commands that run the service themselves.
+// ServiceFlags holds the settings of commands that run the service themselves.
 type ServiceFlags struct {
 	HTTPAddr    *string `name:"http-addr" placeholder:"HOST:PORT" setting:"METERPLEX_HTTP_ADDR" help:"Address to listen on."`
 	HTTPTLSCert *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain; with the key, HTTPS is served."`
@@ -44,7 +44,7 @@ type ServiceFlags struct {
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
 }
 
-// KafkaAccess is how brokers are talked to, whoever talks to them.
+// KafkaAccess holds the security settings of every connection to the brokers.
 type KafkaAccess struct {
 	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
 	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
@@ -62,7 +62,7 @@ type DataDirFlag struct {
 	DataDir *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where imports keep their state."`
 }
 
-// givenFlags collects the flags that were given, by the name of their setting.
+// givenFlags returns the given flags by the name of their setting.
 func givenFlags(groups ...any) map[string]given {
 	flags := map[string]given{}
 	for _, group := range groups {
@@ -92,9 +92,9 @@ func describeFlag(v *kong.Value) string {
 	return kong.DefaultHelpValueFormatter(v)
 }
 
-// parseFile reads KEY=VALUE lines. Lines that are empty or begin with # say
-// nothing; a value may stand in one pair of quotes. A name that is no setting,
-// or stands twice, is an error: a misspelt setting must not be ignored.
+// parseFile reads KEY=VALUE lines. Empty lines and lines that begin with # are
+// skipped; a value may be in one pair of quotes. An unknown or repeated name is
+// an error: a misspelt setting must not be ignored.
 func parseFile(path, text string) (map[string]given, error) {
 	known := map[string]bool{}
 	for _, s := range settings() {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// ConfigCmd looks at the configuration.
+// ConfigCmd groups the config commands.
 type ConfigCmd struct {
 	Print ConfigPrint `cmd:"" help:"Show each setting, its value and where the value came from."`
 }
 
-// ConfigPrint shows what serve and the client's commands would work with.
+// ConfigPrint shows the settings that serve and the client commands would use.
 type ConfigPrint struct {
 	ServiceFlags
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ConfigPrint) Help() string {
 	return `A flag wins over the environment, the environment over the file, the file over the default. An empty variable counts as not given.
 
@@ -26,8 +26,8 @@ The file is named by --config or METERPLEX_CONFIG. It holds lines KEY=VALUE with
 Passwords and keys are masked. Exit code 2 where a value is not valid; each error names the source of the value.`
 }
 
-// Run prints the values also where one of them is wrong: that is when they are
-// wanted most.
+// Run prints the values even if one of them is invalid: that is when they are
+// needed most.
 func (c *ConfigPrint) Run(a *app) error {
 	_, all, wrong := a.config(c.ServiceFlags)
 	a.sayUnknown()
@@ -58,8 +58,8 @@ const masked = "********"
 
 func maskAll(string) string { return masked }
 
-// maskURL hides the password of a URL, wherever it stands; what is not plainly a
-// URL with a host, or has a password where none belongs, is hidden whole.
+// maskURL hides the password in any part of a URL. It hides the whole value if it is
+// not clearly a URL with a host, or has a password in an unexpected part.
 func maskURL(v string) string {
 	u, err := url.Parse(v)
 	if err != nil || u.Scheme == "" || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path, "@") || saysPassword(u.User.Username()+u.Host+u.Path) {

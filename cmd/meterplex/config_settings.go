@@ -15,16 +15,16 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// setting is one name of the configuration. Errors of set never repeat the
-// value: it may be a secret.
+// setting is one configuration name. Errors of set never repeat the value: it may
+// be a secret.
 type setting struct {
 	name     string
 	standard string
-	mask     func(string) string // nil where the value may be shown
+	mask     func(string) string // nil if the value may be shown
 	set      func(c *Config, value string) error
 }
 
-// settings lists all of the configuration, in the order of config print.
+// settings lists all settings, in the order of config print.
 func settings() []setting {
 	return []setting{
 		{"METERPLEX_HTTP_ADDR", "127.0.0.1:8080", nil, func(c *Config, v string) error { return setAddr(&c.HTTPAddr, v) }},
@@ -76,7 +76,7 @@ var (
 	topicPrefix  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
 
-// AllRoles lists what an instance can do; by default it does all of it.
+// AllRoles lists the roles of an instance; by default it has all of them.
 func AllRoles() []string {
 	return []string{"api", "relay", "validator", "aggregator", "deadletter", "commands", "projector", "sagas", "notifier", "biller", "sealer"}
 }
@@ -211,7 +211,7 @@ func setRoles(to *[]string, v string) error {
 	return nil
 }
 
-// setDatabase takes a URL or a list of key=value pairs, as libpq does.
+// setDatabase accepts a URL or a list of key=value pairs, as libpq does.
 func setDatabase(to *string, v string) error {
 	u, err := url.Parse(v)
 	isURL := err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")

@@ -2,7 +2,7 @@ package main
 
 import "net/url"
 
-// DeadLettersCmd is the noun.
+// DeadLettersCmd groups the dead-letters commands.
 type DeadLettersCmd struct {
 	List    DeadLettersList    `cmd:"" help:"List events that failed."`
 	Groups  DeadLettersGroups  `cmd:"" help:"Group them by their cause, the biggest group first."`
@@ -12,7 +12,7 @@ type DeadLettersCmd struct {
 	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard all that a filter finds, after showing what that would be."`
 }
 
-// LetterFilter says which dead letters are meant.
+// LetterFilter holds the flags that select dead letters.
 type LetterFilter struct {
 	Status      string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
 	Stage       string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
@@ -40,7 +40,7 @@ func (f *LetterFilter) query(code string) url.Values {
 	return q
 }
 
-// LetterList is what a list of them, or of their groups, is asked with.
+// LetterList holds the flags of a list of dead letters or of their groups.
 type LetterList struct {
 	LetterFilter
 	Reason string `placeholder:"CODE" aliases:"code" help:"With this code."`
@@ -75,14 +75,14 @@ type DeadLettersShow struct {
 // Run prints it.
 func (c *DeadLettersShow) Run(a *app) error { return a.show(pathOf("dead-letters", c.ID), nil) }
 
-// DeadLettersRetry asks for a retry.
+// DeadLettersRetry requests a retry.
 type DeadLettersRetry struct {
 	ID     string `arg:"" help:"The dead letter's id."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
 	Once
 }
 
-// Run prints what was accepted: the retry itself is carried out afterwards.
+// Run prints the accepted request: the retry itself is executed later.
 func (c *DeadLettersRetry) Run(a *app) error {
 	return a.create(pathOf("dead-letters", c.ID, "retry"), c.IdempotencyKey, map[string]string{"reason": c.Reason})
 }
@@ -94,7 +94,7 @@ type DeadLettersDiscard struct {
 	Once
 }
 
-// Run prints where that stands in the log.
+// Run prints the position of the discard in the log.
 func (c *DeadLettersDiscard) Run(a *app) error {
 	return a.create(pathOf("dead-letters", c.ID, "discard"), c.IdempotencyKey, map[string]string{"reason": c.Reason})
 }

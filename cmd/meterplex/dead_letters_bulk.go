@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// DeadLettersBulk decides over many dead letters at once.
+// DeadLettersBulk retries or discards many dead letters at once.
 type DeadLettersBulk struct {
 	Action string `arg:"" enum:"retry,discard" help:"retry or discard."`
 	LetterFilter
@@ -22,7 +22,7 @@ type DeadLettersBulk struct {
 	Once
 }
 
-// bulkResult is the part of an answer that is told in words.
+// bulkResult is the part of a response that is used in messages.
 type bulkResult struct {
 	Matched   int               `json:"matched"`
 	Eligible  int               `json:"eligible"`
@@ -30,8 +30,8 @@ type bulkResult struct {
 	Refused   []json.RawMessage `json:"refused"`
 }
 
-// Run prints what was asked for. Without --yes it shows first what that would be,
-// and asks.
+// Run prints the result. Without --yes it first shows a dry run and asks for
+// confirmation.
 func (c *DeadLettersBulk) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *DeadLettersBulk) send(a *app, cl *client, dryRun bool) (raw json.RawMes
 	}
 	once := c.IdempotencyKey
 	if dryRun {
-		once = "" // what is only shown must not be the answer to what is done
+		once = "" // a dry run must not use the key: the real request would return its response
 	}
 	raw, err = cl.post(a.ctx, "/dead-letters/bulk", once, map[string]any{"action": c.Action, "filter": filter, "reason": c.Reason, "dryRun": dryRun})
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *DeadLettersBulk) send(a *app, cl *client, dryRun bool) (raw json.RawMes
 	return raw, result, nil
 }
 
-// bulk prints an answer; a table has a row for each reason to leave some alone.
+// bulk prints a response; a table has a row for each reason of refusal.
 func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 	if a.client.Output != "table" {
 		return a.object(raw)
@@ -121,7 +121,7 @@ func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 
 var errNobodyToAsk = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see what would be done")
 
-// agreed asks on the terminal; anything but yes is no.
+// agreed asks on the terminal; any reply except yes means no.
 func (a *app) agreed(question string) (bool, error) {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A bulk shows what it would do before it does it, and does nothing where there is
-// nobody to ask.
+// TestBulkAsksFirst: a bulk command shows a dry run before it acts, and does nothing if
+// there is no terminal to ask on.
 func TestBulkAsksFirst(t *testing.T) {
 	var sent []string
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

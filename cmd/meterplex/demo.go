@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// demoTrace is real usage; demo/README.md says whose.
+// demoTrace is real usage; demo/README.md names its source.
 //
 //go:embed demo/AzureLLMInferenceTrace_code.csv
 var demoTrace []byte
 
-// DemoCmd runs the service and shows it at work.
+// DemoCmd runs the service with demo data and traffic.
 type DemoCmd struct {
 	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
 	For  time.Duration `placeholder:"DURATION" help:"Stop by itself after so long; 0, the default, means never."`
 	ServiceFlags
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (DemoCmd) Help() string {
 	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
 
 What it prints at the end can be pasted into a shell. Running it again finds what is there: nothing is created or counted twice.`
 }
 
-// Run ends orderly on Ctrl-C: that is a yes.
+// Run stops in order on Ctrl-C, with exit code 0.
 func (c *DemoCmd) Run(a *app) error {
 	if c.Rate < 0 || c.Rate > maxBatch {
 		return fmt.Errorf("--rate is 0 to %d", maxBatch)
@@ -83,7 +83,7 @@ func (c *DemoCmd) Run(a *app) error {
 	return endOf(a, err)
 }
 
-// keptIn names the place of the data, and no password.
+// keptIn returns where the data is stored, without a password.
 func keptIn(cfg Config) string {
 	if cfg.DatabaseURL != "" {
 		return "the database of DATABASE_URL"
@@ -91,7 +91,7 @@ func keptIn(cfg Config) string {
 	return cfg.DataDir
 }
 
-// endOf takes an end that was asked for as a good one.
+// endOf returns nil for a requested stop.
 func endOf(a *app, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the service: %w", err)
@@ -100,8 +100,8 @@ func endOf(a *app, err error) error {
 	return nil
 }
 
-// demoConfig is the usual configuration with a log that leaves the terminal to
-// the demo.
+// demoConfig returns the usual configuration, with log level warn by default so
+// that the terminal shows the demo's output.
 func (c *DemoCmd) demoConfig(a *app) (Config, error) {
 	cfg, all, err := a.config(c.ServiceFlags)
 	if err != nil {
@@ -118,14 +118,15 @@ func (c *DemoCmd) demoConfig(a *app) (Config, error) {
 	return cfg, nil
 }
 
-// newOperatorKey makes a key that is kept nowhere.
+// newOperatorKey returns a random key, which is not stored.
 func newOperatorKey() string {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	return "mp_op_" + base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// show seeds, imports, tells, and drives until ctx ends.
+// show creates the demo's data, imports the trace, prints the figures, and sends
+// usage until ctx ends.
 func (c *DemoCmd) show(ctx context.Context, d *demo) error {
 	if err := d.seed(ctx); err != nil {
 		return fmt.Errorf("seed the demo: %w", err)

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// demoPatience is how long the demo tries again: longer than a broker or a
-// database needs to come back.
+// demoPatience is how long the demo retries: longer than a broker or a database
+// needs to restart.
 const demoPatience = 2 * time.Minute
 
-// demo is a running demonstration.
+// demo is the state of a running demo.
 type demo struct {
 	app      *app
 	cfg      Config
@@ -27,7 +27,7 @@ type demo struct {
 	operator *client
 	tenant   *client
 	tenantID string
-	madeKey  bool // the operator key, for this run alone
+	madeKey  bool // whether the operator key was generated for this run
 }
 
 func demoFeatures() map[string]featureBody {
@@ -49,7 +49,7 @@ func demoPlan() planBody {
 	}}
 }
 
-// seed creates what is not there yet.
+// seed creates the demo's missing resources.
 func (d *demo) seed(ctx context.Context) error {
 	d.app.say("Creating features, plan, tenant, subscription and key …")
 	for key, f := range demoFeatures() {
@@ -91,8 +91,8 @@ func (d *demo) subscribe(ctx context.Context) error {
 	return err
 }
 
-// findKey uses the key of the run before where the service still takes it, so
-// that commands copied from then go on working.
+// findKey reuses the key of the previous run if the service still accepts it, so
+// that commands copied from that run keep working.
 func (d *demo) findKey(ctx context.Context) error {
 	file := filepath.Join(d.cfg.DataDir, "demo", "api-key")
 	kept, err := os.ReadFile(file)
@@ -127,8 +127,8 @@ func (d *demo) clientWith(key string) *client {
 	return c
 }
 
-// importTrace imports under a name that holds the tenant's id: after the
-// database was thrown away it is another import, and begins at the new now.
+// importTrace imports the trace. The import's name contains the tenant's id: with a
+// new database it is a new import, with times shifted to the current time.
 func (d *demo) importTrace(ctx context.Context) error {
 	d.app.say("Importing an hour of real requests to a language model, moved to now …")
 	im := &Importer{

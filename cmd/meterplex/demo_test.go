@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// withParty makes the console's service the party, which ends when it is told to.
+// withParty replaces the console's service by the party, until ctx ends.
 func withParty(c *console, p *party) {
 	c.app.service = func(ctx context.Context, _ Config, ready chan<- Endpoints) error {
 		ready <- Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"}}
@@ -63,7 +63,7 @@ func TestDemoTellsWhyTheServiceDoesNotStart(t *testing.T) {
 	}
 }
 
-// What the demo prints works in a POSIX shell as it stands.
+// TestDemoScriptInAShell: the printed script works in a POSIX shell unchanged.
 func TestDemoScriptInAShell(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("no curl on this machine")
@@ -83,7 +83,7 @@ func TestDemoScriptInAShell(t *testing.T) {
 	}
 }
 
-// The plan that the demo puts is the one that its usage needs.
+// TestDemoPlanGrantsItsFeatures: the demo's plan grants the features that its usage needs.
 func TestDemoPlanGrantsItsFeatures(t *testing.T) {
 	features := demoFeatures()
 	for _, e := range demoPlan().Entitlements {

@@ -31,8 +31,8 @@ The same eventId again is a duplicate, and counts once. Ctrl-C stops everything
 in order; what is recorded stays in %[4]s.
 `
 
-// demoScript needs a POSIX shell and curl, nothing else. The second request names
-// the position that the first was recorded at, and waits until it is counted.
+// demoScript needs only a POSIX shell and curl. The second request passes the
+// position of the first one's event, and waits until it is counted.
 const demoScript = `KEY=%[2]s
 ANSWER=$(curl -sS %[1]s/api/v1/usage/events \
   -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \
@@ -43,10 +43,10 @@ curl -sS -H "Authorization: Bearer $KEY" -H 'Prefer: wait=10' \
   "%[1]s/api/v1/usage/aggregates?feature=api_calls&minPosition=$POSITION"; echo
 `
 
-// script is what to paste, with the service's address and the tenant's key.
+// script returns the commands to paste, with the service's address and the tenant's key.
 func (d *demo) script() string { return fmt.Sprintf(demoScript, d.at.URL, d.tenant.key) }
 
-// text tells what runs where.
+// text returns the demo's output: addresses, keys, figures and the script.
 func (d *demo) text(figures []figure) string {
 	var counted strings.Builder
 	for _, f := range figures {
@@ -60,7 +60,7 @@ func (d *demo) text(figures []figure) string {
 		d.operatorKey(), counted.String(), d.script())
 }
 
-// operatorKey is shown where it was made for this run alone.
+// operatorKey returns the key only if it was generated for this run.
 func (d *demo) operatorKey() string {
 	if !d.madeKey {
 		return "the one that was given"

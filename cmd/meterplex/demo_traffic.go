@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// event is usage of now. The demo drives api_calls alone, so that the trace's
-// totals stay what they are in the file.
+// event returns a usage event with the current time. The demo sends only api_calls,
+// so that the trace's totals stay as in the file.
 func (d *demo) event() ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"eventId": newEventID(), "feature": "api_calls", "amount": 1,
@@ -38,7 +38,7 @@ type figure struct {
 	EventCount int64
 }
 
-// figures reads what is counted, up to an event sent after the trace.
+// figures sends one event after the trace and reads the totals up to and including it.
 func (d *demo) figures(ctx context.Context) ([]figure, error) {
 	verdicts, err := d.sendNow(ctx, 1)
 	if err != nil {
@@ -61,12 +61,12 @@ func (d *demo) figures(ctx context.Context) ([]figure, error) {
 	return answer.Data, nil
 }
 
-// drive sends rate events each second until ctx ends. Trouble is told at most
-// every 10 s, and never ends it.
+// drive sends rate events each second until ctx ends. It reports errors at most
+// every 10 s and continues.
 func (d *demo) drive(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var told time.Time
+	var reported time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,8 +76,8 @@ func (d *demo) drive(ctx context.Context, rate int) {
 		if rate == 0 {
 			continue
 		}
-		if _, err := d.sendNow(ctx, rate); err != nil && ctx.Err() == nil && d.app.now().Sub(told) > 10*time.Second {
-			told = d.app.now()
+		if _, err := d.sendNow(ctx, rate); err != nil && ctx.Err() == nil && d.app.now().Sub(reported) > 10*time.Second {
+			reported = d.app.now()
 			d.app.say("Sending usage failed: %s", brief(err))
 		}
 	}

@@ -6,20 +6,20 @@ import (
 	"net/url"
 )
 
-// EntitlementsCmd is the noun.
+// EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
 	Check EntitlementsCheck `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
 	List  EntitlementsList  `cmd:"" help:"List what the key's tenant may use."`
 }
 
-// EntitlementsCheck asks for one feature.
+// EntitlementsCheck checks one feature.
 type EntitlementsCheck struct {
 	Feature string `arg:"" help:"The feature's lookup key."`
 	Amount  int64  `default:"1" placeholder:"N" help:"How much is to be used (default 1)."`
 	Fresh
 }
 
-// Run prints the answer, and ends with it.
+// Run prints the answer and returns it as the exit code.
 func (c *EntitlementsCheck) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {

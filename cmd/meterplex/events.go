@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// EventsCmd is the noun.
+// EventsCmd groups the events commands.
 type EventsCmd struct {
 	Query   EventsQuery   `cmd:"" help:"List events of the log."`
 	Show    EventsShow    `cmd:"" help:"Show one event."`
@@ -16,7 +16,7 @@ type EventsCmd struct {
 	Export  EventsExport  `cmd:"" help:"Write events to stdout, one JSON object for each line."`
 }
 
-// wantedEvents are the flags that choose events.
+// wantedEvents holds the flags that select events.
 type wantedEvents struct {
 	TenantID      string `placeholder:"ID" aliases:"tenant" help:"Of one tenant; platform: of none."`
 	Subject       string `placeholder:"SUBJECT" help:"A subject, or the first words of some, as in meterplex.usage."`
@@ -29,7 +29,7 @@ func (e *wantedEvents) query() url.Values {
 	return url.Values{"tenantId": {e.TenantID}, "subject": {e.Subject}, "stream": {e.Stream}, "correlationId": {e.CorrelationID}, "from": {e.From}}
 }
 
-// Until and after bound what is read once.
+// boundedEvents adds the flags that bound a finite query.
 type boundedEvents struct {
 	wantedEvents
 	To    string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
@@ -64,13 +64,13 @@ func (c *EventsShow) Run(a *app) error {
 	return a.show(pathOf("events", c.ID), url.Values{"tenantId": {c.TenantID}})
 }
 
-// EventsLineage shows causes and effects.
+// EventsLineage shows an event's causes and effects.
 type EventsLineage struct {
 	ID       string `arg:"" help:"The event's eventId, or its position."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
 }
 
-// graph is a lineage as the API answers it.
+// graph is a lineage in the API's form.
 type graph struct {
 	Root  string `json:"root"`
 	Nodes []struct {
@@ -84,8 +84,8 @@ type graph struct {
 	Truncated    bool                        `json:"truncated"`
 }
 
-// Run prints a tree: causes above the event, effects below. In other formats it is
-// the graph, or its nodes.
+// Run prints a tree: causes above the event, effects below. Other formats print the
+// graph or its nodes.
 func (c *EventsLineage) Run(a *app) error {
 	client, err := a.newClient()
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *EventsLineage) Run(a *app) error {
 
 func (a *app) tree(g *graph) {
 	lines, cause, effects := map[string]string{}, map[string]string{}, map[string][]string{}
-	for _, n := range g.Nodes { // in the order of the log
+	for _, n := range g.Nodes { // in log order
 		lines[n.EventID] = printable(n.Position + "  " + n.Summary + "  " + n.RecordedAt)
 	}
 	for _, e := range g.Edges {

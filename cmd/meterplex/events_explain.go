@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// KnownAt asks for figures as they were known.
+// KnownAt holds the flags that select figures as of an earlier time or position.
 type KnownAt struct {
 	AsOfPosition string `placeholder:"POSITION" help:"As known at this position, as in 17-4711."`
 	AsOf         string `placeholder:"TIME" help:"As known at this time, RFC 3339."`
@@ -28,12 +28,12 @@ type UsageExplain struct {
 	KnownAt
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (UsageExplain) Help() string {
 	return `Prints each event that the figure is the sum of, with the sum so far; the figure and whether it adds up go to stderr. Exit code 1 says that it does not.`
 }
 
-// explanation is a page as the API answers it.
+// explanation is a page in the API's form.
 type explanation struct {
 	Total        json.Number       `json:"total"`
 	EventCount   int64             `json:"eventCount"`

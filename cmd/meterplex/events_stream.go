@@ -18,15 +18,14 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// maxLine bounds one event: envelopes are far smaller.
+// maxLine bounds one line of a stream: envelopes are far smaller.
 const maxLine = 16 << 20
 
-// quiet is how long a stream may say nothing: the service says every 15 s that it is
-// there.
+// quiet is how long a stream may be silent: the service sends a keep-alive every 15 s.
 const quiet = 60 * time.Second
 
-// stream sends a request whose answer goes on, and hands on each line of it. Nothing
-// but ctx and silence end it.
+// stream sends a request with a streamed response and calls take for each line. It has
+// no deadline except ctx and the limit on silence.
 func (c *client) stream(ctx context.Context, path string, query url.Values, header http.Header, take func(line string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,7 +68,7 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, head
 	}
 }
 
-// readLine gives a whole line; what stands after the last one is not whole.
+// readLine returns a complete line; an unterminated last line is io.ErrUnexpectedEOF.
 func readLine(r *bufio.Reader) (string, error) {
 	var line []byte
 	for {
@@ -91,8 +90,8 @@ func readLine(r *bufio.Reader) (string, error) {
 	}
 }
 
-// persist streams until it is done, again and again where the connection breaks.
-// Progress begins the time for retries anew.
+// persist runs a stream to its end, and reconnects if the connection breaks. Progress
+// restarts the time for retries.
 func (c *client) persist(ctx context.Context, forever bool, once func(progress func()) error) error {
 	end := time.Now().Add(c.retryFor)
 	for n := 0; ; n++ {
@@ -120,7 +119,7 @@ type EventsTail struct {
 	Lines  int  `short:"n" default:"10" placeholder:"N" help:"Begin with the newest N, up to 1000 (default 10)."`
 }
 
-// Run prints events as they come. A broken connection is taken up where it broke.
+// Run prints events as they arrive. After a broken connection it resumes at the last event.
 func (c *EventsTail) Run(a *app) error {
 	client, err := a.newClient()
 	if err != nil {
@@ -133,7 +132,7 @@ func (c *EventsTail) Run(a *app) error {
 	}
 	printer := a.rows("position", "recordedAt", "eventType", "tenantId", "eventId")
 	print := printer.row
-	if c.Follow && a.client.Output != "csv" { // tables and arrays have no end to wait for
+	if c.Follow && a.client.Output != "csv" { // a table or an array would wait for an end
 		print = a.printEvent
 	}
 	var last string
@@ -163,12 +162,12 @@ func (c *EventsTail) Run(a *app) error {
 		})
 	})
 	if a.ctx.Err() != nil && c.Follow {
-		err = nil // Ctrl-C is how it ends
+		err = nil // Ctrl-C is the normal end
 	}
 	return errors.Join(err, printer.end(c.Follow))
 }
 
-// end closes a list that ends.
+// end closes a finite list.
 func (p *rowPrinter) end(endless bool) error {
 	if endless {
 		return nil
@@ -176,7 +175,7 @@ func (p *rowPrinter) end(endless bool) error {
 	return p.close()
 }
 
-// printEvent prints one event now.
+// printEvent prints one event immediately.
 func (a *app) printEvent(raw json.RawMessage) error {
 	if a.client.Output != "table" {
 		return printCompact(a.stdout, raw)
@@ -190,13 +189,13 @@ func (a *app) printEvent(raw json.RawMessage) error {
 	return err
 }
 
-// EventsExport writes events out.
+// EventsExport exports events.
 type EventsExport struct {
 	boundedEvents
 	Resume string `placeholder:"FILE" help:"Go on with a file that holds an earlier export: what it lacks, and what was recorded since, is added to it."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (EventsExport) Help() string {
 	return `Each line is an event as it is on the wire, by partition and position. A connection that breaks is taken up where it broke.
 
@@ -243,7 +242,7 @@ func (c *EventsExport) Run(a *app) error {
 	return err
 }
 
-// exporter writes lines and knows the place after them.
+// exporter writes lines and tracks the last position of each partition.
 type exporter struct {
 	to    *bufio.Writer
 	place audit.Frontier
@@ -251,7 +250,7 @@ type exporter struct {
 }
 
 func (e *exporter) write(line string) error {
-	if err := e.note(line); err != nil {
+	if err := e.advance(line); err != nil {
 		return err
 	}
 	e.count++
@@ -259,8 +258,8 @@ func (e *exporter) write(line string) error {
 	return err
 }
 
-// note passes a line.
-func (e *exporter) note(line string) error {
+// advance advances place past the line's event.
+func (e *exporter) advance(line string) error {
 	var at struct{ Position events.Position }
 	if err := json.Unmarshal([]byte(line), &at); err != nil || at.Position.Number < 1 {
 		return fmt.Errorf("a line is no event: %.80q", line)
@@ -270,7 +269,7 @@ func (e *exporter) note(line string) error {
 	return nil
 }
 
-// resume reads what a file holds and goes on at its end; half a line is cut off.
+// resume reads a file's events and continues at its end; an incomplete last line is cut off.
 func (e *exporter) resume(name string) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -284,7 +283,7 @@ func (e *exporter) resume(name string) (*os.File, error) {
 			break
 		}
 		if err == nil {
-			err = e.note(line)
+			err = e.advance(line)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s holds no export: %w", name, err), file.Close())

@@ -16,13 +16,13 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// logParty is the log's end of the wire: it gives events by partition and position,
-// and breaks off now and then.
+// logParty is a fake service that returns a log by partition and position, and
+// sometimes breaks the connection.
 type logParty struct {
 	*party
 	mu     sync.Mutex
 	log    []string
-	breaks int // how often an answer breaks off, in the middle of a line
+	breaks int // how many responses break off, in the middle of a line
 	asked  int
 }
 
@@ -64,7 +64,7 @@ func (p *logParty) place(line string) events.Position {
 	return e.Position
 }
 
-// rest is what lies after a place.
+// rest returns the lines after a frontier.
 func (p *logParty) rest(after string) (rest []string) {
 	var place audit.Frontier
 	if after != "" {
@@ -81,8 +81,8 @@ func (p *logParty) rest(after string) (rest []string) {
 	return rest
 }
 
-// breaksOff says whether an answer breaks off at a line, of so many that are left:
-// somewhere, but as often as it has to before the end.
+// breaksOff reports whether a response breaks off at a line, with left lines to go: at a
+// random line, but so that all breaks happen before the end.
 func (p *logParty) breaksOff(left int) bool {
 	if p.breaks == 0 || rand.N(5) > 0 && left > p.breaks {
 		return false
@@ -105,7 +105,7 @@ func (p *logParty) export(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream gives what there is, and breaks off or ends.
+// stream sends the rest of the log, and breaks off or ends.
 func (p *logParty) stream(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,8 @@ func (p *logParty) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Whatever breaks off, the lines that are written are the log, each once.
+// TestExportsGoOnWhereTheyBroke: despite broken connections, an export holds each line of
+// the log exactly once.
 func TestExportsGoOnWhereTheyBroke(t *testing.T) {
 	p := newLogParty(t, 50)
 	p.breaks = 5
@@ -139,7 +140,8 @@ func TestExportsGoOnWhereTheyBroke(t *testing.T) {
 	}
 }
 
-// A file is gone on with from any byte of it, with what was recorded since.
+// TestExportsToAFileAreResumed: an export resumes from a file cut at any byte, and
+// includes events recorded since.
 func TestExportsToAFileAreResumed(t *testing.T) {
 	p := newLogParty(t, 20)
 	whole := strings.Join(p.log, "\n") + "\n"

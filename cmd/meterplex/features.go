@@ -2,7 +2,7 @@ package main
 
 import "net/http"
 
-// FeaturesCmd is the noun.
+// FeaturesCmd groups the features commands.
 type FeaturesCmd struct {
 	Put  FeaturesPut  `cmd:"" help:"Create or change a feature."`
 	List FeaturesList `cmd:"" help:"List the features."`

@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzImportOptions: whatever file and mapping come together, two passes say the
-// same, and each row that is taken is an event that is exact.
+// FuzzImportOptions: for any file and mapping, two passes return the same result, and
+// each accepted row becomes an exact event.
 func FuzzImportOptions(f *testing.F) {
 	const text = "t,n,m\n2026-05-04 10:00:00,5,x\n1777888800,9007199254740991,\n1777888800.5,-1,\"a\nb\"\n04.05.2026 10:00,1e3,\xff\n"
 	for _, format := range []string{"", "rfc3339", "unix", "unix-ms", "unix-us", "unix-ns", "02.01.2006 15:04", "2006-01-02", "15:04", "yesterday", "Jan _2 2006", "\x00"} {
@@ -49,7 +49,7 @@ func FuzzImportOptions(f *testing.F) {
 	})
 }
 
-// importedEvents are the events of a file, as they would be sent.
+// importedEvents returns the events of a file, as they would be sent.
 func importedEvents(job ImportJob) (all []string, err error) {
 	_, err = readRows(context.Background(), job, func(r *usageRow, bad error) error {
 		if bad != nil {
@@ -78,7 +78,7 @@ func importedEvents(job ImportJob) (all []string, err error) {
 	return all, err
 }
 
-// FuzzAmount: an amount is digits, and what they say.
+// FuzzAmount: an amount consists only of digits, and has their value.
 func FuzzAmount(f *testing.F) {
 	for _, s := range []string{"", "-1", "+1", "1.0", "1e3", " 1", "1,000", "0x10", "0b1", "1_0", "9007199254740991", "9007199254740992", "٣", "007", "NaN", "\x00", strings.Repeat("9", 400)} {
 		f.Add(s)
@@ -96,7 +96,7 @@ func FuzzAmount(f *testing.F) {
 	})
 }
 
-// FuzzEntitlement: what is read of --entitlement says the same as it was written.
+// FuzzEntitlement: a parsed --entitlement means the same as its text.
 func FuzzEntitlement(f *testing.F) {
 	for _, s := range []string{"a", "a=5,HARD,MONTHLY", "a=unlimited,SOFT,NEVER,record", "a=", "=1,2,3", "a=1", "a=-1,HARD,MONTHLY", "a=1.5,HARD,MONTHLY", "a=9223372036854775808,a,b", "a=1,2,3,4,5", "a=b=c", "a=+1,x,y", "a=007,x,y"} {
 		f.Add(s)
@@ -123,8 +123,8 @@ func FuzzEntitlement(f *testing.F) {
 	})
 }
 
-// FuzzSettings: a settings file that is read gives each setting once, and what
-// config print shows of it holds no secret.
+// FuzzSettings: a valid settings file sets each setting once, and config print shows
+// no secret of it.
 func FuzzSettings(f *testing.F) {
 	const secret = "hunter2hunter2"
 	for _, s := range []string{"", "# x\n\nMETERPLEX_URL=http://x:1\n", "METERPLEX_URL = 'http://x:1'", "METERPLEX_URL=a\nMETERPLEX_URL=b", "NOPE=1", "METERPLEX_KEY", "DATABASE_URL=\"", "KAFKA_BROKERS=a:1, b:2,,",
@@ -170,8 +170,8 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
-// FuzzAnswers: whatever a service, or a proxy before it, answers, the client says
-// it in printable words and waits no longer than a day.
+// FuzzAnswers: for any response of a service or its proxy, the client's error text is
+// printable and its wait is at most a day.
 func FuzzAnswers(f *testing.F) {
 	for _, body := range []string{`{"code":"unavailable","detail":"d","errors":[{"pointer":"/a","code":"c","detail":"d"}],"traceId":"t"}`, `{"code":"\u001b[31m"}`, `{}`, `<html>`, "", `{"code":1}`, `{"code":"x","status":200}`, "\xff"} {
 		for _, after := range []string{"", "1", "-1", "86401", "1e3", "Thu, 01 Jan 2099 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "9223372036854775808", "\x00"} {
@@ -194,8 +194,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzImportState: what is kept of an import is read as it was written, and what is
-// damaged is told, never taken for the beginning.
+// FuzzImportState: an import's state is read as it was written, and a damaged state is
+// an error, never mistaken for a new import.
 func FuzzImportState(f *testing.F) {
 	for _, s := range []string{"", "{}", "null", "[]", `{"name":"a","sha256":"b","rows":1,"terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},"anchor":"2026-05-01T00:00:00Z","eventsKnown":1}`,
 		`{"rows":1.5}`, `{"anchor":"9999-12-31T23:59:59-14:00"}`, `{"rows":-1}`, `{"name":"a"`, "\x00\x00\x00", `{"name":"a"}{"name":"b"}`} {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Ids are UUIDs of version 7 that name their time and follow each other.
+// TestIDs: ids are UUIDs of version 7 that contain their time and are ordered by it.
 func TestIDs(t *testing.T) {
 	seen := map[uuid.UUID]bool{}
 	last := uuid.Nil
@@ -20,7 +20,7 @@ func TestIDs(t *testing.T) {
 			t.Fatalf("%s: version %d, %s, at %s", id, id.Version(), id.Variant(), at)
 		}
 		seen[id] = true
-		if len(seen)%1000 == 0 { // two of one moment have no order
+		if len(seen)%1000 == 0 { // ids of the same instant have no order
 			time.Sleep(time.Microsecond)
 			if next := newID(); next.String() <= last.String() {
 				t.Fatalf("%s is not after %s", next, last)

@@ -12,24 +12,25 @@ import (
 	"time"
 )
 
-// maxConcurrency bounds the batches under way at once.
+// maxConcurrency bounds the batches sent concurrently.
 const maxConcurrency = 64
 
-// usualWindow is how old an event may be by default. An import without a mode
-// that reaches back further is refused before anything is sent.
+// usualWindow is how old an event may be by default. Without --backfill or
+// --shift-to-now, an import with older events is refused before the first is sent.
 const usualWindow = 7 * 24 * time.Hour
 
-// Ways to handle the times of an import.
+// Modes for the timestamps of an import.
 const (
 	timesAsTheyAre = "as they are"
 	timesBackfill  = "backfill"
 	timesShifted   = "shift to now"
 )
 
-// importName keeps the parts of an event's id apart (no |) and is a file's name.
+// importName matches valid names: without |, which separates the parts of an event
+// id, and usable as a file name.
 var importName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// ImportJob says what is imported and how.
+// ImportJob describes one import.
 type ImportJob struct {
 	Name        string                        // part of each event's id
 	Open        func() (io.ReadCloser, error) // the file, read twice from its start
@@ -37,26 +38,26 @@ type ImportJob struct {
 	Times       string // one of the constants above
 	Batch       int
 	Concurrency int
-	SkipBad     bool // send the good rows although there are bad ones
+	SkipBad     bool // send the valid rows although there are invalid ones
 }
 
-// Importer sends the rows of a CSV file as usage events, each exactly once
-// however often it is run: an event's id follows from the import's name and the
-// row, and so does its time, so that what was sent before is a duplicate.
+// Importer sends the rows of a CSV file as usage events. Each event counts exactly
+// once, even if the import is repeated: its id and its time are derived from the
+// import's name and the row, so that a repeated event is a duplicate.
 type Importer struct {
 	Client   *client
-	StateDir string // where the anchor of shifted times is kept
+	StateDir string // directory of the state files, which hold the anchor of shifted times
 	Now      func() time.Time
 	Say      func(format string, args ...any)
 	Progress io.Writer // nil for none
-	Terminal bool      // whether Progress is one
+	Terminal bool      // whether Progress is a terminal
 }
 
-// errBadRows says that rows cannot be read, and nothing was sent.
+// errBadRows means that rows are invalid and no event was sent.
 var errBadRows = errors.New("rows cannot be read as they stand: nothing was sent")
 
-// Run imports the file. The summary holds also where an error ends the sending
-// early; it is the zero one where nothing was sent at all.
+// Run imports the file. The summary is valid even if an error ends the import
+// early; it is zero if the import failed before the first event was sent.
 func (im *Importer) Run(ctx context.Context, job ImportJob) (Summary, error) {
 	if !importName.MatchString(job.Name) {
 		return Summary{}, fmt.Errorf("an import's name is letters, digits, dots, - and _, at most 128: give --name instead of %q", job.Name)
@@ -87,7 +88,7 @@ func (im *Importer) Run(ctx context.Context, job ImportJob) (Summary, error) {
 	return run.sum, err
 }
 
-// scan is what the first pass over the file found.
+// scan is the result of the first pass over the file.
 type scan struct {
 	sha256   string
 	rows     int64
@@ -95,14 +96,14 @@ type scan struct {
 	zero     int64
 	events   int64
 	earliest time.Time
-	latest   time.Time // what is mapped to the anchor
+	latest   time.Time // shifted to the anchor
 	first    *usageRow // the first row with an event
 }
 
-// maxShown is how many rows at fault are shown one by one.
+// maxShown is how many invalid rows, or failed events, are printed one by one.
 const maxShown = 20
 
-// scan reads and checks every row before the first is sent.
+// scan reads and validates all rows before the first event is sent.
 func (im *Importer) scan(ctx context.Context, job ImportJob) (scan, error) {
 	var s scan
 	sum, err := readRows(ctx, job, func(r *usageRow, bad error) error {
@@ -112,7 +113,7 @@ func (im *Importer) scan(ctx context.Context, job ImportJob) (scan, error) {
 			im.showBad(job, s.bad, bad)
 			return nil
 		}
-		s.take(r)
+		s.add(r)
 		return nil
 	})
 	if hidden := s.bad - maxShown; hidden > 0 && !job.SkipBad {
@@ -122,7 +123,7 @@ func (im *Importer) scan(ctx context.Context, job ImportJob) (scan, error) {
 	return s, err
 }
 
-// showBad shows the first bad rows, or all where they are left out.
+// showBad prints the first maxShown bad rows, or all of them if they are skipped.
 func (im *Importer) showBad(job ImportJob, n int64, bad error) {
 	switch {
 	case job.SkipBad:
@@ -132,7 +133,7 @@ func (im *Importer) showBad(job ImportJob, n int64, bad error) {
 	}
 }
 
-func (s *scan) take(r *usageRow) {
+func (s *scan) add(r *usageRow) {
 	s.zero += int64(r.zero)
 	s.events += int64(len(r.amounts))
 	if len(r.amounts) == 0 {
@@ -150,8 +151,8 @@ func (s *scan) take(r *usageRow) {
 	}
 }
 
-// readRows hands on each row, or why it is bad, and gives the file's SHA-256.
-// An error means that the file as a whole cannot be read.
+// readRows calls each with every row, or with the row's error, and returns the
+// file's SHA-256. An error means that the file as a whole cannot be read.
 func readRows(ctx context.Context, job ImportJob, each func(*usageRow, error) error) (string, error) {
 	f, err := job.Open()
 	if err != nil {
@@ -185,7 +186,8 @@ func readRows(ctx context.Context, job ImportJob, each func(*usageRow, error) er
 	}
 }
 
-// drain reads what a decompressor left unread, so that the hash is the file's.
+// drain reads the rest that a decompressor left unread, so that the hash covers the
+// whole file.
 func drain(file io.Reader, h hash.Hash) (string, error) {
 	if _, err := io.Copy(io.Discard, file); err != nil {
 		return "", fmt.Errorf("read the file: %w", err)

@@ -15,42 +15,41 @@ import (
 	"unicode/utf8"
 )
 
-// maxRow bounds a row: a quote that is never closed must not read the whole file
-// into memory.
+// maxRow bounds a row: an unclosed quote must not read the whole file into memory.
 const maxRow = 1 << 20
 
 // maxAmount is the greatest amount of a usage event.
 const maxAmount = 1<<53 - 1
 
-// Mapping says what of a row becomes what of a usage event.
+// Mapping maps the columns of a row to the fields of usage events.
 type Mapping struct {
 	Columns    []ColumnMapping // one event for each, in this order
 	TimeColumn string
-	TimeFormat string // see parseTime; "" for the usual ones
+	TimeFormat string // see parseTime; "" means usualFormats
 	Zone       *time.Location
-	Metadata   []string // columns kept with each event
+	Metadata   []string // columns sent as metadata of each event
 }
 
-// ColumnMapping makes one feature's amount of one column.
+// ColumnMapping maps one column to the amount of one feature.
 type ColumnMapping struct {
 	Feature string `json:"feature"`
 	Column  string `json:"column"`
 }
 
-// amount is what a row says of one feature.
+// amount is a row's amount of one feature.
 type amount struct {
 	feature string
 	n       int64
 }
 
-// usageRow is a row that was understood. It is valid until the next is read.
+// usageRow is a valid row. It may be used until the next row is read.
 type usageRow struct {
-	number   int64 // from 1, the header not counted
+	number   int64 // from 1, not counting the header
 	line     int   // in the file
 	fields   []string
-	at       time.Time // cut to microseconds, as the service does
+	at       time.Time // truncated to microseconds, as in the service
 	amounts  []amount  // all above 0
-	zero     int       // amounts of 0, which are no usage
+	zero     int       // number of amounts of 0, which are not sent
 	metadata map[string]string
 }
 
@@ -60,7 +59,7 @@ func (r *usageRow) clone() *usageRow {
 	return &c
 }
 
-// badRow is a row that cannot be understood.
+// badRow is the error of an invalid row.
 type badRow struct {
 	line   int
 	reason string
@@ -79,7 +78,7 @@ type rowReader struct {
 	row      usageRow
 }
 
-// newRowReader reads the header. Gzip is told by the file's first bytes.
+// newRowReader reads the header. It detects gzip by the file's first bytes.
 func newRowReader(file io.Reader, m *Mapping) (*rowReader, error) {
 	plain, err := decompress(file)
 	if err != nil {
@@ -98,7 +97,7 @@ func newRowReader(file io.Reader, m *Mapping) (*rowReader, error) {
 	return r, r.locate(slices.Clone(header))
 }
 
-// decompress also takes away a byte order mark.
+// decompress decompresses gzip and removes a byte order mark.
 func decompress(file io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(file)
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -145,7 +144,7 @@ func quoteAll(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// next gives a row, a *badRow, io.EOF, or why the rest cannot be read.
+// next returns a row, a *badRow error, io.EOF, or the error that makes the rest unreadable.
 func (r *rowReader) next() (*usageRow, error) {
 	r.guard.left = maxRow
 	fields, err := r.csv.Read()
@@ -197,8 +196,7 @@ func (r *rowReader) read(fields []string) (err error) {
 	return nil
 }
 
-// parseAmount takes digits and nothing else: what it would have to guess at is
-// money.
+// parseAmount accepts only digits: amounts are money, so it must not guess.
 func parseAmount(s string) (int64, error) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil || s[0] == '+' || n > maxAmount {
@@ -214,8 +212,8 @@ func clipped(s string) string {
 	return strconv.Quote(s)
 }
 
-// rowGuard ends a row that is too long. The reader above it reads ahead by a
-// buffer, which is well below the bound.
+// rowGuard fails the read of a row that is too long. The CSV reader reads ahead by
+// one buffer, which is much smaller than maxRow.
 type rowGuard struct {
 	in   io.Reader
 	left int

@@ -61,7 +61,7 @@ func TestParseAmount(t *testing.T) {
 
 func TestEventIDs(t *testing.T) {
 	r := &usageRow{number: 1, fields: []string{"2023-11-16 18:17:03.9799600", "4808", "10"}}
-	// Frozen: another id would make every import of before count again.
+	// Frozen: a different id would count every earlier import again.
 	if got := eventID("trace", "input_tokens", r); got != "ee785fa3462dcb9d6de03a5ca889fc0a" {
 		t.Errorf("the id is %s", got)
 	}
@@ -95,10 +95,10 @@ func TestMapping(t *testing.T) {
 	}
 }
 
-// errOurs is a fault of the reader, not of the file.
+// errOurs is a bug of the reader, not an error of the file.
 var errOurs = errors.New("the reader is wrong")
 
-// readAll reads a text as a file of the columns t, n and m.
+// readAll reads a text as a file with the columns t, n and m.
 func readAll(text string) (rows, bad int, err error) {
 	job := ImportJob{
 		Open:    func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil },

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// newEventID is for an event that has no natural id.
+// newEventID returns a random id for an event without a natural one.
 func newEventID() string { return "cli_" + rand.Text() }
 
-// eventID is the first 32 hex digits of SHA-256 over the import's name, the
-// feature, the row's number and the row, joined by "|". The number keeps equal
-// rows apart; neither name nor feature can hold a "|".
+// eventID returns the first 32 hex digits of SHA-256 over the import's name, the
+// feature, the row's number and the row, joined by "|". The number distinguishes
+// equal rows; neither name nor feature can contain a "|".
 func eventID(name, feature string, r *usageRow) string {
 	row := strings.Join(r.fields, ",")
 	sum := sha256.Sum256([]byte(name + "|" + feature + "|" + strconv.FormatInt(r.number, 10) + "|" + row))
 	return hex.EncodeToString(sum[:16])
 }
 
-// eventOf writes the event that one amount of a row is.
+// eventOf returns the JSON of the event for one amount of a row.
 func eventOf(name string, a amount, r *usageRow, shift time.Duration) ([]byte, error) {
 	b, err := json.Marshal(struct {
 		EventID   string            `json:"eventId"`
@@ -39,8 +39,8 @@ func eventOf(name string, a amount, r *usageRow, shift time.Duration) ([]byte, e
 	return b, nil
 }
 
-// usualFormats are tried where no format was given. Each takes any number of
-// fraction digits up to nine.
+// usualFormats are tried if no format is given. Each accepts up to nine fraction
+// digits.
 var usualFormats = [...]string{
 	time.RFC3339,
 	"2006-01-02 15:04:05Z07:00",
@@ -48,8 +48,8 @@ var usualFormats = [...]string{
 	"2006-01-02T15:04:05",
 }
 
-// parseTime reads a row's time, cut to microseconds: shifting by a duration that
-// is itself cut so gives the same instant again on every run.
+// parseTime parses a row's time and truncates it to microseconds. The shift is
+// truncated, too, so that every run computes the same instant.
 func (m *Mapping) parseTime(s string) (time.Time, error) {
 	t, err := m.parseExact(s)
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *Mapping) parseTime(s string) (time.Time, error) {
 
 func (m *Mapping) parseExact(s string) (time.Time, error) {
 	bad := fmt.Errorf("%s is not a time; --time-format says how times are written", clipped(s))
-	if strings.Contains(s, ",") { // Go takes it for a decimal point
+	if strings.Contains(s, ",") { // Go accepts it as a decimal point
 		return time.Time{}, bad
 	}
 	if per := unixUnit(m.TimeFormat); per > 0 {
@@ -86,8 +86,8 @@ func (m *Mapping) parseExact(s string) (time.Time, error) {
 	return time.Time{}, bad
 }
 
-// unixUnit gives how many of a format's units make a second; 0 where the format
-// does not count from 1970.
+// unixUnit returns how many of a format's units make a second, or 0 if the format
+// is not a Unix time.
 func unixUnit(format string) int64 {
 	switch format {
 	case "unix":
@@ -110,7 +110,7 @@ func parseUnix(s string, per int64, bad error) (time.Time, error) {
 	return time.Unix(n/per, n%per*(1e9/per)), nil
 }
 
-// checkFormat refuses a format that cannot hold a whole date.
+// checkFormat refuses a format without a complete date.
 func (m *Mapping) checkFormat() error {
 	if m.TimeFormat == "" || m.TimeFormat == "rfc3339" || unixUnit(m.TimeFormat) > 0 {
 		return nil

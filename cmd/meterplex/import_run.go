@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// importRun is one pass over the file that sends.
+// importRun is the second pass over the file, which sends its events.
 type importRun struct {
 	importer *Importer
 	job      ImportJob
 	shift    time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	state *importState
 	saved time.Time
 	sum   Summary
@@ -24,7 +24,7 @@ type importRun struct {
 	meter *meter
 }
 
-// importBatch is events with the rows that they came from.
+// importBatch is a batch of events with the rows that they came from.
 type importBatch struct {
 	batch
 	origins []origin
@@ -35,9 +35,9 @@ type origin struct {
 	amount
 }
 
-// send reads the file again and sends its events. The first batch goes alone:
-// when any event of the import is known to the service, so is the first one,
-// and a later import can find the anchor by it.
+// send reads the file again and sends its events. The first batch is sent alone:
+// if the service knows any event of the import, it knows the first one, and a
+// later run can derive the anchor from it.
 func (r *importRun) send(ctx context.Context) error {
 	start := r.importer.Now()
 	g, working := errgroup.WithContext(ctx)
@@ -71,7 +71,7 @@ func (r *importRun) send(ctx context.Context) error {
 	return nil
 }
 
-// produce makes batches of the rows, in their order.
+// produce builds batches from the rows, in order.
 func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
 	b, first := &importBatch{}, true
 	flush := func() error {
@@ -90,7 +90,7 @@ func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
 	}
 	sum, err := readRows(ctx, r.job, func(row *usageRow, bad error) error {
 		if bad != nil {
-			return nil // shown by the first pass
+			return nil // printed in the first pass
 		}
 		for _, a := range row.amounts {
 			event, err := eventOf(r.job.Name, a, row, r.shift)
@@ -119,7 +119,7 @@ func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
 	return flush()
 }
 
-// deliver sends a batch and takes down the verdicts.
+// deliver sends a batch and counts the verdicts.
 func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
 	verdicts, err := r.importer.Client.ingest(ctx, b.events)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
 }
 
 func (r *importRun) count(v *verdict, from origin) {
-	r.sum.take(v, from.amount)
+	r.sum.count(v, from.amount)
 	if v.good() {
 		return
 	}

@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// importState is what is kept of an import under its name. Only the anchor
-// matters for what is sent; the progress is for people: an import that goes on
-// sends everything again and the service tells what it knows.
+// importState is the saved state of an import, one file per name. Only the anchor
+// affects the events; the progress is informational: a repeated import sends all
+// events again, and the service detects duplicates.
 type importState struct {
 	Name   string     `json:"name"`
 	SHA256 string     `json:"sha256"` // of the file
 	Rows   int64      `json:"rows"`
 	Terms  terms      `json:"terms"`
-	Anchor *time.Time `json:"anchor,omitempty"` // where the latest row's time was moved to
+	Anchor *time.Time `json:"anchor,omitempty"` // shifted time of the latest row
 
 	EventsKnown int64      `json:"eventsKnown"` // accepted or duplicate, in the last run
 	EventsTotal int64      `json:"eventsTotal"`
 	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
 }
 
-// terms are what the events follow from besides the file.
+// terms are the settings that determine the events, besides the file.
 type terms struct {
 	Columns    []ColumnMapping `json:"columns"`
 	TimeColumn string          `json:"timeColumn"`
@@ -48,8 +48,8 @@ func (im *Importer) statePath(name string) string {
 	return filepath.Join(im.StateDir, name+".json")
 }
 
-// begin gives the state of the import: the one kept under its name, or a new one
-// that is on disk before the first event is sent.
+// begin returns the import's saved state, or a new one that is on disk before the
+// first event is sent.
 func (im *Importer) begin(ctx context.Context, job ImportJob, s scan) (*importState, error) {
 	path := im.statePath(job.Name)
 	kept, err := readState(path)
@@ -67,7 +67,7 @@ func (im *Importer) begin(ctx context.Context, job ImportJob, s scan) (*importSt
 		if err == nil {
 			return fresh, nil
 		}
-		// Another import of that name was faster: its anchor is the one.
+		// A concurrent import of that name created its state first: use its anchor.
 		if !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
@@ -82,8 +82,8 @@ func (im *Importer) begin(ctx context.Context, job ImportJob, s scan) (*importSt
 	return kept, nil
 }
 
-// fits refuses another file or mapping under the same name: its events would get
-// other ids or payloads, and count beside the first ones or be conflicts.
+// fits refuses a different file or mapping under the same name: its events would get
+// different ids or payloads, and be counted in addition or be conflicts.
 func (st *importState) fits(path string, job ImportJob, s scan) error {
 	var differs []string
 	if st.SHA256 != s.sha256 {
@@ -104,9 +104,9 @@ func (st *importState) fits(path string, job ImportJob, s scan) error {
 		job.Name, strings.Join(differs, "\n  "), path)
 }
 
-// anchor is now, or, where the service knows the import's first event already,
-// what was the anchor then: the state may have been lost or lie on another
-// machine, and another anchor would make every event a conflict.
+// anchor returns the current time or, if the service already knows the import's
+// first event, the earlier anchor: the state file may be lost or on another
+// machine, and a different anchor would make every event a conflict.
 func (im *Importer) anchor(ctx context.Context, job ImportJob, s scan) (*time.Time, error) {
 	now := im.Now().UTC().Truncate(time.Microsecond)
 	id := eventID(job.Name, s.first.amounts[0].feature, s.first)
@@ -134,7 +134,7 @@ func (im *Importer) anchor(ctx context.Context, job ImportJob, s scan) (*time.Ti
 	return &at, nil
 }
 
-// readState gives nil where there is none.
+// readState returns nil if there is no state file.
 func readState(path string) (*importState, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,8 +150,8 @@ func readState(path string) (*importState, error) {
 	return &st, nil
 }
 
-// createState fails with fs.ErrExist where there is a state: of two imports that
-// begin at once, one decides.
+// createState fails with fs.ErrExist if the file exists: of two imports that begin
+// concurrently, only one creates the state.
 func createState(path string, st *importState) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make the directory for imports: %w", err)
@@ -161,7 +161,7 @@ func createState(path string, st *importState) error {
 
 func saveState(path string, st *importState) error { return placeState(path, st, os.Rename) }
 
-// placeState writes aside, then puts the whole file in its place.
+// placeState writes a temporary file, then links or renames it to path.
 func placeState(path string, st *importState, place func(from, to string) error) error {
 	text, err := json.MarshalIndent(st, "", "  ")
 	if err != nil {
@@ -182,7 +182,7 @@ func placeState(path string, st *importState, place func(from, to string) error)
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes a new name in a directory durable.
+// syncDir makes a new directory entry durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Summary says what became of an import. Every row and every event of the file
-// is in exactly one of its counts. An event whose answer was lost on the way and
-// that was sent again counts as a duplicate.
+// Summary is the result of an import. Every row and every event of the file is in
+// exactly one of its counts. An event that was sent again because the first
+// response was lost counts as a duplicate.
 type Summary struct {
 	Import             string                    `json:"import"`
 	Rows               int64                     `json:"rows"`
@@ -22,15 +22,15 @@ type Summary struct {
 	Conflicts          int64                     `json:"conflicts"`
 	Rejected           int64                     `json:"rejected"`
 	RejectedByCode     map[string]int64          `json:"rejectedByCode"`
-	NotSent            int64                     `json:"notSent"` // or without an answer
+	NotSent            int64                     `json:"notSent"` // not sent, or without a response
 	Features           map[string]FeatureSummary `json:"features"`
-	Anchor             *time.Time                `json:"anchor"` // where the latest row's time was moved to
+	Anchor             *time.Time                `json:"anchor"` // shifted time of the latest row
 	Seconds            float64                   `json:"seconds"`
 
 	times string
 }
 
-// FeatureSummary adds up what the service counts of the import.
+// FeatureSummary sums the accepted and duplicate events of one feature.
 type FeatureSummary struct {
 	Events int64 `json:"events"`
 	Amount int64 `json:"amount"`
@@ -44,7 +44,7 @@ func newSummary(job ImportJob, s scan) Summary {
 	}
 }
 
-func (s *Summary) take(v *verdict, a amount) {
+func (s *Summary) count(v *verdict, a amount) {
 	s.NotSent--
 	switch v.Status {
 	case "accepted":
@@ -66,7 +66,7 @@ func (s *Summary) take(v *verdict, a amount) {
 // complete reports whether every event is counted.
 func (s *Summary) complete() bool { return s.Accepted+s.Duplicates == s.Events }
 
-// remark is a sentence for people.
+// remark returns the result as a sentence.
 func (s *Summary) remark() string {
 	switch {
 	case s.Events == 0:
@@ -83,7 +83,7 @@ func (s *Summary) remark() string {
 	return fmt.Sprintf("%d of %d events are not counted; run the same import again when the cause is mended.", s.Events-s.Accepted-s.Duplicates, s.Events)
 }
 
-// meter shows how far an import is: a bar on a terminal, a line every 10 s else.
+// meter shows the progress of an import: a bar on a terminal, else a line every 10 s.
 type meter struct {
 	bar   *progressbar.ProgressBar
 	say   func(format string, args ...any)
@@ -116,7 +116,7 @@ func newBar(w io.Writer, total int64) *progressbar.ProgressBar {
 func (m *meter) add(n int) {
 	m.done += int64(n)
 	if m.bar != nil {
-		_ = m.bar.Add(n) // a bar that cannot be drawn is no reason to stop
+		_ = m.bar.Add(n) // an import continues if its bar cannot be drawn
 		return
 	}
 	now := m.now()

@@ -14,7 +14,7 @@ import (
 
 const tracePath = "demo/AzureLLMInferenceTrace_code.csv"
 
-// traceArgs imports the trace, with more arguments.
+// traceArgs returns the arguments that import the trace, followed by more.
 func traceArgs(file string, more ...string) []string {
 	return append([]string{
 		"usage", "import", file, "-o", "json", "--time-column", "TIMESTAMP", "--name", "trace",
@@ -30,7 +30,7 @@ func summaryOf(t *testing.T, stdout string) (s Summary) {
 	return s
 }
 
-// isTrace fails unless the party holds the whole trace, once.
+// isTrace fails unless the party holds the whole trace exactly once.
 func isTrace(t *testing.T, p *party) {
 	t.Helper()
 	events, sums := p.totals()
@@ -83,8 +83,8 @@ func TestImportGzipIsTheSameRows(t *testing.T) {
 	}
 }
 
-// The answer of a batch is lost, then the service is away for good, half way; a
-// new import by another instance of the program sends the rest.
+// TestImportStoppedHalfWayGoesOn: the response to one batch is lost, then the service
+// becomes unavailable; a second run of the import sends the rest.
 func TestImportStoppedHalfWayGoesOn(t *testing.T) {
 	p := newParty(t)
 	c := newConsole(t, p)
@@ -103,7 +103,7 @@ func TestImportStoppedHalfWayGoesOn(t *testing.T) {
 	if s := summaryOf(t, out); s.NotSent == 0 || s.NotSent == s.Events || s.Accepted+s.NotSent != s.Events {
 		t.Errorf("the summary is %+v", s)
 	}
-	p.mu.Lock() // an answer that the client no longer waits for may be under way
+	p.mu.Lock() // a request that the client gave up on may still be running
 	p.before, p.after = nil, nil
 	p.mu.Unlock()
 	code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now")...)

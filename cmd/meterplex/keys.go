@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// KeysCmd is the noun.
+// KeysCmd groups the keys commands.
 type KeysCmd struct {
 	Create KeysCreate `cmd:"" help:"Create a key; its secret is shown this once."`
 	List   KeysList   `cmd:"" help:"List keys, without secrets."`
@@ -16,7 +16,7 @@ type KeysCmd struct {
 	Revoke KeysRevoke `cmd:"" help:"Revoke a key, everywhere within a second."`
 }
 
-// KeyOwner says whose keys are meant.
+// KeyOwner holds the flags that select the owner of the keys.
 type KeyOwner struct {
 	Tenant   string `xor:"owner" required:"" placeholder:"ID" aliases:"tenant-id" help:"The tenant that the keys belong to."`
 	Operator bool   `xor:"owner" required:"" help:"Operator keys, which belong to no tenant."`
@@ -53,7 +53,7 @@ func (c *KeysCreate) Run(a *app) error {
 	return a.createKey(c.path(), c.IdempotencyKey, body)
 }
 
-// createKey prints a new key, and says where its secret stands.
+// createKey prints a new key, with a note about its secret.
 func (a *app) createKey(path, once string, body any) error {
 	raw, err := a.posted(path, once, body)
 	if err != nil {
@@ -104,7 +104,7 @@ type KeysRevoke struct {
 	ID string `arg:"" help:"The key's id."`
 }
 
-// Run says that it is done: the answer has no body.
+// Run prints a confirmation: the response has no body.
 func (c *KeysRevoke) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {

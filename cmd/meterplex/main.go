@@ -1,9 +1,9 @@
 // Command meterplex is the service and its client: one binary.
 //
-// Each noun of the command line has a file of its own. This package wires and
-// talks to people; it may hold no rule of metering: the commands but serve,
-// migrate, demo and bench know the service only through its HTTP API, as any
-// other client does.
+// Each noun of the command line has its own file. This package wires the service
+// and formats output; it holds no metering rules. All commands except serve,
+// migrate, demo and bench use only the service's HTTP API, as any other client
+// does.
 package main
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Exit codes: a script can branch on the answer, and tell "no" from "do not know".
+// Exit codes: a script can branch on them and tell "no" from "unknown".
 const (
 	exitYes     = 0
 	exitNo      = 1 // the answer is no: not allowed, not found, refused, not all accepted
-	exitUnknown = 2 // it could not be answered: bad usage, no service, no permission
+	exitUnknown = 2 // no answer: bad usage, no service, no permission
 )
 
-// errNo ends a command whose answer, already printed, is no.
+// errNo ends a command that has already printed a negative answer.
 var errNo = errors.New("the answer is no")
 
 // clientFlags are the flags of every command.
@@ -76,28 +76,28 @@ Data goes to stdout, everything else to stderr. Exit codes: 0 yes, 1 the answer 
 
 A key is given by METERPLEX_KEY, the service's address by METERPLEX_URL.`
 
-// service runs the whole service until ctx ends, and says on ready where it is.
+// service runs the whole service until ctx ends, and sends its endpoints on ready.
 type service func(ctx context.Context, cfg Config, ready chan<- Endpoints) error
 
-// app is what every command works with.
+// app holds the environment shared by all commands.
 type app struct {
 	ctx     context.Context
 	stdin   io.Reader
 	stdout  io.Writer
 	stderr  io.Writer
 	env     lookup
-	names   []string // NAME=VALUE of all variables that are set
+	names   []string // all environment variables, as NAME=VALUE
 	now     func() time.Time
 	client  clientFlags
 	parser  *kong.Kong
 	service service
-	records *slog.Logger // takes what is said, where stderr is to hold records alone; nil: it is text
+	records *slog.Logger // logs messages if stderr must hold only log records; nil: messages are plain text
 }
 
 func main() {
-	uuid.EnableRandPool() // ids, not secrets: without it each is a system call
+	uuid.EnableRandPool() // for ids, not secrets: without the pool each id costs a system call
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the default is back: a second one ends at once.
+	// The first signal restores the default handling: a second one kills the process at once.
 	context.AfterFunc(ctx, stop)
 	a := &app{
 		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
@@ -106,7 +106,7 @@ func main() {
 	os.Exit(a.run(os.Args[1:]))
 }
 
-// run parses, runs and gives the exit code.
+// run parses and runs a command, and returns its exit code.
 func (a *app) run(args []string) int {
 	var c cli
 	parser, err := kong.New(&c,
@@ -146,7 +146,7 @@ func (a *app) exitCode(err error) int {
 	return exitUnknown
 }
 
-// say tells the person at the terminal something that is no data.
+// say prints a message, not data, to stderr.
 func (a *app) say(format string, args ...any) {
 	if a.records != nil {
 		a.records.Info(fmt.Sprintf(format, args...))
@@ -155,7 +155,7 @@ func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.stderr, format+"\n", args...)
 }
 
-// complain tells why a command ends.
+// complain prints the reason for which a command fails.
 func (a *app) complain(why string) {
 	if a.records != nil {
 		a.records.Error(why)
@@ -169,7 +169,7 @@ type HelpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command, as in usage import."`
 }
 
-// Run ends the process where there is such a command.
+// Run ends the process if the command exists.
 func (c *HelpCmd) Run(a *app) error {
 	_, err := a.parser.Parse(append(c.Command, "--help"))
 	return err

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// leaving is the tests with a look at the end for goroutines that they left.
+// leaving runs the tests and fails if they leak goroutines.
 type leaving struct{ *testing.M }
 
 func (l leaving) Run() int {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Each command sends what the HTTP API documents.
+// TestRequests: each command sends a request as documented in the HTTP API.
 func TestRequests(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
@@ -38,7 +38,7 @@ func TestRequests(t *testing.T) {
 		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
 		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
 		{"replay show r1", `GET /api/v1/replays/r1 `},
-		// A tenant is named the same way everywhere, by either name of the flag.
+		// All commands accept a tenant by either name of the flag.
 		{"projections rebuild usage_aggregates --reason r --tenant t1 --period 2026-05 --workers 2 --no-wait",
 			`POST /api/v1/projections/usage_aggregates/rebuilds {"periodKey":"2026-05","reason":"r","tenantId":"t1","workers":2}`},
 		{"dead-letters list --tenant t1", `GET /api/v1/dead-letters?limit=1000&tenantId=t1 `},

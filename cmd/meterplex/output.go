@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// rowPrinter prints rows, each a JSON object, in the format that was asked for.
-// Columns are the names of members, as the API writes them.
+// rowPrinter prints rows, each a JSON object, in the requested format. Columns are
+// the names of JSON members, as in the API.
 type rowPrinter struct {
 	format  string
 	columns []string
@@ -24,7 +24,7 @@ type rowPrinter struct {
 	array   []json.RawMessage
 }
 
-// rows begins a list.
+// rows returns a printer for a list.
 func (a *app) rows(columns ...string) *rowPrinter {
 	p := &rowPrinter{format: a.client.Output, columns: columns, out: a.stdout, array: []json.RawMessage{}}
 	switch p.format {
@@ -37,7 +37,7 @@ func (a *app) rows(columns ...string) *rowPrinter {
 	return p
 }
 
-// row prints or keeps one row.
+// row prints one row, or buffers it for the JSON array.
 func (p *rowPrinter) row(raw json.RawMessage) error {
 	switch p.format {
 	case "json":
@@ -72,7 +72,7 @@ func (p *rowPrinter) csvRow(cells []string) error {
 	return p.csv.Error()
 }
 
-// csvHeader is written before the first row, also where no row follows.
+// csvHeader writes the header once, before the first row or for an empty list.
 func (p *rowPrinter) csvHeader() error {
 	if p.headed {
 		return nil
@@ -81,7 +81,7 @@ func (p *rowPrinter) csvHeader() error {
 	return p.csv.Write(p.columns)
 }
 
-// close ends the list.
+// close completes the list.
 func (p *rowPrinter) close() error {
 	switch p.format {
 	case "table":
@@ -102,7 +102,7 @@ func (p *rowPrinter) close() error {
 	return nil
 }
 
-// object prints one answer: a table has a line for each member.
+// object prints one JSON object; a table has a line for each member.
 func (a *app) object(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (a *app) object(raw json.RawMessage) error {
 	return w.Flush()
 }
 
-// list prints the pages of a list.
+// list prints up to limit rows of a list; 0 means all.
 func (a *app) list(path string, query url.Values, limit int, columns ...string) error {
 	c, err := a.newClient()
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *app) list(path string, query url.Values, limit int, columns ...string) 
 	return p.close()
 }
 
-// show prints one thing.
+// show prints one resource.
 func (a *app) show(path string, query url.Values) error {
 	c, err := a.newClient()
 	if err != nil {
@@ -161,7 +161,7 @@ func (a *app) show(path string, query url.Values) error {
 	return a.object(raw)
 }
 
-// change sends a body and prints the answer.
+// change sends a body and prints the response.
 func (a *app) change(method, path string, body any) error {
 	c, err := a.newClient()
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *app) change(method, path string, body any) error {
 	return a.object(raw)
 }
 
-// create posts a body once, whatever is retried, and prints the answer.
+// create posts a body with the Idempotency-Key once and prints the response.
 func (a *app) create(path, once string, body any) error {
 	raw, err := a.posted(path, once, body)
 	if err != nil {
@@ -196,7 +196,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// membersOf keeps the order in which the service wrote them.
+// membersOf returns the members of a JSON object in their original order.
 func membersOf(raw json.RawMessage) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -227,7 +227,7 @@ func find(members []member, name string) json.RawMessage {
 	return nil
 }
 
-// cell writes a value as one field: strings as they are, everything else as JSON.
+// cell formats a value as one field: strings unquoted, other values as JSON.
 func cell(raw json.RawMessage, format string) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		if format == "table" {
@@ -251,7 +251,8 @@ func cell(raw json.RawMessage, format string) string {
 	return text
 }
 
-// printable keeps text of others from steering the terminal or breaking a table.
+// printable replaces control characters, so that foreign text cannot control the
+// terminal or break a table.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// party is the other end of the wire, as far as the client can see it: it takes
-// usage with the contract's verdicts, and can be made to fail. It stands for the
-// service in tests of the client alone.
+// party is a fake service for tests of the client alone: it returns the contract's
+// verdicts for usage, and can be made to fail.
 type party struct {
 	t   *testing.T
 	url string
@@ -24,10 +23,10 @@ type party struct {
 	mu       sync.Mutex
 	known    map[string]event // by eventId
 	requests []string
-	before   func(n int, w http.ResponseWriter) bool // true: it has answered
-	after    func(n int) (drop bool)                 // true: the answer is lost
+	before   func(n int, w http.ResponseWriter) bool // true: before has responded
+	after    func(n int) (drop bool)                 // true: the response is lost
 	ingests  int
-	tooOld   time.Time // events before are rejected
+	tooOld   time.Time // earlier events are rejected
 	catalog  map[string]json.RawMessage
 }
 
@@ -60,7 +59,7 @@ func newParty(t *testing.T) *party {
 func (p *party) ingest(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client stopped in the middle
+		return // the client closed the connection
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,8 @@ func (p *party) aggregates(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"data": rows, "asOfPosition": r.URL.Query().Get("minPosition")})
 }
 
-// anything keeps what is put and posted, under its path, and answers with it.
+// anything records each request. GET returns the path's entry of catalog, POST and PUT
+// return the request's body.
 func (p *party) anything(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func refuse(w http.ResponseWriter, status int, code, detail string) {
 	json.NewEncoder(w).Encode(map[string]any{"status": status, "code": code, "detail": detail})
 }
 
-// totals are the events and amounts of each feature.
+// totals returns the number of events and the sum of amounts of each feature.
 func (p *party) totals() (events, sums map[string]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *party) totals() (events, sums map[string]int64) {
 	return events, sums
 }
 
-// console is a command line in a test.
+// console runs commands in a test.
 type console struct {
 	app    *app
 	out    *bytes.Buffer
@@ -167,7 +167,7 @@ type console struct {
 	cancel context.CancelFunc
 }
 
-// lockedBuffer takes lines of several goroutines.
+// lockedBuffer is a buffer for concurrent writers.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -185,7 +185,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newConsole has a data directory of its own and asks the party.
+// newConsole returns a console with its own data directory and the party as service.
 func newConsole(t *testing.T, p *party) *console {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -201,7 +201,7 @@ func newConsole(t *testing.T, p *party) *console {
 	return c
 }
 
-// run runs a command and gives its exit code and what it wrote.
+// run runs a command and returns its exit code and output.
 func (c *console) run(args ...string) (code int, stdout, stderr string) {
 	c.out.Reset()
 	before := len(c.err.String())

@@ -22,7 +22,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// pipe is what carries records: Kafka, or PostgreSQL where there is none.
+// pipe carries records: Kafka, or PostgreSQL if there is no Kafka.
 type pipe struct {
 	publisher  relay.Publisher
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
@@ -85,15 +85,15 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 	}, nil
 }
 
-// topics is what the service asks of the topics it works on.
+// topics is the part of the Kafka admin client that checks and creates topics.
 type topics interface {
 	Ping(ctx context.Context) error
 	Ensure(ctx context.Context) error
 	Doubts(ctx context.Context) ([]string, error)
 }
 
-// ensureTopics goes on without a broker, or with one that is slow: ingestion needs none,
-// and the topics are looked at again. What waiting does not mend ends the start.
+// ensureTopics does not fail if the broker is missing or slow: ingestion needs no broker,
+// and keepTopics checks the topics again. Errors that waiting cannot fix end the start.
 func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ensureTime)
 	defer cancel()
@@ -110,7 +110,7 @@ func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answe
 		return false, nil
 	}
 	doubts, err := admin.Doubts(ctx)
-	if err != nil { // it may not be ours to ask
+	if err != nil { // the service may lack the permission
 		logger.Debug("the settings of the topics could not be read", "error", err)
 	}
 	for _, doubt := range doubts {
@@ -124,14 +124,14 @@ const ensureTime = 20 * time.Second
 
 const keepTopicsEvery = 5 * time.Second
 
-// keepTopics makes topics that are missing: because no broker answered when the
-// service started, or because one lost all that it held.
+// keepTopics creates missing topics: no broker answered when the service started, or
+// a broker lost its data.
 func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	said := ""
 	return every(ctx, keepTopicsEvery, func() {
 		level, err := slog.LevelDebug, admin.Ensure(ctx)
 		switch again := fmt.Sprint(err) == said; {
-		case again: // it was told
+		case again: // already logged at its own level
 		case errors.Is(err, kafka.ErrTooFewBrokers):
 			level = slog.LevelWarn
 		case errors.Is(err, kafka.ErrTopicsUnfit):
@@ -143,7 +143,7 @@ func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	})
 }
 
-// every does something from time to time until ctx ends.
+// every calls do after each pause until ctx ends.
 func every(ctx context.Context, pause time.Duration, do func()) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -200,7 +200,7 @@ func openPostgresPipe(cfg Config, logger *slog.Logger) (*pipe, error) {
 		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
-		tops:  func(context.Context) ([]events.Place, error) { return nil, nil }, // it goes back with the log
+		tops:  func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
 		ping:  db.PingContext,
 		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
 		close: func() error { return closeAll(publisher.Close, db) },

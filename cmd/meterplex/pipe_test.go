@@ -18,7 +18,8 @@ func (b brokers) Ping(context.Context) error               { return b.ping }
 func (b brokers) Ensure(context.Context) error             { return b.says }
 func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says }
 
-// Brokers that answer, but do not make topics in time, are no reason to take no usage.
+// TestP11_SlowBrokersDoNotEndTheStart: the service starts and ingests usage even if the
+// brokers answer but do not create topics in time.
 func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
 	few := fmt.Errorf("%w: %w", kafka.ErrTooFewBrokers, kerr.InvalidReplicationFactor)
 	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
@@ -34,7 +35,7 @@ func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
 	if _, err := ensureTopics(t.Context(), brokers{says: unfit}, slog.New(slog.DiscardHandler)); !errors.Is(err, unfit) {
 		t.Errorf("topics that do not fit gave %v", err)
 	}
-	silent := brokers{says: unfit, ping: context.DeadlineExceeded} // is not asked for anything
+	silent := brokers{says: unfit, ping: context.DeadlineExceeded} // fails the ping, so Ensure is not called
 	if answered, err := ensureTopics(t.Context(), silent, slog.New(slog.DiscardHandler)); answered || err != nil {
 		t.Errorf("a silent broker: answered %v, %v; the start must not wait for it a second time", answered, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// PlansCmd is the noun.
+// PlansCmd groups the plans commands.
 type PlansCmd struct {
 	Put  PlansPut  `cmd:"" help:"Create or change a plan."`
 	List PlansList `cmd:"" help:"List the plans."`
@@ -22,7 +22,7 @@ type planBody struct {
 	Entitlements []entitlementBody `json:"entitlements"`
 }
 
-// entitlementBody is one entitlement; of a BOOLEAN feature it is the name alone.
+// entitlementBody is one entitlement; for a BOOLEAN feature it has only the name.
 type entitlementBody struct {
 	Feature       string `json:"feature"`
 	Limit         *int64 `json:"limit,omitempty"`
@@ -39,7 +39,7 @@ type PlansPut struct {
 	File         string   `placeholder:"FILE" help:"Read {\"name\":…,\"entitlements\":[…]} from a JSON file instead."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (PlansPut) Help() string {
 	return `An entitlement is written feature=limit,behavior,period and, where it matters, what ingestion does with usage above the limit:
 
@@ -83,8 +83,8 @@ func (c *PlansPut) Run(a *app) error {
 	return a.change(http.MethodPut, path, body)
 }
 
-// parseEntitlement reads feature=limit,behavior,period,onIngest; whether the
-// words are right is the service's to say.
+// parseEntitlement parses feature=limit,behavior,period,onIngest; the service
+// validates the words.
 func parseEntitlement(text string) (entitlementBody, error) {
 	feature, grant, limited := strings.Cut(text, "=")
 	e := entitlementBody{Feature: feature}

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 )
 
-// ProjectionsCmd is the noun.
+// ProjectionsCmd groups the projections commands.
 type ProjectionsCmd struct {
 	List     ProjectionsList     `cmd:"" help:"List projections: what readers see of each, and how new that is."`
 	Status   ProjectionsStatus   `cmd:"" help:"Show a projection, or a rebuild by its id."`
@@ -47,7 +47,7 @@ func (c *ProjectionsList) Run(a *app) error {
 	return p.close()
 }
 
-// projections reads all there are, which is one page.
+// projections reads all projections, which fit into one page.
 func (a *app) projections() ([]json.RawMessage, error) {
 	cl, err := a.newClient()
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *app) projections() ([]json.RawMessage, error) {
 	return page.Data, nil
 }
 
-// withLastRebuild writes the last rebuild as one text.
+// withLastRebuild replaces the last rebuild by one text, its state and id.
 func withLastRebuild(raw json.RawMessage) json.RawMessage {
 	var row map[string]json.RawMessage
 	var last *struct{ ID, State string }
@@ -78,7 +78,7 @@ func withLastRebuild(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// ProjectionsStatus shows one.
+// ProjectionsStatus shows a projection or a rebuild.
 type ProjectionsStatus struct {
 	Name string `arg:"" help:"A projection's name, as in usage_aggregates, or a rebuild's id."`
 }
@@ -123,14 +123,14 @@ func (c *ProjectionsRebuilds) Run(a *app) error {
 	return a.list("/rebuilds", nil, c.Limit.Limit, "id", "projection", "state", "purpose", "foldVersion", "tenantId", "periodKey", "differs", "createdAt", "reason")
 }
 
-// Scoped chooses a part of a projection.
+// Scoped holds the flags that select a part of a projection.
 type Scoped struct {
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of one tenant only."`
 	Period   string `placeholder:"PERIOD" help:"Of one period only: 2026-05, 2026 or lifetime."`
 	Workers  int    `placeholder:"N" help:"How many partitions are folded at once; not given: half as many as the instance has processors."`
 }
 
-// body is a request with what was given.
+// body returns a request body with the given flags.
 func (s *Scoped) body(reason string) map[string]any {
 	body := map[string]any{}
 	for name, value := range map[string]string{"tenantId": s.TenantID, "periodKey": s.Period, "reason": reason} {
@@ -144,7 +144,7 @@ func (s *Scoped) body(reason string) map[string]any {
 	return body
 }
 
-// Decided is what every decision on a rebuild takes.
+// Decided holds the common arguments of all decisions on a rebuild.
 type Decided struct {
 	ID     string `arg:"" help:"The rebuild's id."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
@@ -163,7 +163,7 @@ func (c *Decided) decide(a *app, step string) error {
 	return a.rebuild(raw)
 }
 
-// rebuild prints a rebuild; a table leaves out the units of its work.
+// rebuild prints a rebuild; a table omits its work units.
 func (a *app) rebuild(raw json.RawMessage) error {
 	if a.client.Output != "table" && a.client.Output != "csv" {
 		return a.object(raw)
@@ -202,7 +202,7 @@ func (a *app) rebuild(raw json.RawMessage) error {
 	return a.object(short)
 }
 
-// without leaves a member out.
+// without removes a member from a JSON object.
 func without(raw json.RawMessage, name string) json.RawMessage {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil {
@@ -216,13 +216,13 @@ func without(raw json.RawMessage, name string) json.RawMessage {
 	return rest
 }
 
-// ProjectionsPromote promotes.
+// ProjectionsPromote promotes a rebuild.
 type ProjectionsPromote struct {
 	Decided
 	Yes bool `help:"Do not ask, although figures that are billed change."`
 }
 
-// Run asks where money moves.
+// Run asks for confirmation if billed figures change.
 func (c *ProjectionsPromote) Run(a *app) error {
 	if err := a.billedAnew(c.ID, "Promote it", c.Yes); err != nil {
 		return err
@@ -230,13 +230,13 @@ func (c *ProjectionsPromote) Run(a *app) error {
 	return c.decide(a, "promote")
 }
 
-// ProjectionsRollback rolls back.
+// ProjectionsRollback rolls back a promotion.
 type ProjectionsRollback struct {
 	Decided
 	Yes bool `help:"Do not ask, although figures that are billed change."`
 }
 
-// Run asks where money moves.
+// Run asks for confirmation if billed figures change.
 func (c *ProjectionsRollback) Run(a *app) error {
 	if err := a.billedAnew(c.ID, "Roll it back", c.Yes); err != nil {
 		return err
@@ -250,7 +250,7 @@ type ProjectionsAbandon struct{ Decided }
 // Run prints the rebuild.
 func (c *ProjectionsAbandon) Run(a *app) error { return c.decide(a, "abandon") }
 
-// ProjectionsVerify compares with the log.
+// ProjectionsVerify compares a projection with the log.
 type ProjectionsVerify struct {
 	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
 	Repair bool   `help:"Replace the live rows where they differ; needs --reason."`
@@ -258,7 +258,7 @@ type ProjectionsVerify struct {
 	Scoped
 }
 
-// Run prints the keys that differ. What it cannot tell is never a yes or a no.
+// Run prints the keys that differ. Without a result it exits with 2, never with 0 or 1.
 func (c *ProjectionsVerify) Run(a *app) error {
 	if c.Repair && c.Reason == "" {
 		return fmt.Errorf("--repair changes figures: say why by --reason")
@@ -278,8 +278,7 @@ func (c *ProjectionsVerify) Run(a *app) error {
 	return c.conclude(a, v)
 }
 
-// verify lets the service compare a projection with the log, and waits for what it
-// found.
+// verify makes the service compare a projection with the log, and waits for the result.
 func (a *app) verify(cl *client, name string, body map[string]any) (*verifyOutcome, error) {
 	header := http.Header{"Idempotency-Key": {newKey()}, "Prefer": {"wait=30"}}
 	raw, err := cl.send(a.ctx, http.MethodPost, pathOf("projections", name, "verify"), header, body)
@@ -301,7 +300,7 @@ func (a *app) verify(cl *client, name string, body map[string]any) (*verifyOutco
 	return &v, nil
 }
 
-// verifyOutcome is the answer to a verify, and what its rebuild says of it.
+// verifyOutcome is the response to a verify, completed from its rebuild.
 type verifyOutcome struct {
 	RebuildID string
 	State     string
@@ -341,16 +340,16 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	return errNo
 }
 
-// undecided is an answer that leaves the question open.
+// undecided is an error that leaves the question unanswered: exit code 2.
 type undecided struct{ cause error }
 
 func (u *undecided) Error() string { return u.cause.Error() }
 
-// cannotTell keeps a refusal from passing for the answer no.
+// cannotTell wraps a refusal, so that it is not mistaken for the answer no.
 func cannotTell(err error) error { return &undecided{err} }
 
-// diffColumns returns the columns of a printed difference: those of the API without the
-// count behind the live figure, for which a terminal has no room.
+// diffColumns returns the columns of a printed difference: the API's columns without the
+// event count of the live figure, which does not fit on a terminal.
 func diffColumns(projection string) ([]string, error) {
 	p, err := models.Definition(projection)
 	if err != nil {
@@ -359,7 +358,7 @@ func diffColumns(projection string) ([]string, error) {
 	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" }), nil
 }
 
-// keyOf gives the parameters of a key written tenant/feature/period[/subscription].
+// keyOf returns the query parameters of a key written tenant/feature/period[/subscription].
 func keyOf(text string) (url.Values, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 && len(parts) != 4 {

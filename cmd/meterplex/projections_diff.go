@@ -43,7 +43,7 @@ type diffTotals struct {
 	ByTenant  json.RawMessage `json:"byTenant,omitempty"`
 }
 
-// Run prints rows, and what they come to.
+// Run prints the rows and their totals.
 func (c *ProjectionsDiff) Run(a *app) error {
 	if len(c.Events) > 0 {
 		return a.diffEvents(c.ID, c.Events)
@@ -65,7 +65,7 @@ func (c *ProjectionsDiff) Run(a *app) error {
 	return nil
 }
 
-// read gives the pages as one. Totals are of the first page's snapshot.
+// read merges all pages into one. The totals are from the first page's snapshot.
 func (c *ProjectionsDiff) read(a *app, cl *client) (*diffPage, error) {
 	q := url.Values{"tenantId": {c.TenantID}, "feature": {c.Feature}, "periodKey": {c.Period}}
 	if c.All {
@@ -155,8 +155,8 @@ func signed(n json.Number) string {
 	return "+" + n.String()
 }
 
-// conserved tells whether every verdict is in one place; what says nothing is taken
-// for yes, since not every projection counts.
+// conserved reports whether every verdict is in exactly one place. Missing data means
+// true, since not every projection counts verdicts.
 func (p *diffPage) conserved() (bool, string) {
 	var k *struct {
 		Holds                               bool
@@ -177,7 +177,7 @@ type ProjectionsEvents struct {
 // Run prints the events.
 func (c *ProjectionsEvents) Run(a *app) error { return a.diffEvents(c.ID, c.Keys) }
 
-// diffEvents prints which events make the difference of keys.
+// diffEvents prints the events that cause the differences of keys.
 func (a *app) diffEvents(id string, keys []string) error {
 	cl, err := a.newClient()
 	if err != nil {
@@ -233,7 +233,7 @@ func (a *app) keyEvents(cl *client, path, key string, q url.Values, p *rowPrinte
 
 var errNotAgreed = errors.New("figures that are billed change: say --yes where nobody can be asked")
 
-// billedAnew asks whether figures that are billed shall change, showing by how much.
+// billedAnew asks for confirmation of a change of billed figures, and shows the amount.
 func (a *app) billedAnew(id, what string, yes bool) error {
 	if yes {
 		return nil

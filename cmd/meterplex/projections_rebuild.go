@@ -20,7 +20,7 @@ type ProjectionsRebuild struct {
 	Once
 }
 
-// Run ends when the rebuild is READY, or has failed: that is exit code 1.
+// Run waits until the rebuild is READY or has failed, which is exit code 1.
 func (c *ProjectionsRebuild) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *ProjectionsRebuild) Run(a *app) error {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return fmt.Errorf("read a rebuild: %w", err)
 	}
-	if c.Progress != "json" { // there it is the last line
+	if c.Progress != "json" { // with json, the last progress line is the rebuild
 		if err := a.rebuild(raw); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (c *ProjectionsRebuild) Run(a *app) error {
 	return errNo
 }
 
-// rebuildState is what the client reads of a rebuild.
+// rebuildState holds the fields of a rebuild that the client uses.
 type rebuildState struct {
 	ID         string
 	Projection string
@@ -81,10 +81,10 @@ func ended(state string) bool { return !isFolding(state) && state != "READY" }
 
 func newKey() string { return rand.Text() }
 
-// followEvery is how often a rebuild is looked at.
+// followEvery is how often a rebuild is polled.
 const followEvery = 500 * time.Millisecond
 
-// follow shows a rebuild's progress until its state is one that was waited for.
+// follow polls a rebuild and shows its progress until until accepts its state.
 func (a *app) follow(cl *client, id string, p *progress, until func(state string) bool) (json.RawMessage, error) {
 	defer p.finish()
 	for {
@@ -105,19 +105,19 @@ func (a *app) follow(cl *client, id string, p *progress, until func(state string
 	}
 }
 
-// progress shows how far a rebuild is.
+// progress shows the progress of a rebuild.
 type progress struct {
 	form   string
 	bar    *progressbar.ProgressBar
-	out    io.Writer // of JSON
+	out    io.Writer // for JSON
 	errors io.Writer
 	say    func(format string, args ...any)
 	now    func() time.Time
 	last   time.Time
-	noted  map[bool]bool // by whether it converges: the notes' figures change
+	noted  map[bool]bool // printed notes, by Converges: the figures in the notes change
 }
 
-// newProgress makes the form that was asked for, "" the one that fits.
+// newProgress returns a progress in the given form; "" chooses one by the terminal.
 func newProgress(a *app, form string) *progress {
 	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now(), noted: map[bool]bool{}}
 	if form == "" {
@@ -151,7 +151,7 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 	return nil
 }
 
-// draw moves the bar. The total grows with the log.
+// draw updates the bar. The total grows with the log.
 func (p *progress) draw(r *rebuildState) {
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(max(r.Progress.EventsTotal, 1), progressbar.OptionSetWriter(p.errors), progressbar.OptionShowCount(),
@@ -159,7 +159,7 @@ func (p *progress) draw(r *rebuildState) {
 			progressbar.OptionSetDescription("rebuilding"), progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.errors) }))
 	}
 	p.bar.ChangeMax64(max(r.Progress.EventsTotal, 1))
-	_ = p.bar.Set64(r.Progress.EventsDone) // a bar that cannot be drawn is no reason to stop
+	_ = p.bar.Set64(r.Progress.EventsDone) // a rebuild is followed even if the bar cannot be drawn
 }
 
 func progressLine(r *rebuildState) string {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// answers is what the commands about projections meet in these tests: answers by
-// method and path, each the next of a list; the last one stays.
+// answers is a fake service for the projection commands: a list of responses by method
+// and path, returned in order; the last one is repeated.
 type answers struct {
 	mu   sync.Mutex
 	list map[string][]string
@@ -68,7 +68,7 @@ func newAnswers(t *testing.T, list map[string][]string) (*console, *answers) {
 
 const (
 	rebuildID = "0199f0a0-0000-7000-8000-000000000001"
-	// A figure that no float holds.
+	// A figure that a float64 cannot represent.
 	rowThatDiffers = `{"tenantId":"t","feature":"calls","periodKey":"2026-05","subscriptionId":"s","live":90071992547409930001,"rebuilt":90071992547409930004,"delta":3,"eventCount":2,"liveEventCount":2}`
 	sameDiff       = `{"projection":"usage_aggregates","data":[],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":9,"delta":0,"keys":4,"differing":0},"conservation":{"holds":true}}`
 	otherDiff      = `{"projection":"usage_aggregates","data":[` + rowThatDiffers + `],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},"conservation":{"holds":true}}`
@@ -111,8 +111,8 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What the service notes of a rebuild is told once: that nobody works on it, and later
-// that it does not converge.
+// TestRebuildTellsWhatIsNoted: each note of a rebuild is printed once: that it has no
+// worker, and later that it does not converge.
 func TestRebuildTellsWhatIsNoted(t *testing.T) {
 	noted := strings.Replace(rebuildIn("FOLDING", 0), `"converges":true`, `"converges":true,"note":"nobody is there"`, 1)
 	slow := strings.Replace(rebuildIn("FOLDING", 10), `"converges":true`, `"converges":false,"note":"it is too slow"`, 1)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ReplayCmd is the noun.
+// ReplayCmd groups the replay commands.
 type ReplayCmd struct {
 	Range  ReplayRangeCmd  `cmd:"" help:"Publish a range of the log again, for readers outside."`
 	Rewind ReplayRewindCmd `cmd:"" help:"Let the relay go back, so that the topics are filled again; or a consumer."`
@@ -15,7 +15,7 @@ type ReplayCmd struct {
 	Show   ReplayShowCmd   `cmd:"" help:"Show how far one is."`
 }
 
-// Waiting lets a command wait for its replay.
+// Waiting holds the flag to wait for a replay.
 type Waiting struct {
 	Wait bool `help:"Wait until it is done; exit code 1 where it failed."`
 }
@@ -33,12 +33,12 @@ type ReplayRangeCmd struct {
 	Once
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ReplayRangeCmd) Help() string {
 	return `Every record is what it was when it was published first, with the header mp-replay: 1 besides. Our own consumers pass such records: no figure changes.`
 }
 
-// Run asks for it.
+// Run requests the replay.
 func (c *ReplayRangeCmd) Run(a *app) error {
 	body := map[string]any{"topic": c.Topic, "reason": c.Reason}
 	for name, value := range map[string]string{"from": c.From, "to": c.To, "tenantId": c.Tenant, "fromTime": c.FromTime, "toTime": c.ToTime} {
@@ -61,14 +61,14 @@ type ReplayRewindCmd struct {
 	Once
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ReplayRewindCmd) Help() string {
 	return `After Kafka lost its data this is the one command: the relay publishes again from where a consumer of ours still needs it, or, with --since, what readers outside should find again: 168h is as long as the topics keep anything.
 
 Never forward. Nothing is counted twice: each consumer knows what it has.`
 }
 
-// Run asks for it.
+// Run requests the rewind.
 func (c *ReplayRewindCmd) Run(a *app) error {
 	body := map[string]any{"reason": c.Reason}
 	if c.Consumer != "" {
@@ -105,10 +105,10 @@ type ReplayShowCmd struct {
 // Run prints it.
 func (c *ReplayShowCmd) Run(a *app) error { return a.show(pathOf("replays", c.ID), nil) }
 
-// replayEvery is how often a replay that is waited for is looked at.
+// replayEvery is how often a replay is polled while a command waits for it.
 const replayEvery = 500 * time.Millisecond
 
-// replay asks for a replay and prints it, at once or when it is done.
+// replay requests a replay and prints it, immediately or when it is done.
 func (a *app) replay(path, once string, body any, wait bool) error {
 	c, err := a.newClient()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// setUnsafe takes the words of what is allowed to be unsafe. There is none for all:
-// what is unsafe in a new way is to be looked at.
+// setUnsafe parses the names of the allowed dangers. There is no name for all of them:
+// an operator must review a new kind of danger.
 func setUnsafe(to *[]string, v string) error {
 	*to = nil
 	known := unsafeWords()
@@ -38,9 +38,9 @@ func unsafeWords() (words []string) {
 	return words
 }
 
-// prepareDatabase migrates, and looks before and after: before, so that nothing is
-// done where the server or the login is unsafe; after, since roles and tables are
-// what they are only then.
+// prepareDatabase migrates the database and checks its safety before and after: before,
+// so that an unsafe server or login is not changed; after, since roles and tables have
+// their final state only then.
 func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
 	if err := refuseUnsafe(ctx, cfg, nil); err != nil {
 		return err
@@ -55,13 +55,13 @@ func (s *servers) prepareDatabase(ctx context.Context, cfg Config) error {
 	return refuseUnsafe(ctx, cfg, s.logger)
 }
 
-// ofDatabase adds to why a database that was given cannot be worked with what to do.
+// ofDatabase adds advice to an error of a configured, not embedded, database.
 func (s *servers) ofDatabase(err error) error {
 	if err == nil || s.database != nil {
 		return err
 	}
 	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) || errors.As(err, &rights) {
-		return err // its text has the statements to run
+		return err // its text contains the statements to run
 	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
@@ -73,8 +73,8 @@ func (s *servers) ofDatabase(err error) error {
 	return err
 }
 
-// refuseUnsafe is an error where the database is unsafe in what was not allowed. What
-// was allowed is said where there is a logger.
+// refuseUnsafe returns an error if the database has dangers that are not allowed. It
+// logs the allowed ones if logger is not nil.
 func refuseUnsafe(ctx context.Context, cfg Config, logger *slog.Logger) error {
 	var further []string
 	if cfg.Pipe == pipePostgres {
@@ -89,7 +89,7 @@ func refuseUnsafe(ctx context.Context, cfg Config, logger *slog.Logger) error {
 		if err != nil {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
-		for _, d := range replica { // what is durable is decided where events are recorded
+		for _, d := range replica { // durability depends only on the primary
 			if slices.Contains([]string{"superuser", "bypassrls"}, d.Name) && !slices.Contains(found, d) {
 				found = append(found, d)
 			}

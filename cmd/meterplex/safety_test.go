@@ -29,7 +29,7 @@ func TestUnsafeWordsAreChecked(t *testing.T) {
 	}
 }
 
-// What is refused is not told as allowed.
+// TestOnlyWhatIsAllowedIsSaidToBe: a refused danger is not logged as allowed.
 func TestOnlyWhatIsAllowedIsSaidToBe(t *testing.T) {
 	var said bytes.Buffer
 	sayAllowed([]postgres.Danger{{Name: "fsync"}, {Name: "grants"}}, []string{"fsync", "owner"}, slog.New(slog.NewTextHandler(&said, nil)))
@@ -38,7 +38,7 @@ func TestOnlyWhatIsAllowedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// What keeps the service from starting says what to do about it.
+// TestWhatCannotStartSaysWhatToDo: an error that prevents the start contains advice.
 func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 	_, away := pgconn.Connect(t.Context(), "postgres://u:hidden-canary@127.0.0.1:1/d")
 	given, own := &servers{}, &servers{database: &local.Postgres{}}

@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// Endpoints says where what was started listens.
+// Endpoints holds the addresses of the started servers.
 type Endpoints struct {
-	URL         string // "": nothing answers HTTP
-	API         bool   // at URL; else only what is asked of an instance's health
+	URL         string // "": no HTTP server
+	API         bool   // whether URL serves the API, or only health and metrics
 	DatabaseURL string
 	Brokers     []string // none: the PostgreSQL pipe
 }
@@ -25,14 +25,14 @@ type Endpoints struct {
 // ServeCmd runs the service.
 type ServeCmd struct{ ServiceFlags }
 
-// Help is the long form.
+// Help returns the long help text.
 func (ServeCmd) Help() string {
 	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
 
 Without DATABASE_URL a PostgreSQL of its own is started, without KAFKA_BROKERS an Apache Kafka, both on this machine alone, with their data in METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka.`
 }
 
-// heapWeight is how much later than by itself the collector runs.
+// heapWeight is the size of an unused allocation that delays garbage collection.
 const heapWeight = 32 << 20
 
 // Run serves until the signal.
@@ -41,8 +41,8 @@ func (c *ServeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	// Requests are small and many: a heap of a few MiB would be collected dozens of
-	// times a second. What nobody touches takes no memory, but counts as heap.
+	// Requests are small and frequent: a heap of a few MiB would be collected dozens of
+	// times a second. Untouched memory is never resident, but counts as heap.
 	weight := make([]byte, heapWeight)
 	defer runtime.KeepAlive(weight)
 	ready := make(chan Endpoints, 1)
@@ -69,7 +69,7 @@ func (c *ServeCmd) Run(a *app) error {
 // MigrateCmd migrates the database.
 type MigrateCmd struct{ ServiceFlags }
 
-// Help is the long form.
+// Help returns the long help text.
 func (MigrateCmd) Help() string {
 	return `Applies what is missing, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and says how many migrations that were. It is safe to run it again, and from several places at once. serve does the same when it starts.`
 }
@@ -98,8 +98,8 @@ func (c *MigrateCmd) Run(a *app) error {
 	return nil
 }
 
-// migrate brings the schema up to date, with the tables of the pipe where PostgreSQL is
-// the pipe, and lets the service's logins work on it.
+// migrate brings the schema up to date, including the pipe's tables if PostgreSQL is
+// the pipe, and grants the service's logins access to it.
 func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) {
 	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL}
 	n, err := postgres.MigrateAs(ctx, logins, logger)
@@ -123,13 +123,13 @@ func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) 
 	return n, pgpipe.Ensure(ctx, pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix})
 }
 
-// serviceConfig resolves the settings of a command that runs unattended: where its log
-// is JSON, what it says besides is, too.
+// serviceConfig resolves the settings of a command that runs unattended. If its log is
+// JSON, its other messages are JSON, too.
 func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
 	cfg, all, err := a.config(flags)
 	standard := func(s resolved) bool { return s.name == "METERPLEX_HTTP_ADDR" && s.source == "default" }
 	if !slices.Contains(cfg.Roles, "api") && slices.ContainsFunc(all, standard) {
-		cfg.HTTPAddr = "127.0.0.1:0" // the standard one is left to the instance that has the API
+		cfg.HTTPAddr = "127.0.0.1:0" // the default address is left to an instance with the role api
 	}
 	if cfg.LogFormat == "json" {
 		a.records = slog.New(slog.NewJSONHandler(a.stderr, nil))
@@ -146,15 +146,15 @@ func newLogger(to io.Writer, cfg Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, options))
 }
 
-// inWords keeps the text form of the log from writing errors with the stacks that some
-// libraries give theirs.
+// inWords reduces errors to their message: the text handler would also print the stack
+// traces that some libraries attach.
 func inWords(_ []string, a slog.Attr) slog.Attr {
 	if err, ok := a.Value.Any().(error); ok {
-		a.Value = slog.StringValue(fmt.Sprint(err)) // bears an error that is a nil pointer, too
+		a.Value = slog.StringValue(fmt.Sprint(err)) // fmt survives an error that is a nil pointer
 	}
 	return a
 }
 
-// startUp bounds how long what is needed may take to come up: a first start
-// fetches and unpacks servers.
+// startUp bounds the start of the embedded servers and the migrations: a first start
+// downloads and unpacks servers.
 const startUp = 5 * time.Minute

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Whoever reads the log as JSON meets nothing else on stderr.
+// TestJSONLogsAreJSONToTheLastLine: with JSON logs, all output on stderr is JSON.
 func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 	c := newConsole(t, nil)
 	c.with(map[string]string{"METERPLEX_LOG_FORMAT": "json", "METERPLEX_LOG_LEVEL": "error"})
@@ -45,7 +45,7 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 	}
 }
 
-// withStack is an error as libraries make them that tell where it came to be.
+// withStack is an error with a stack trace, as some libraries return.
 type withStack struct{ error }
 
 func (w withStack) Format(f fmt.State, _ rune) {
@@ -55,12 +55,12 @@ func (w withStack) Format(f fmt.State, _ rune) {
 	}
 }
 
-// nobody is an error that must not be nil.
+// nobody is an error whose Error panics on a nil receiver.
 type nobody struct{ name string }
 
 func (n *nobody) Error() string { return n.name }
 
-// Neither form of the log shows an error's stack.
+// TestLogsTellErrorsInWords: neither log format contains an error's stack trace.
 func TestLogsTellErrorsInWords(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var log bytes.Buffer
@@ -72,7 +72,8 @@ func TestLogsTellErrorsInWords(t *testing.T) {
 	}
 }
 
-// A service without the API says where it can be asked for its health.
+// TestServeSaysWhatAnswersWhere: a service without the API prints the address of its
+// health endpoints.
 func TestServeSaysWhatAnswersWhere(t *testing.T) {
 	for want, at := range map[string]Endpoints{
 		"The service answers at http://x": {URL: "http://x", API: true},
@@ -93,7 +94,8 @@ func TestServeSaysWhatAnswersWhere(t *testing.T) {
 	}
 }
 
-// An instance without the API takes the standard address from none that has it.
+// TestTheStandardAddressIsTheAPIs: an instance without the API does not occupy the
+// default address, which an instance with it needs.
 func TestTheStandardAddressIsTheAPIs(t *testing.T) {
 	for _, c := range []struct {
 		env  map[string]string
@@ -117,7 +119,8 @@ func TestTheStandardAddressIsTheAPIs(t *testing.T) {
 	}
 }
 
-// A certificate that cannot be read is told before anything is served.
+// TestCertificatesAreReadFirst: an unreadable certificate is reported before the server
+// listens.
 func TestCertificatesAreReadFirst(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

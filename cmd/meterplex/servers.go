@@ -11,23 +11,23 @@ import (
 	"github.com/meterplex/meterplex/infra/local"
 )
 
-// What events travel through.
+// Pipes that carry events.
 const (
 	pipeKafka    = "kafka"
 	pipePostgres = "postgres"
 )
 
-// servers are those that this process started for itself.
+// servers holds the embedded servers that this process started.
 type servers struct {
 	logger   *slog.Logger
 	database *local.Postgres
 	broker   *local.Kafka
 }
 
-// stopServers bounds an orderly end of the embedded servers.
+// stopServers bounds the orderly stop of the embedded servers.
 const stopServers = 60 * time.Second
 
-// startDatabase starts a PostgreSQL where none is given.
+// startDatabase starts an embedded PostgreSQL if DATABASE_URL is not set.
 func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error) {
 	if cfg.DatabaseURL != "" {
 		return cfg, nil
@@ -45,8 +45,8 @@ func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error)
 	return cfg, nil
 }
 
-// choosePipe settles what events travel through: what was asked for, else Kafka
-// where there is one or one can be started, else PostgreSQL.
+// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given
+// or one can be started, else PostgreSQL.
 func (s *servers) choosePipe(cfg Config) Config {
 	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
 		if cfg.Pipe == "" {
@@ -62,7 +62,7 @@ func (s *servers) choosePipe(cfg Config) Config {
 	return cfg
 }
 
-// startBroker starts a Kafka where one is needed and none is given.
+// startBroker starts an embedded Kafka if Kafka is the pipe and no brokers are given.
 func (s *servers) startBroker(ctx context.Context, cfg Config) (Config, error) {
 	if cfg.Pipe != pipeKafka || len(cfg.Kafka.Brokers) > 0 {
 		return cfg, nil
@@ -77,7 +77,7 @@ func (s *servers) startBroker(ctx context.Context, cfg Config) (Config, error) {
 	return cfg, nil
 }
 
-// advised adds to why an embedded server does not start what else can be done.
+// advised adds an alternative to the error of an embedded server that does not start.
 func advised(err error, instead string) error {
 	if errors.Is(err, local.ErrInUse) {
 		return fmt.Errorf("%w: end that process, or give this one a METERPLEX_DATA_DIR of its own", err)
@@ -85,7 +85,7 @@ func advised(err error, instead string) error {
 	return fmt.Errorf("%w\nOr %s", err, instead)
 }
 
-// stop ends them, the broker first: nothing reads it any more.
+// stop stops the servers, the broker first: it has no readers any more.
 func (s *servers) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopServers)
 	defer cancel()
@@ -99,8 +99,8 @@ func (s *servers) stop() error {
 	return errors.Join(errs...)
 }
 
-// watch brings an embedded server back that ended by itself: its data is on disk,
-// and everything else tries again until it is there.
+// watch restarts an embedded server that exits unexpectedly. Its data is on disk, and
+// its clients retry until it is back.
 func (s *servers) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		var database, broker <-chan struct{}
@@ -135,7 +135,7 @@ func (s *servers) again(ctx context.Context, name string, restart func(context.C
 	}
 }
 
-// logLines logs what the embedded servers have to say to a person.
+// logLines logs the messages of the embedded servers line by line.
 type logLines struct{ logger *slog.Logger }
 
 func (l logLines) Write(p []byte) (int, error) {

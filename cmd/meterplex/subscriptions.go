@@ -2,7 +2,7 @@ package main
 
 import "net/http"
 
-// SubscriptionsCmd is the noun.
+// SubscriptionsCmd groups the subscriptions commands.
 type SubscriptionsCmd struct {
 	Create SubscriptionsCreate `cmd:"" help:"Give a tenant a plan."`
 	List   SubscriptionsList   `cmd:"" help:"List a tenant's subscriptions."`
@@ -65,7 +65,7 @@ type SubscriptionsUpdate struct {
 	Plan   *string `xor:"change" required:"" placeholder:"KEY" help:"Take a new snapshot, of this plan."`
 }
 
-// Run prints the subscription as it is then.
+// Run prints the changed subscription.
 func (c *SubscriptionsUpdate) Run(a *app) error {
 	return a.change(http.MethodPatch, c.subscriptions(c.ID), subscriptionBody{c.Plan, c.Status})
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// SystemCmd is the noun.
+// SystemCmd groups the system commands.
 type SystemCmd struct {
 	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
 	Identity SystemIdentity `cmd:"" help:"Show that nothing is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 where it does not hold."`
@@ -14,7 +14,7 @@ type SystemCmd struct {
 // SystemShow reads GET /system.
 type SystemShow struct{}
 
-// Run prints the log's id and the server's lives; the partitions are for the other formats.
+// Run prints the log's id and the server's lives; other formats include the partitions.
 func (c *SystemShow) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {
@@ -44,10 +44,10 @@ func (c *SystemShow) Run(a *app) error {
 	return p.close()
 }
 
-// SystemIdentity asks for the figures.
+// SystemIdentity shows the identity's figures.
 type SystemIdentity struct{}
 
-// Run prints the figures, and ends with whether they add up.
+// Run prints the figures; the exit code says whether they add up.
 func (c *SystemIdentity) Run(a *app) error {
 	cl, err := a.newClient()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *SystemIdentity) Run(a *app) error {
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
 		return fmt.Errorf("the answer does not say whether the identity holds: %s", raw)
 	}
-	if a.client.Output == "table" { // the sums; the partitions are for the other formats
+	if a.client.Output == "table" { // only the sums; other formats include the partitions
 		raw = answer.Total
 		a.say("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
 	}

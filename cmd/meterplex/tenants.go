@@ -2,7 +2,7 @@ package main
 
 import "net/http"
 
-// TenantsCmd is the noun.
+// TenantsCmd groups the tenants commands.
 type TenantsCmd struct {
 	Create TenantsCreate `cmd:"" help:"Create a tenant."`
 	List   TenantsList   `cmd:"" help:"List the tenants."`
@@ -10,12 +10,12 @@ type TenantsCmd struct {
 	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class, status or data residency."`
 }
 
-// Once is the Idempotency-Key of a creation.
+// Once holds the Idempotency-Key of a creation.
 type Once struct {
 	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
 }
 
-// Limit bounds a list.
+// Limit holds the maximum number of rows of a list.
 type Limit struct {
 	Limit int `placeholder:"N" help:"At most so many rows; 0, the default, means all."`
 }
@@ -64,7 +64,7 @@ type TenantsUpdate struct {
 	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for what is recorded from then on."`
 }
 
-// Run prints the tenant as it is then.
+// Run prints the changed tenant.
 func (c *TenantsUpdate) Run(a *app) error {
 	return a.change(http.MethodPatch, pathOf("tenants", c.ID), struct {
 		Name   *string `json:"name,omitempty"`

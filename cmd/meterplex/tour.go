@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// TourCmd is the noun.
+// TourCmd groups the tour commands.
 type TourCmd struct {
 	Bugfix TourBugfix `cmd:"" help:"A fault in a fold is found, mended, compared, promoted and taken back, while readers go on."`
 }
@@ -26,12 +26,12 @@ type TourBugfix struct {
 	DataDir string `type:"path" placeholder:"DIR" help:"Where the servers keep their data; a folder that is removed afterwards where none is given."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (TourBugfix) Help() string {
 	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that mends it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0 says that all of it was so.`
 }
 
-// The fault that is planted: large amounts are cut, as in a column that is too narrow.
+// The planted fault: large amounts are capped, as in a column that is too narrow.
 const (
 	tourFault   = projections.ProjectionUsage + "/cut"
 	tourCut     = 999
@@ -45,11 +45,11 @@ func cutFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, delta, err
 }
 
-// tour is a tour under way.
+// tour is the state of a running tour.
 type tour struct {
 	app      *app
 	cfg      Config
-	url      atomic.Pointer[string] // of the instance that clients are sent to
+	url      atomic.Pointer[string] // of the instance that clients use
 	operator *client
 	tenant   *client
 	tenantID string
@@ -61,7 +61,7 @@ type tour struct {
 	sent        atomic.Int64
 }
 
-// Run takes the tour.
+// Run runs the tour.
 func (c *TourBugfix) Run(a *app) (err error) {
 	began := a.now()
 	if c.DataDir == "" {
@@ -79,22 +79,22 @@ func (c *TourBugfix) Run(a *app) (err error) {
 	}
 	own := &servers{logger: newLogger(a.stderr, t.cfg)}
 	defer func() { err = errors.Join(err, own.stop()) }()
-	t.tell("Starting PostgreSQL and Kafka")
+	t.announce("Starting PostgreSQL and Kafka")
 	if t.cfg, err = own.start(a.ctx, t.cfg); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(a.ctx)
 	t.stopClients = func() { stop(); t.working.Wait() }
 	defer t.stopClients()
-	if err := t.take(ctx); err != nil {
+	if err := t.runSteps(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "\nThe tour took %.0f s.\n", a.now().Sub(began).Seconds())
 	return nil
 }
 
-// config is that of servers of the tour's own. Whatever else is set here, a database or
-// brokers above all, is somebody's who shall not meet the fault.
+// config returns settings for the tour's own servers. It ignores most configured settings,
+// above all the database and the brokers, so that the fault cannot affect real data.
 func (c *TourBugfix) config(a *app) (Config, error) {
 	given, _, err := a.config(ServiceFlags{})
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *TourBugfix) config(a *app) (Config, error) {
 	return own, err
 }
 
-// take goes from step to step.
-func (t *tour) take(ctx context.Context) error {
+// runSteps runs the tour's steps.
+func (t *tour) runSteps(ctx context.Context) error {
 	stopOld, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: tourFault, Fold: cutFold})
 	if err != nil {
 		return err
@@ -117,9 +117,9 @@ func (t *tour) take(ctx context.Context) error {
 			return errors.Join(err, stopOld())
 		}
 	}
-	t.tell("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
+	t.announce("The release that mends it is deployed; the old one stops. Its figures stay: a generation is only ever fed by the fold that it was made with")
 	stopNew, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: usage.V1, Fold: usage.FoldV1})
-	time.Sleep(drainTime) // what was sent to the old one before is answered
+	time.Sleep(drainTime) // the old instance finishes its open requests
 	if err = errors.Join(err, stopOld()); err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func (t *tour) take(ctx context.Context) error {
 	return errors.Join(err, stopNew())
 }
 
-// drainTime is what a balancer gives an instance that it sends nobody to any more.
+// drainTime is how long an instance that gets no new requests runs before it stops.
 const drainTime = 500 * time.Millisecond
 
-// deploy starts an instance of a release, whose new generations are bound to a
-// version of the fold, and sends clients there. It gives what stops it.
+// deploy starts an instance of a release whose new generations use the given fold
+// version, and directs clients to it. It returns the function that stops it.
 func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold]) (stop func() error, err error) {
 	n, err := openNode(ctx, t.cfg, newLogger(t.app.stderr, t.cfg))
 	if err != nil {
@@ -155,13 +155,13 @@ func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold
 
 func (t *tour) client(key string) *client { return t.app.clientFor(*t.url.Load(), key) }
 
-// tell prints what comes next.
-func (t *tour) tell(format string, args ...any) {
+// announce prints the number and the description of the next step.
+func (t *tour) announce(format string, args ...any) {
 	t.step++
 	fmt.Fprintf(t.app.stdout, "\n%d. %s.\n", t.step, fmt.Sprintf(format, args...))
 }
 
-// do runs a command as its user would, and wants it to end with a code.
+// do prints and runs a command, and fails if its exit code is not want.
 func (t *tour) do(want int, args ...string) error {
 	var shown []string
 	for _, arg := range args {
@@ -179,7 +179,7 @@ func (t *tour) do(want int, args ...string) error {
 		case "METERPLEX_KEY":
 			return t.cfg.BootstrapOperatorKey, true
 		}
-		return "", false // a database or brokers that the shell knows are not the tour's
+		return "", false // the tour must not use the shell's database or brokers
 	}
 	if code := console.run(args); code != want {
 		return fmt.Errorf("meterplex %s ended with %d, not %d", strings.Join(args, " "), code, want)
@@ -187,7 +187,7 @@ func (t *tour) do(want int, args ...string) error {
 	return nil
 }
 
-// until waits for something that must come about.
+// until polls done for up to a minute; what describes the awaited state in the error.
 func (t *tour) until(ctx context.Context, what string, done func() (bool, error)) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		ok, err := done()

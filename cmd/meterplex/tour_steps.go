@@ -12,9 +12,9 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// begin makes a tenant and sets traffic and readers going.
+// begin creates the features, the plan, the tenant and its key.
 func (t *tour) begin(ctx context.Context) error {
-	t.tell("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
+	t.announce("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
 	d := &demo{app: t.app, cfg: t.cfg, operator: t.operator}
 	for key, f := range demoFeatures() {
 		if _, err := t.operator.send(ctx, http.MethodPut, pathOf("features", key), nil, f); err != nil {
@@ -48,9 +48,10 @@ func (t *tour) make(ctx context.Context, path string, body, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// letTheFaultLive promotes the release's fold without a look at what it changes.
+// letTheFaultLive promotes the faulty fold without a diff, then starts traffic and
+// readers.
 func (t *tour) letTheFaultLive(ctx context.Context) error {
-	t.tell("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
+	t.announce("The release that runs has a fault: it cuts amounts at %d. Somebody promoted it without a look at the difference", tourCut)
 	id, err := t.rebuild(ctx, "release with the fault")
 	if err != nil {
 		return err
@@ -71,7 +72,7 @@ func (t *tour) figures() error {
 	return t.do(exitYes, "usage", "aggregates", "--tenant-id", t.tenantID)
 }
 
-// rebuild starts one, and waits until it is READY.
+// rebuild runs a rebuild and returns its id once it is READY.
 func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error) {
 	if err := t.do(exitYes, "projections", "rebuild", projections.ProjectionUsage, "--reason", reason); err != nil {
 		return "", err
@@ -87,14 +88,14 @@ func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error
 	return page.Data[0].ID, nil
 }
 
-// mend rebuilds by the fold without the fault, and goes to and fro.
+// mend rebuilds with the fixed fold, then promotes, rolls back and promotes again.
 func (t *tour) mend(ctx context.Context) error {
-	t.tell("The figures are folded anew from the log, beside the live ones, which go on serving")
+	t.announce("The figures are folded anew from the log, beside the live ones, which go on serving")
 	id, err := t.rebuild(ctx, "amounts were cut at "+strconv.Itoa(tourCut))
 	if err != nil {
 		return err
 	}
-	t.tell("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
+	t.announce("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
 	if err := t.do(exitNo, "projections", "diff", id, "--exit-code"); err != nil {
 		return err
 	}
@@ -106,19 +107,19 @@ func (t *tour) mend(ctx context.Context) error {
 		{"It is taken back: readers see what they saw before", "rollback", "a second look first"},
 		{"And it is promoted again", "promote", "looked twice"},
 	} {
-		t.tell("%s", s.what)
+		t.announce("%s", s.what)
 		if err := t.do(exitYes, "projections", s.verb, id, "--reason", s.reason, "--yes"); err != nil {
 			return err
 		}
 		if err := t.figures(); err != nil {
 			return err
 		}
-		time.Sleep(300 * time.Millisecond) // for the readers to look
+		time.Sleep(300 * time.Millisecond) // lets the readers see the new figures
 	}
 	return t.conclude(ctx)
 }
 
-// exactly compares the difference with what the fault must have made of it.
+// exactly checks that the diff consists of exactly the fault's effect.
 func (t *tour) exactly(ctx context.Context, id string) error {
 	raw, err := t.operator.get(ctx, pathOf("rebuilds", id, "diff"), nil)
 	if err != nil {
@@ -145,7 +146,7 @@ func (t *tour) exactly(ctx context.Context, id string) error {
 }
 
 func (t *tour) conclude(ctx context.Context) error {
-	t.tell("The log proves the figures: they are folded once more and compared")
+	t.announce("The log proves the figures: they are folded once more and compared")
 	if err := t.do(exitYes, "verify"); err != nil {
 		return err
 	}

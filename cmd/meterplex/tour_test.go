@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// with gives the console variables besides its own.
+// with adds environment variables to the console.
 func (c *console) with(more map[string]string) {
 	before := c.app.env
 	c.app.env = func(name string) (string, bool) {
@@ -18,7 +18,8 @@ func (c *console) with(more map[string]string) {
 	}
 }
 
-// The tour plants a fault and promotes it: never where a real service works.
+// TestTheTourTouchesNobodysServers: the tour promotes a planted fault, so it must never
+// use a real service's database, brokers or data.
 func TestTheTourTouchesNobodysServers(t *testing.T) {
 	c := newConsole(t, nil)
 	c.with(map[string]string{

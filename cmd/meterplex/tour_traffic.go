@@ -33,7 +33,7 @@ func (t *tour) traffic(ctx context.Context) {
 	})
 }
 
-// tourReaders ask for figures without a pause.
+// tourReaders counts the reads of the figures and holds the first error.
 type tourReaders struct {
 	count, cut, whole atomic.Int64
 	wrong             atomic.Pointer[error]
@@ -46,7 +46,7 @@ func (r *tourReaders) failed() error {
 	return nil
 }
 
-// read lets four readers ask until ctx ends or one of them sees what it must not.
+// read starts four readers that read until ctx ends or one of them fails.
 func (t *tour) read(ctx context.Context) {
 	for range 4 {
 		t.working.Go(func() {
@@ -68,7 +68,7 @@ func (t *tour) read(ctx context.Context) {
 
 var errMixture = errors.New("a read saw figures of two generations")
 
-// look tells from each figure which fold it is of: all must be of the same.
+// look checks that all figures come from the same fold.
 func (r *tourReaders) look(raw json.RawMessage) error {
 	var page struct {
 		Data []struct{ Amount, EventCount int64 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// UsageCmd is the noun.
+// UsageCmd groups the usage commands.
 type UsageCmd struct {
 	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
@@ -17,7 +17,7 @@ type UsageCmd struct {
 	Receipt    UsageReceipt    `cmd:"" help:"Show what became of one event."`
 }
 
-// Fresh asks a read for at least a position.
+// Fresh holds the flags of a read that must include a position.
 type Fresh struct {
 	MinPosition string        `placeholder:"POSITION" help:"Answer once everything recorded up to this position is in it, as in 17-4711."`
 	Wait        time.Duration `default:"10s" placeholder:"DURATION" help:"How long to wait for --min-position, up to 30s (default 10s)."`
@@ -35,13 +35,13 @@ func (f *Fresh) read(a *app, c *client, path string, query url.Values, cursor st
 	return c.do(a.ctx, r)
 }
 
-// figureList is a list with the position that it is true at.
+// figureList is a list with the position that it reflects.
 type figureList struct {
 	Data         []json.RawMessage `json:"data"`
 	AsOfPosition string            `json:"asOfPosition"`
 }
 
-// all reads every page; the position is that of the first, which holds for all.
+// all reads all pages; the first page's position is valid for all of them.
 func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
 	all := figureList{Data: []json.RawMessage{}}
 	c, err := a.newClient()
@@ -70,8 +70,8 @@ func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
 	}
 }
 
-// figures prints a list and the position: as a member where the format is JSON,
-// on stderr else.
+// figures prints a list and its position: as a member if the format is JSON, else on
+// stderr.
 func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string) error {
 	all, err := f.all(a, path, query)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *UsageAggregates) Run(a *app) error {
 	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
 }
 
-// UsageReceipt shows an event's way.
+// UsageReceipt shows the path of an event through the service.
 type UsageReceipt struct {
 	EventID  string `arg:"" help:"The producer's event id."`
 	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`

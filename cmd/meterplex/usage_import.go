@@ -32,7 +32,7 @@ type UsageImport struct {
 	DataDirFlag
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (UsageImport) Help() string {
 	return `Each row gives one event for each --map. For example, of requests to a language model:
 
@@ -47,7 +47,7 @@ With --shift-to-now the latest row's time is moved to the time of the first run.
 The summary goes to stdout. Exit code 0: every event is counted. 1: there were conflicts or rejections. 2: it could not be completed.`
 }
 
-// Run imports, and prints the summary also where it stopped half way.
+// Run imports, and prints the summary even if the import stopped early.
 func (c *UsageImport) Run(a *app) error {
 	job, err := c.job()
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *UsageImport) Run(a *app) error {
 	return answer
 }
 
-// summary prints what became of an import; the error is errNo where the service
-// did not take all of it.
+// summary prints an import's result; the error is errNo if the service did not
+// accept all of its events.
 func (a *app) summary(s *Summary) error {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -122,8 +122,8 @@ func (c *UsageImport) job() (ImportJob, error) {
 	return job, job.Mapping.checkFormat()
 }
 
-// parseMap reads feature=column. A feature may stand once: two amounts of one
-// row for it would be one event with two payloads.
+// parseMap parses feature=column. A feature may be mapped only once: two amounts of
+// one row would be one event id with two payloads.
 func parseMap(texts []string) ([]ColumnMapping, error) {
 	var columns []ColumnMapping
 	for _, t := range texts {
@@ -140,7 +140,7 @@ func parseMap(texts []string) ([]ColumnMapping, error) {
 	return columns, nil
 }
 
-// isTerminal reports whether w is one, as far as a file can tell.
+// isTerminal reports whether w is a terminal, by its file mode.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// A batch is at most what the service takes: 1,000 events and 4 MiB. What is
-// around the events needs some of it.
+// Bounds of a batch: the service accepts 1,000 events and 4 MiB, including the JSON
+// around the events.
 const (
 	maxBatch      = 1000
 	maxBatchBytes = 4<<20 - 4<<10
 )
 
-// verdict is the service's word on one event.
+// verdict is the service's decision on one event.
 type verdict struct {
 	Index    int     `json:"index"`
 	EventID  *string `json:"eventId"`
@@ -33,7 +33,7 @@ type verdict struct {
 // good reports whether the event is counted.
 func (v *verdict) good() bool { return v.Status == "accepted" || v.Status == "duplicate" }
 
-// batch is events on their way: the JSON of each.
+// batch holds the JSON of events to be sent together.
 type batch struct {
 	events [][]byte
 	bytes  int
@@ -48,8 +48,8 @@ func (b *batch) add(event []byte) {
 	b.bytes += len(event) + 1
 }
 
-// ingest sends the events until each has its verdict. Sending again is safe: an
-// event that was recorded is a duplicate then.
+// ingest sends the events until each has a verdict. Retries are safe: an event that
+// was already recorded is a duplicate.
 func (c *client) ingest(ctx context.Context, events [][]byte) ([]verdict, error) {
 	body := append([]byte(`{"events":[`), bytes.Join(events, []byte(","))...)
 	raw, err := c.do(ctx, request{method: http.MethodPost, path: "/usage/events", body: append(body, "]}"...)})
@@ -80,7 +80,7 @@ type UsageSend struct {
 	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (UsageSend) Help() string {
 	return `With no argument, stdin holds one JSON object for each line, as POST /usage/events takes them:
 
@@ -128,7 +128,7 @@ func (c *UsageSend) event(id string, now time.Time) ([]byte, error) {
 	}{id, c.Feature, c.Amount, c.Timestamp, c.Metadata, c.Type, c.CorrectionRef})
 }
 
-// sending prints verdicts as they come.
+// sending sends events in batches and prints the verdicts.
 type sending struct {
 	app    *app
 	client *client
@@ -147,8 +147,8 @@ func (s *sending) one(c *UsageSend) error {
 	return s.flush()
 }
 
-// lines hands each line on as it is: reading and writing it anew could change
-// its numbers.
+// lines sends each line unchanged: decoding and encoding it could change its
+// numbers.
 func (s *sending) lines() error {
 	in := bufio.NewScanner(s.app.stdin)
 	in.Buffer(nil, 1<<20)

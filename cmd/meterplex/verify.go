@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/verify"
 )
 
-// VerifyCmd proves what can be proved from outside, on a running service.
+// VerifyCmd verifies a running service from outside.
 type VerifyCmd struct {
 	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Look at these alone: http, database, topics. What is named must be there to be looked at."`
 	All       bool          `help:"Insist on everything: what is not looked at could not be told (exit code 2)."`
@@ -27,9 +27,8 @@ type VerifyCmd struct {
 	VerifyFlags
 }
 
-// VerifyFlags are the service's own settings that say where its database and its
-// topics are. Without one of them nothing is started here: what their help says is
-// another thing than for who runs the service.
+// VerifyFlags holds the settings of the service's database and topics. Their help
+// differs from ServiceFlags: verify never starts an embedded server for a missing one.
 type VerifyFlags struct {
 	DatabaseURL  *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
 	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
@@ -38,7 +37,7 @@ type VerifyFlags struct {
 	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
 }
 
-// Help is the long form.
+// Help returns the long help text.
 func (VerifyCmd) Help() string {
 	return `Three ways to look, each as far as it is open to you:
 
@@ -51,7 +50,7 @@ topics reads the topics directly, from their beginning to their end, and compare
 What there is no access to is listed as not looked at, with what to set. Exit code 0: all that was looked at holds; 1: something does not; 2: something could not be told. With --all, what is not looked at could not be told. Nothing is mended; docs/verify.md says what each line proves, what it takes, and what to do where one does not hold.`
 }
 
-// errUntold ends a command that could not answer all that it was asked.
+// errUntold ends a command that could not complete all requested checks.
 var errUntold = errors.New("something could not be told")
 
 // Run prints each check with its figures.
@@ -95,7 +94,7 @@ func (c *VerifyCmd) Run(a *app) error {
 
 func (c *VerifyCmd) wants(what string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, what) }
 
-// outcome: what is known to be wrong outweighs what is not known.
+// outcome returns the command's error: a failed check outweighs an unknown one.
 func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 	var outcome error
 	skipped := 0
@@ -118,7 +117,7 @@ func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 	return outcome
 }
 
-// look makes the checks of database and topics that were asked for.
+// look runs the requested checks of the database and the topics.
 func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 	cfg, _, err := a.config(c.VerifyFlags)
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 	return checks, err
 }
 
-// kafkaOptions are for a client of the verifier's own.
+// kafkaOptions returns the options of the verifier's own Kafka client.
 func kafkaOptions(k Kafka) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
 		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
@@ -175,7 +174,7 @@ func kafkaOptions(k Kafka) ([]kgo.Opt, error) {
 	return append(opts, kgo.SASL(mechanism)), nil
 }
 
-// askChecks are those that the service makes itself.
+// askChecks returns the checks that the service runs itself.
 func (a *app) askChecks() ([]verify.Check, error) {
 	cl, err := a.newClient()
 	if err != nil {

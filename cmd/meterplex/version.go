@@ -10,7 +10,7 @@ import (
 // VersionCmd shows the build.
 type VersionCmd struct{}
 
-// Run prints what the binary knows of itself.
+// Run prints the build information of the binary.
 func (VersionCmd) Run(a *app) error {
 	v := struct {
 		Version  string `json:"version"`
@@ -30,12 +30,12 @@ func (VersionCmd) Run(a *app) error {
 	return a.object(raw)
 }
 
-// commit is set by the linker (see the Makefile), where the toolchain is told not
-// to record it.
+// commit is set by the linker (see the Makefile) if the toolchain is told not to
+// record it.
 var commit string
 
-// buildCommit tells which revision the binary was built from, and whether it was
-// built from changed files.
+// buildCommit returns the revision that the binary was built from, and whether the
+// files were modified.
 func buildCommit() (revision string, modified bool) {
 	revision = "unknown"
 	info, ok := debug.ReadBuildInfo()

@@ -32,17 +32,17 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 )
 
-// node is one instance of the service with what its roles share.
+// node is one instance of the service, with the resources that its roles share.
 type node struct {
 	cfg      Config
 	logger   *slog.Logger
 	instance string
 	commit   string
 	pool     *pgxpool.Pool
-	readers  *pgxpool.Pool // for what is asked over HTTP: readers take no connection from what moves events
-	carrying *pgxpool.Pool // of the relay and the consumers that every event passes
-	looks    *pgxpool.Pool // of the grants' feed alone
-	replica  *pgxpool.Pool // nil: reads go where events are recorded
+	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
+	looks    *pgxpool.Pool // for the grants feed and the checks of the database
+	replica  *pgxpool.Pool // nil: reads go to the primary database
 	log      *postgres.Log
 	grants   *entitlements.Cache
 	pipe     *pipe
@@ -51,12 +51,12 @@ type node struct {
 	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
-	// Whether the topics are still to be compared with the log, since no broker answered.
+	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
 	topicsDoubted bool
 	folds         models.Folds
 }
 
-// runService runs an instance with all that it needs until ctx ends.
+// runService runs an instance and its embedded servers until ctx ends.
 func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err error) {
 	logger := newLogger(os.Stderr, cfg)
 	own := &servers{logger: logger}
@@ -75,7 +75,7 @@ func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err er
 	return n.run(ctx, ready)
 }
 
-// start brings up what is embedded, the broker while the database migrates.
+// start starts the embedded servers: the broker starts while the database migrates.
 func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, startUp)
 	defer cancel()
@@ -107,7 +107,7 @@ func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, erro
 	return n, nil
 }
 
-// open connects what the roles share; close undoes as much of it as there is.
+// open opens the shared resources; close releases those that were opened.
 func (n *node) open(ctx context.Context) (err error) {
 	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
@@ -157,9 +157,10 @@ func (n *node) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// Connections of an instance: of the writers, rebuilds and changes; of the relay and
-// the consumers that every event passes; of reads; and of the looks that confirm what
-// is kept. Three instances of them fit into a server of 100.
+// Connections of an instance: workConns for writers, rebuilds and changes; carryingConns
+// for the relay and the consumers that process every event; readConns for reads;
+// lookConns for the queries that validate caches. Three instances fit into a server
+// with 100 connections.
 const (
 	workConns     = 14
 	carryingConns = 8
@@ -167,13 +168,13 @@ const (
 	lookConns     = 2
 )
 
-// appended wakes whoever follows the log.
+// appended wakes the followers of the log.
 func (n *node) appended(partitions []int16) {
 	n.notifier.Appended(partitions)
 	n.wakes.all()
 }
 
-// followed is appended for consumers.
+// followed wakes the followers of the log after a consumer appended follow-up events.
 func (n *node) followed(partitions []int16) {
 	n.notifier.Followed(partitions)
 	n.wakes.all()
@@ -194,8 +195,8 @@ func (n *node) close() (err error) {
 	return err
 }
 
-// run starts the roles, says that it is ready, and ends them when ctx ends: the
-// doors first, so that what was taken in is finished by all the rest.
+// run starts the roles, sends the endpoints on ready, and stops the roles when ctx
+// ends. HTTP stops first, so that the other roles can finish accepted requests.
 func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -224,13 +225,13 @@ func (n *node) run(ctx context.Context, ready chan<- Endpoints) error {
 
 func (n *node) has(role string) bool { return slices.Contains(n.cfg.Roles, role) }
 
-// startRoles starts all but the API.
+// startRoles starts all roles except the API.
 func (n *node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
 	g.Go(func() error { return n.compareTopicsLater(ctx) })
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
-	// By a pool that never waits for what a frozen session has locked.
+	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
 	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
@@ -264,8 +265,8 @@ func (n *node) relay() *relay.Relay {
 	}
 }
 
-// startConsumer runs a consumer on a router of its own, so that one that waits
-// for something keeps no other waiting.
+// startConsumer runs a consumer on its own router, so that a blocked consumer does
+// not block the others.
 func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
 	pool := n.pool
 	if c.Hot {
@@ -296,9 +297,9 @@ func runRouter(ctx context.Context, router *message.Router, sub message.Subscrib
 	return errors.Join(router.Run(ctx), sub.Close())
 }
 
-// serveHTTP opens the door and gives the function that closes it. An instance
-// without the role api answers for its health there, and works on where another
-// program has the address: what it is for needs no door.
+// serveHTTP starts the HTTP server and returns the function that stops it. An
+// instance without the role api serves only health and metrics, and runs without
+// HTTP if the address is in use: its roles do not need it.
 func (n *node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
 	handler, err := n.handler(ctx, g)
 	if err != nil {
@@ -333,7 +334,7 @@ func (n *node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, sh
 	}, nil
 }
 
-// httpTLS reads the certificate before the door is opened; nil: plain HTTP.
+// httpTLS reads the certificate before the server listens; nil means plain HTTP.
 func httpTLS(cfg Config) (*tls.Config, error) {
 	if cfg.HTTPTLSCert == "" {
 		return nil, nil
@@ -345,17 +346,17 @@ func httpTLS(cfg Config) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// shutHTTP is what requests in work get to finish.
+// shutHTTP is how long a shutdown waits for open requests.
 const shutHTTP = 15 * time.Second
 
-// handler is the API, or where that is no role of the instance the answers about its
-// health alone.
+// handler returns the API, or only the health endpoints if the instance lacks the
+// role api.
 func (n *node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler, error) {
 	server := &http.Server{
 		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
 		Health: []http.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
-			// What takes usage is not to be taken out of use because Kafka is away (P11).
+			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
 			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
 		},
 		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry,
@@ -383,9 +384,9 @@ func (n *node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }
 
-// maxBacklog is how many events may wait to be published before new ones are told
-// to come later: more than a day's outage at 100 events/s, and still drained in
-// minutes.
+// maxBacklog is how many events may wait to be published before new ones are
+// refused with a retry-later answer: more than a day's outage at 100 events/s,
+// and still drained in minutes.
 const maxBacklog = 10_000_000
 
 func newSecret() (secret [32]byte) {

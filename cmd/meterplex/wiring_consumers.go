@@ -31,7 +31,7 @@ func (n *node) consumers() []projections.Consumer {
 	return all
 }
 
-// wakes hints at each follower of the log that it grew.
+// wakes notifies each follower of the log that new events were appended.
 type wakes struct {
 	mu   sync.Mutex
 	list []chan struct{}

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// rebuilds decides on rebuilds.
+// rebuilds returns the command that starts, promotes and ends rebuilds.
 func (n *node) rebuilds() *commands.Rebuilds {
 	c := &commands.Rebuilds{Store: n.log, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
@@ -20,7 +20,7 @@ func (n *node) rebuilds() *commands.Rebuilds {
 	return c
 }
 
-// rebuilder does the rebuilds.
+// rebuilder returns the worker that executes rebuilds.
 func (n *node) rebuilder() *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
@@ -29,7 +29,7 @@ func (n *node) rebuilder() *rebuild.Rebuilder {
 	}
 }
 
-// compare ends a verify with what it found.
+// compare ends a verify: it logs, saves and records the differences found.
 func (n *node) compare(ctx context.Context, r domain.Rebuild) error {
 	reads := n.reads().Rebuilds
 	differs, sample, err := reads.Drift(ctx, r)

@@ -22,7 +22,7 @@ func (n *node) replayer() *relay.Replayer {
 	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Logger: n.logger}
 }
 
-// subscriber is the pipe's, which goes back when it is asked to.
+// subscriber returns the pipe's subscriber, wrapped so that it executes rewinds.
 func (n *node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 	inner, err := n.pipe.subscriber(c)
 	if err != nil {
@@ -33,13 +33,13 @@ func (n *node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 	}, nil
 }
 
-// rewinds finds the rewinds that were asked for in the log's database.
+// rewinds reads requested rewinds from the log's database.
 type rewinds struct {
 	log     *postgres.Log
 	replays *commands.Replays
 }
 
-// Due is watermill.Rewinds'.
+// Due implements watermill.Rewinds.
 func (r *rewinds) Due(ctx context.Context, group string) (*watermill.Rewind, error) {
 	due, err := r.log.DueRewind(ctx, group)
 	if err != nil || due == nil {
@@ -52,7 +52,7 @@ func (r *rewinds) Due(ctx context.Context, group string) (*watermill.Rewind, err
 	return back, nil
 }
 
-// Done is watermill.Rewinds'.
+// Done implements watermill.Rewinds.
 func (r *rewinds) Done(ctx context.Context, _ string, back *watermill.Rewind, steps []events.ReplayStep, failure string) error {
 	replay, err := r.log.Replay(ctx, back.ID)
 	if err != nil || replay == nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// compareTopics raises the epoch of the partitions of which a topic is ahead of the log: the
-// database was set back.
+// compareTopics raises the epoch of each partition whose topic is ahead of the log: the
+// database was restored to an older state.
 func (n *node) compareTopics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
@@ -17,13 +17,13 @@ func (n *node) compareTopics(ctx context.Context) error {
 	return n.log.RaiseBeyond(ctx, tops)
 }
 
-// compareTime bounds one comparison, compareEvery is the pause between two while no broker answers.
+// compareTime bounds one comparison; compareEvery is the pause between retries while no broker answers.
 const (
 	compareTime  = 10 * time.Second
 	compareEvery = 2 * time.Second
 )
 
-// compareTopicsLater repeats the comparison until it was made once.
+// compareTopicsLater repeats the comparison until it succeeds once.
 func (n *node) compareTopicsLater(ctx context.Context) error {
 	for n.topicsDoubted {
 		select {

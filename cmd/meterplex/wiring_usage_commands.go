@@ -16,11 +16,11 @@ import (
 )
 
 // usageCommandsPerPartition bounds the messages of one partition in a batch: each
-// may hold a thousand events.
+// message may hold 1,000 events.
 const usageCommandsPerPartition = 500
 
-// startUsageCommands takes usage that comes as messages: the second way in, beside
-// HTTP.
+// startUsageCommands starts the ingestion of usage from messages, the second way
+// in besides HTTP.
 func (n *node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
 	told, err := http.CountVerdicts(n.registry)
 	if err != nil {

@@ -12,7 +12,7 @@ func clientBugs() []bug {
 	return s.flush()
 }
 
-// lines hands`, `	s.batch.add(event)
+// lines sends`, `	s.batch.add(event)
 	patience := s.client.retryFor
 	s.client.retryFor = 0
 	err = s.flush()
@@ -28,7 +28,7 @@ func clientBugs() []bug {
 	return s.flush()
 }
 
-// lines hands`)},
+// lines sends`)},
 			pkg: "./cmd/meterplex", run: "TestClientSendsTheSameEventAgain",
 			says: `events are known, want one`,
 		},
