@@ -25,16 +25,16 @@ const (
 )
 
 // chains makes of each lane the unbroken run of events that follows its
-// checkpoint, as much as one transaction takes, in the order of the lanes.
-func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *projections.Batch) (chain []events.Envelope, err error) {
+// checkpoint, as much as one transaction takes, in the order of the runs.
+func (r *Runner) chains(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope, err error) {
 	left := r.Consumer.MaxRecords
 	if left == 0 {
 		left = r.Consumer.MaxPerPartition * events.Partitions
 	}
 	if r.Consumer.Topic == 0 {
-		return r.stretches(ctx, tx, lanes, left, done)
+		return r.stretches(ctx, tx, runs, left, done)
 	}
-	for _, l := range lanes {
+	for _, l := range runs {
 		before := len(chain)
 		chain, err = r.extend(ctx, tx, l, chain, min(left, r.Consumer.MaxPerPartition), done)
 		if err != nil {
@@ -51,11 +51,11 @@ func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *pro
 // of it is wanted: the checkpoints are locked meanwhile.
 const maxStretch = 50_000
 
-// tellLost tells, once a second, of a position up to which the log is said to reach
+// logLostTail tells, once a second, of a position up to which the log is said to reach
 // and which is not there. Its partition stands; the others go on.
-func (r *Runner) tellLost(p events.Position) {
+func (r *Runner) logLostTail(p events.Position) {
 	now := time.Now().Unix()
-	if r.toldLost.Swap(now) != now {
+	if r.lostLoggedAt.Swap(now) != now {
 		r.Logger.Error("the log has lost its tail: its head is beyond its last event", "consumer", r.Consumer.Name, "position", p)
 	}
 }
@@ -64,10 +64,10 @@ func (r *Runner) tellLost(p events.Position) {
 // checkpoint, all of it in one statement. What the consumer makes nothing of is
 // passed unread, but for the end of each stretch: where that is missing, the log has
 // lost its tail, and a checkpoint must not say that it was read.
-func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most int, done *projections.Batch) ([]events.Envelope, error) {
-	limit := min(r.Consumer.MaxPerPartition, max(most/len(lanes), 1))
-	list := make([]events.Stretch, len(lanes))
-	for i, l := range lanes {
+func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, most int, done *projections.Batch) ([]events.Envelope, error) {
+	limit := min(r.Consumer.MaxPerPartition, max(most/len(runs), 1))
+	list := make([]events.Stretch, len(runs))
+	for i, l := range runs {
 		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
 	}
 	chain, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
@@ -78,7 +78,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
 	})
 	rest := chain
-	for i, l := range lanes {
+	for i, l := range runs {
 		n, to := 0, l.last
 		for n < len(rest) && rest[n].Position.Partition == l.partition {
 			to = rest[n].Position.Number
@@ -87,7 +87,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 		rest = rest[n:]
 		lost := n < limit && to < list[i].UpTo
 		if lost {
-			r.tellLost(events.Position{Partition: l.partition, Number: list[i].UpTo})
+			r.logLostTail(events.Position{Partition: l.partition, Number: list[i].UpTo})
 		}
 		if lost || to >= l.items[0].place.Position.Number {
 			l.taken = 1
@@ -104,7 +104,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 // extend appends up to limit events of a lane to the chain. What does not follow
 // is a hole in what the pipe brought: there the log decides. So it does of a stand-in
 // for an event that the database does not know to be withheld, since it was set back.
-func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.Envelope, limit int, done *projections.Batch) ([]events.Envelope, error) {
+func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *partitionRun, chain []events.Envelope, limit int, done *projections.Batch) ([]events.Envelope, error) {
 	for ; l.taken < len(l.items); l.taken++ {
 		it := &l.items[l.taken]
 		if !r.wanted(l, it, done) {
@@ -113,7 +113,7 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 		if limit == 0 {
 			return chain, nil
 		}
-		withheld := slices.Contains(l.stand.withheld, it.place.Position.Number)
+		withheld := slices.Contains(l.checkpoint.withheld, it.place.Position.Number)
 		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
 			chain, l.last = append(chain, it.event), it.place.Position.Number
 			chain[len(chain)-1].Withheld = withheld
@@ -142,7 +142,7 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 }
 
 // wanted reports whether the item is still to be reached, and counts why not.
-func (r *Runner) wanted(l *lane, it *item, done *projections.Batch) bool {
+func (r *Runner) wanted(l *partitionRun, it *item, done *projections.Batch) bool {
 	position := it.place.Position.Number
 	switch {
 	case it.head:
@@ -155,7 +155,7 @@ func (r *Runner) wanted(l *lane, it *item, done *projections.Batch) bool {
 		r.reportGhost(it.place, "the log has another event at the position")
 	case position <= l.last:
 		done.Duplicates++
-	case position > l.stand.head:
+	case position > l.checkpoint.head:
 		done.Foreign++
 		r.foreign(r.Consumer.Topic, l.partition, it.offset, "its position is beyond the log's head")
 	default:
@@ -196,9 +196,9 @@ func (r *Runner) behind(ctx context.Context) ([]lag, error) {
 }
 
 // upTo is a lane that the log alone fills.
-func upTo(partition int16, position int64) *lane {
+func upTo(partition int16, position int64) *partitionRun {
 	place := events.Place{Position: events.Position{Partition: partition, Number: position}}
-	return &lane{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
+	return &partitionRun{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
 }
 
 // Follow consumes the log itself until the context ends. A wake-up is a hint;
@@ -209,11 +209,11 @@ func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		lanes := make([]*lane, 0, len(lags))
+		runs := make([]*partitionRun, 0, len(lags))
 		for _, g := range lags {
-			lanes = append(lanes, upTo(g.partition, g.source))
+			runs = append(runs, upTo(g.partition, g.source))
 		}
-		return r.run(ctx, lanes)
+		return r.run(ctx, runs)
 	})
 }
 
@@ -227,11 +227,11 @@ func (r *Runner) HealTail(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		lanes := w.lost(lags, time.Now())
-		if len(lanes) > 0 {
-			r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(lanes))
+		runs := w.lost(lags, time.Now())
+		if len(runs) > 0 {
+			r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(runs))
 		}
-		return r.run(ctx, lanes)
+		return r.run(ctx, runs)
 	})
 }
 
@@ -253,7 +253,7 @@ type tailWatch struct {
 const tailPatience = 4
 
 // lost gives a lane for each partition whose tail is taken for lost at a time.
-func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
+func (w *tailWatch) lost(lags []lag, now time.Time) (runs []*partitionRun) {
 	waiting := int64(0)
 	for _, g := range lags {
 		waiting += g.source - g.checkpoint
@@ -273,11 +273,11 @@ func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
 		case s.since.IsZero():
 			s.since, s.due = now, w.moved+waiting-(g.source-g.checkpoint)
 		case still >= tailPatience*w.after, still >= w.after && !busy:
-			lanes = append(lanes, upTo(g.partition, s.target))
+			runs = append(runs, upTo(g.partition, s.target))
 			s.target = 0
 		}
 	}
-	return lanes
+	return runs
 }
 
 // loop runs a round at each tick or wake-up until the context ends, and after a

@@ -52,8 +52,8 @@ WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[]) AND w.
 
 const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
 
-// stand is where a consumer stands in a partition, under its lock.
-type stand struct {
+// checkpoint is where a consumer stands in a partition, under its lock.
+type checkpoint struct {
 	position int64 // the checkpoint
 	epoch    int32 // of the head
 	living   bool  // the server is in the life that the epoch began with
@@ -63,7 +63,7 @@ type stand struct {
 }
 
 // lock takes the checkpoints of the partitions, in ascending order.
-func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]stand, error) {
+func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]checkpoint, error) {
 	var b pgx.Batch
 	b.Queue(lockTimeout)
 	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
@@ -79,31 +79,31 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	if err != nil {
 		return nil, fmt.Errorf("lock checkpoints: %w", err)
 	}
-	stands := make(map[int16]stand, len(partitions))
+	checkpoints := make(map[int16]checkpoint, len(partitions))
 	var p int16
-	var s stand
+	var s checkpoint
 	var f fed
 	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
-		if other, ok := stands[p]; ok && other.position != s.position {
+		if other, ok := checkpoints[p]; ok && other.position != s.position {
 			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
 		}
-		s.fed = append(stands[p].fed, f)
-		stands[p] = s
+		s.fed = append(checkpoints[p].fed, f)
+		checkpoints[p] = s
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock checkpoints: %w", err)
 	}
-	if len(stands) != len(partitions) {
-		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(stands), len(partitions))
+	if len(checkpoints) != len(partitions) {
+		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(checkpoints), len(partitions))
 	}
 	if r.Consumer.Topic == 0 {
-		return stands, nil
+		return checkpoints, nil
 	}
-	return stands, withheldBeyond(results, stands)
+	return checkpoints, withheldBeyond(results, checkpoints)
 }
 
-func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
+func withheldBeyond(results pgx.BatchResults, checkpoints map[int16]checkpoint) error {
 	rows, err := results.Query()
 	if err != nil {
 		return fmt.Errorf("read what was withheld: %w", err)
@@ -111,9 +111,9 @@ func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
 	var p int16
 	var position int64
 	_, err = pgx.ForEachRow(rows, []any{&p, &position}, func() error {
-		s := stands[p]
+		s := checkpoints[p]
 		s.withheld = append(s.withheld, position)
-		stands[p] = s
+		checkpoints[p] = s
 		return nil
 	})
 	if err != nil {
@@ -122,16 +122,16 @@ func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
 	return nil
 }
 
-// move advances the checkpoints by compare-and-set, those of all lanes at once.
-func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+// move advances the checkpoints by compare-and-set, those of all runs at once.
+func (r *Runner) move(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	var partitions []int16
 	var was, now []int64
 	var epochs []int32
 	rows := 0
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
-			partitions, rows = append(partitions, l.partition), rows+len(l.stand.fed)
-			was, now = append(was, l.stand.position), append(now, l.last)
+			partitions, rows = append(partitions, l.partition), rows+len(l.checkpoint.fed)
+			was, now = append(was, l.checkpoint.position), append(now, l.last)
 			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
 		}
 	}
@@ -206,9 +206,9 @@ func (e *epochs) knows(partition int16, epoch int32) bool {
 }
 
 // refresh reads the epochs again where a head is of one that is not known.
-func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand) error {
+func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, checkpoints map[int16]checkpoint) error {
 	stale := false
-	for p, s := range stands {
+	for p, s := range checkpoints {
 		stale = stale || !e.knows(p, s.epoch)
 	}
 	if !stale {

@@ -23,15 +23,15 @@ WHERE l.event_id IS DISTINCT FROM r.event_id`
 // records of a future that the database lost, or of another log. So no error of epochs can
 // fold foreign bytes. A record of the head's epoch needs no comparison while that epoch is the
 // server's present life: only this log, in this life, can have written it.
-func (r *Runner) prove(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+func (r *Runner) prove(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	var partitions []int16
 	var positions []int64
 	var ids []uuid.UUID
 	var doubted []*item
-	for _, l := range lanes {
+	for _, l := range runs {
 		for i := range l.items {
 			it := &l.items[i]
-			known := l.stand.living && it.place.Epoch == l.stand.epoch && it.place.Log == r.Log.ID()
+			known := l.checkpoint.living && it.place.Epoch == l.checkpoint.epoch && it.place.Log == r.Log.ID()
 			if it.head || it.unread || it.proved || known {
 				continue
 			}
@@ -61,7 +61,7 @@ func (r *Runner) prove(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 // after a failover there may be thousands. Batch counts all.
 func (r *Runner) reportGhost(place events.Place, why string) {
 	now := time.Now().Unix()
-	if r.toldGhosts.Swap(now) != now {
+	if r.ghostsLoggedAt.Swap(now) != now {
 		r.Logger.Warn("dropped a record that is not this log's; meterplex_events_ghost_total counts all", "consumer", r.Consumer.Name,
 			"position", place.Position.String(), "epoch", place.Epoch, "eventId", place.EventID, "why", why)
 	}

@@ -49,24 +49,24 @@ type Runner struct {
 	// Jitter is a part of a pause, at random; nil: rand.N.
 	Jitter func(time.Duration) time.Duration
 
-	toldLost    atomic.Int64 // Unix seconds
-	toldGhosts  atomic.Int64 // Unix seconds
-	epochs      epochs
-	generations generations
+	lostLoggedAt   atomic.Int64 // Unix seconds
+	ghostsLoggedAt atomic.Int64 // Unix seconds
+	epochs         epochs
+	generations    generations
 }
 
-// lane is what remains to be done in one partition, and what the transaction in
+// partitionRun is what remains to be done in one partition, and what the transaction in
 // progress has made of it.
-type lane struct {
+type partitionRun struct {
 	partition int16
 	items     []item // by position
 
-	stand stand
-	last  int64 // position that was reached
-	taken int   // items that were dealt with
+	checkpoint checkpoint
+	last       int64 // position that was reached
+	taken      int   // items that were dealt with
 }
 
-func (l *lane) moves() bool { return l.last != l.stand.position }
+func (l *partitionRun) moves() bool { return l.last != l.checkpoint.position }
 
 // item is a place of the source that is to be reached, with its event where the
 // source brought one that can be read.
@@ -85,11 +85,11 @@ type item struct {
 // partitions, come in any order and hold anything. Nil means that all of it is
 // committed and may be acknowledged; an error that it must come again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
-	lanes, strays, outside := r.receive(records)
+	runs, strays, outside := r.receive(records)
 	if err := r.parkStrays(ctx, strays); err != nil {
 		return err
 	}
-	if err := r.run(ctx, lanes); err != nil {
+	if err := r.run(ctx, runs); err != nil {
 		return err
 	}
 	if outside.Passed > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
@@ -99,10 +99,10 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	return nil
 }
 
-// receive sorts records into lanes. What says nowhere where it belongs is a stray;
+// receive sorts records into runs. What says nowhere where it belongs is a stray;
 // what is for outside readers is only counted.
-func (r *Runner) receive(records []events.Record) (used []*lane, strays []*events.Record, outside projections.Batch) {
-	var lanes [events.Partitions]*lane
+func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
+	var runs [events.Partitions]*partitionRun
 	for i := range records {
 		foreign := outside.Foreign
 		it, ok := r.open(&records[i], &outside)
@@ -113,12 +113,12 @@ func (r *Runner) receive(records []events.Record) (used []*lane, strays []*event
 			continue
 		}
 		p := it.place.Position.Partition
-		if lanes[p] == nil {
-			lanes[p] = &lane{partition: p, items: make([]item, 0, rest(records[i:]))}
+		if runs[p] == nil {
+			runs[p] = &partitionRun{partition: p, items: make([]item, 0, rest(records[i:]))}
 		}
-		lanes[p].items = append(lanes[p].items, it)
+		runs[p].items = append(runs[p].items, it)
 	}
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l != nil {
 			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
 			used = append(used, l)
@@ -166,16 +166,16 @@ func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why 
 // came or went beneath it: once for each generation of a few.
 const movedTries = 3
 
-// run goes through the lanes, transaction by transaction.
-func (r *Runner) run(ctx context.Context, lanes []*lane) error {
-	for len(lanes) > 0 {
+// run goes through the runs, transaction by transaction.
+func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
+	for len(runs) > 0 {
 		began := time.Now()
-		done, err := r.step(ctx, lanes, false)
+		done, err := r.transact(ctx, runs, false)
 		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
-			done, err = r.step(ctx, lanes, false) // a generation has joined, or left
+			done, err = r.transact(ctx, runs, false) // a generation has joined, or left
 		}
 		if ofData(err) {
-			done, err = r.step(ctx, lanes, true)
+			done, err = r.transact(ctx, runs, true)
 		}
 		done.Err, done.End = err, time.Now()
 		done.Took = done.End.Sub(began)
@@ -183,7 +183,7 @@ func (r *Runner) run(ctx context.Context, lanes []*lane) error {
 		if err != nil {
 			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
-		lanes = remaining(lanes)
+		runs = remaining(runs)
 	}
 	return nil
 }
@@ -194,55 +194,55 @@ func (r *Runner) observe(b projections.Batch) {
 	}
 }
 
-func remaining(lanes []*lane) []*lane {
-	return slices.DeleteFunc(lanes, func(l *lane) bool {
+func remaining(runs []*partitionRun) []*partitionRun {
+	return slices.DeleteFunc(runs, func(l *partitionRun) bool {
 		l.items = l.items[l.taken:]
 		return len(l.items) == 0
 	})
 }
 
-// step is one transaction: checkpoints locked, as much of each lane as fits
+// transact is one transaction: checkpoints locked, as much of each lane as fits
 // folded, follow-ups appended, checkpoints moved. Careful, it finds out the events
 // that a batch fails for; without it, it fails with them and needs no savepoints.
-func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (projections.Batch, error) {
+func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (projections.Batch, error) {
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
 		return projections.Batch{}, fmt.Errorf("begin: %w", err)
 	}
 	defer rollback(ctx, tx)
-	if err := r.place(ctx, tx, lanes); err != nil {
+	if err := r.prepare(ctx, tx, runs); err != nil {
 		return projections.Batch{}, err
 	}
 	var done projections.Batch
-	chain, err := r.chains(ctx, tx, lanes, &done)
+	chain, err := r.chains(ctx, tx, runs, &done)
 	if err != nil {
 		return projections.Batch{}, err
 	}
-	if !slices.ContainsFunc(lanes, (*lane).moves) {
+	if !slices.ContainsFunc(runs, (*partitionRun).moves) {
 		return done, nil // duplicates and the like: nothing moves
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
-	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
+	all, err := r.foldAll(ctx, tx, done.Applied, runs, careful)
 	if err != nil {
 		return projections.Batch{}, err
 	}
 	done.Failed, done.FollowUps = all.failed, all.followUps
-	if err := r.move(ctx, tx, lanes); err != nil {
+	if err := r.move(ctx, tx, runs); err != nil {
 		return projections.Batch{}, err
 	}
 	if err := commit(ctx, tx); err != nil {
 		return projections.Batch{}, err
 	}
-	r.committed(lanes, done)
+	r.committed(runs, done)
 	return done, nil
 }
 
 // committed tells of what is durable now.
-func (r *Runner) committed(lanes []*lane, done projections.Batch) {
+func (r *Runner) committed(runs []*partitionRun, done projections.Batch) {
 	r.report(done.Failed)
 	var moved []events.Position
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
 			moved = append(moved, events.Position{Partition: l.partition, Number: l.last})
 		}
@@ -252,7 +252,7 @@ func (r *Runner) committed(lanes []*lane, done projections.Batch) {
 		return
 	}
 	var partitions []int16
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
 			partitions = append(partitions, l.partition)
 		}
@@ -260,25 +260,25 @@ func (r *Runner) committed(lanes []*lane, done projections.Batch) {
 	r.Appended(partitions)
 }
 
-// place locks the checkpoints and sets the lanes to where they stand.
-func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
-	partitions := make([]int16, len(lanes))
-	for i, l := range lanes {
+// prepare locks the checkpoints and sets the runs to where they stand.
+func (r *Runner) prepare(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
+	partitions := make([]int16, len(runs))
+	for i, l := range runs {
 		partitions[i] = l.partition
 	}
-	stands, err := r.lock(ctx, tx, partitions)
+	checkpoints, err := r.lock(ctx, tx, partitions)
 	if err != nil {
 		return err
 	}
-	if err := r.epochs.refresh(ctx, tx, stands); err != nil {
+	if err := r.epochs.refresh(ctx, tx, checkpoints); err != nil {
 		return err
 	}
-	if err := r.generations.define(ctx, tx, &r.Consumer, stands); err != nil {
+	if err := r.generations.define(ctx, tx, &r.Consumer, checkpoints); err != nil {
 		return err
 	}
-	for _, l := range lanes {
-		l.stand = stands[l.partition]
-		l.last, l.taken = l.stand.position, 0
+	for _, l := range runs {
+		l.checkpoint = checkpoints[l.partition]
+		l.last, l.taken = l.checkpoint.position, 0
 	}
-	return r.prove(ctx, tx, lanes)
+	return r.prove(ctx, tx, runs)
 }

@@ -58,8 +58,8 @@ func kept(b []byte) []byte { return b[:min(len(b), maxKept)] }
 // mended makes the dead letters of records that could not be read and whose events
 // were taken from the log instead: they are RESOLVED from the start. What failed to
 // fold has a dead letter of its own.
-func (r *Runner) mended(lanes []*lane, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
-	unread := unreadIn(lanes)
+func (r *Runner) mended(runs []*partitionRun, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
+	unread := unreadIn(runs)
 	if len(unread) == 0 {
 		return nil
 	}
@@ -87,9 +87,9 @@ func (r *Runner) mended(lanes []*lane, chain []events.Envelope, failed []project
 
 // unreadIn gives the places that a transaction reached of which the source brought
 // a record that could not be read.
-func unreadIn(lanes []*lane) map[events.Position]*item {
+func unreadIn(runs []*partitionRun) map[events.Position]*item {
 	var unread map[events.Position]*item
-	for _, l := range lanes {
+	for _, l := range runs {
 		for i := range l.items[:l.taken] {
 			it := &l.items[i]
 			if it.fault == nil {
