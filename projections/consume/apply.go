@@ -12,17 +12,17 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// folded is what became of a batch.
+// folded is the result of folding a batch.
 type folded struct {
 	failed    []projections.Failure
 	followUps int
 }
 
-// foldAll folds a batch, and says of the records of it that could not be read that
-// the log had their events.
+// foldAll folds a batch. It also appends resolved dead letters for the batch's unreadable
+// records, whose events were read from the log.
 func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, careful bool) (folded, error) {
 	unread := len(unreadIn(runs)) > 0
-	if unread { // appended in parts, so that the heads are taken first, in order
+	if unread { // several appends follow, so lock the heads first, in order
 		if err := holdHeads(ctx, tx, runs); err != nil {
 			return folded{}, err
 		}
@@ -39,8 +39,8 @@ func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	return all, nil
 }
 
-// fold gives the batch to the handler and appends what follows from it. Events
-// that cannot be folded become dead letters and leave no other trace.
+// fold passes the batch to the handler and appends the follow-ups. Events that fail
+// to fold become dead letters and leave no other trace.
 func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, careful bool) (folded, error) {
 	if len(batch) == 0 {
 		return folded{}, nil
@@ -65,7 +65,7 @@ func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, r
 	return all, r.foldAside(ctx, tx, batch, runs, all.failed)
 }
 
-// foldAndAppend folds a batch and appends what follows from it.
+// foldAndAppend folds a batch and appends its follow-ups.
 func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (folded, error) {
 	result, err := r.applyServing(ctx, tx, batch, runs)
 	if err != nil {
@@ -80,8 +80,8 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	return folded{result.Failed, len(pending)}, nil
 }
 
-// applyServing feeds every generation that serves. What fails in one of them is in
-// none: then all is done again without it.
+// applyServing feeds every serving generation. An event that fails in one of them is
+// removed from all: the batch is rolled back and applied again without it.
 func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (projections.Result, error) {
 	serving := generationsOf(runs, true)
 	if len(serving) == 1 {
@@ -130,13 +130,13 @@ func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projection
 	return h.Apply(ctx, tx, g, batch)
 }
 
-// foldAside feeds the generations that nobody reads. One that cannot take what
-// those that serve took is fed no longer.
+// foldAside feeds the generations that do not serve. A generation that fails on an
+// event that the serving ones accepted is detached.
 func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, failed []projections.Failure) error {
 	for _, g := range generationsOf(runs, false) {
 		left := failed
 		if !r.Consumer.Parks {
-			left = nil // a rebuild mends what a read model could not fold
+			left = nil // a rebuild folds the events that a read model failed on
 		}
 		failure, err := ApplyAside(ctx, tx, &r.Consumer, g, eventsFor(g, batch, runs, left), failedAt(failed))
 		if err != nil {
@@ -152,8 +152,8 @@ func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelo
 	return nil
 }
 
-// applyAside folds a batch into a generation that nobody reads. What the live
-// consumer could not fold either is no failure.
+// ApplyAside folds a batch into a generation that does not serve. Events that failed in
+// the live consumer, too, are not reported as failures.
 func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g projections.Generation, batch []events.Envelope, failed func(events.Position) bool) (*projections.Failure, error) {
 	if len(batch) == 0 {
 		return nil, nil

@@ -14,13 +14,13 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// panicked is a panic of a handler outside of Try.
+// panicked is a panic of a handler outside Try.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string { return fmt.Sprintf("the handler panicked: %v", p.value) }
 
-// ofData reports whether an error comes from what the events say: then it would
-// come again for ever, while any other passes with the outage that it is.
+// ofData reports whether the events' data caused the error. Such an error would repeat
+// for ever; any other is an outage and passes.
 func ofData(err error) bool {
 	if p := (*panicked)(nil); errors.As(err, &p) {
 		return true
@@ -36,8 +36,8 @@ func ofData(err error) bool {
 	return false
 }
 
-// Whoever goes on after a fault appends in parts; the heads are taken first, in
-// the order that everybody takes them in.
+// LockHeads locks the heads before the several appends that follow a fault, in the
+// same order as every writer.
 const LockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
 
 func holdHeads(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
@@ -51,7 +51,7 @@ func holdHeads(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	return nil
 }
 
-// bisect finds the events that a batch failed for: halves that succeed stay.
+// bisect finds the events that made a batch fail; halves that succeed are kept.
 func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, cause error) (all folded, err error) {
 	if len(batch) == 1 {
 		all.failed = []projections.Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
@@ -83,7 +83,7 @@ func codeOf(err error) string {
 	return projections.CodeDataRefused
 }
 
-// attempt folds a batch behind a savepoint: all of it, or nothing and an error.
+// attempt folds a batch behind a savepoint: all of it, or it returns an error.
 func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (folded, error) {
 	point, err := tx.Begin(ctx)
 	if err != nil {
@@ -100,8 +100,8 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	return all, nil
 }
 
-// deadLetters makes the events that say what failed. What this very consumer said
-// of a failure gets none: a letter about that would fail like it, for ever.
+// deadLetters returns the events that record the failures. A failed event about this
+// consumer's own failures gets none: its dead letter would fail the same way, for ever.
 func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {
@@ -117,8 +117,8 @@ func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun)
 	return pending
 }
 
-// park makes the dead letter of an event on its way to the aggregates. That of a
-// retry goes on with the letter that is retried.
+// park returns the dead letter of an event that the aggregates could not fold. A failed
+// retry continues the dead letter that it retried.
 func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pending {
 	id := r.NewID()
 	key := events.KeyEvent(id)
@@ -133,7 +133,7 @@ func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pendi
 	return p
 }
 
-// discard makes the dead letter of an event that a read model cannot fold, and its end.
+// discard returns the dead letter of an event that a read model cannot fold, and its end.
 func (r *Runner) discard(f *projections.Failure, runs []*partitionRun) []events.Pending {
 	id := r.NewID()
 	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
@@ -143,8 +143,8 @@ func (r *Runner) discard(f *projections.Failure, runs []*partitionRun) []events.
 	}
 }
 
-// letter says what failed. A subject that this binary does not know has its number
-// for a name, and comes from the consumer's own topic.
+// letter describes the failure. A subject unknown to this binary is named by its number
+// and attributed to the consumer's own topic.
 func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int, runs []*partitionRun) events.Failed {
 	subject, topic := fmt.Sprintf("subject %d", f.Event.Subject), r.Consumer.Topic
 	if info, ok := f.Event.Subject.Info(); ok {
@@ -161,7 +161,7 @@ func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt in
 	return l
 }
 
-// offsetOf finds where the pipe brought an event from, -1 where it did not.
+// offsetOf returns the Kafka offset of an event, -1 if the pipe did not deliver it.
 func offsetOf(runs []*partitionRun, p events.Position) int64 {
 	for _, l := range runs {
 		if l.partition != p.Partition {
@@ -176,7 +176,7 @@ func offsetOf(runs []*partitionRun, p events.Position) int64 {
 	return -1
 }
 
-// report tells of what failed, after it is durable.
+// report logs the failures, once they are durable.
 func (r *Runner) report(failed []projections.Failure) {
 	for i := range failed {
 		f := &failed[i]

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// fed is a generation that stands at a lane's checkpoint.
+// fed is a generation at a partition's checkpoint.
 type fed struct {
 	projections.Generation
 	serving bool
@@ -22,13 +22,13 @@ type fed struct {
 const readGenerations = `
 SELECT generation, fold_version, tenant_id, period_key FROM projection_generations WHERE projection = $1`
 
-// generations remembers what a projection's generations are: none ever changes.
+// generations caches a projection's generations, which never change.
 type generations struct {
 	mu    sync.Mutex
 	known map[int]projections.Generation
 }
 
-// define completes generations that are known by their numbers.
+// define completes the generations of the checkpoints, which have only numbers.
 func (g *generations) define(ctx context.Context, tx pgx.Tx, c *projections.Consumer, checkpoints map[int16]checkpoint) error {
 	if c.Projection == "" {
 		return nil
@@ -71,7 +71,7 @@ func (g *generations) read(ctx context.Context, tx pgx.Tx, projection string) er
 	return nil
 }
 
-// generationsOf lists what is fed in any of the runs, by number.
+// generationsOf lists the generations fed in any of the runs, by number.
 func generationsOf(runs []*partitionRun, serving bool) (all []projections.Generation) {
 	for _, l := range runs {
 		for _, f := range l.checkpoint.fed {
@@ -84,8 +84,8 @@ func generationsOf(runs []*partitionRun, serving bool) (all []projections.Genera
 	return all
 }
 
-// eventsFor picks the events that a generation is to be fed with: those of its scope, in
-// the partitions where it has joined, that did not fail.
+// eventsFor returns the events to feed to a generation: in its scope, in partitions where
+// it has joined, not failed.
 func eventsFor(g projections.Generation, batch []events.Envelope, runs []*partitionRun, failed []projections.Failure) []events.Envelope {
 	var joined [events.Partitions]bool
 	all := g.TenantID == uuid.Nil && len(failed) == 0
@@ -106,15 +106,15 @@ func eventsFor(g projections.Generation, batch []events.Envelope, runs []*partit
 	return own
 }
 
-// What breaks is no longer fed in these partitions, and so can never be promoted
-// or gone back to.
+// A broken generation is no longer fed in these partitions, so it can never be promoted
+// or rolled back to.
 const (
 	partGeneration = `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND joined AND partition = ANY ($3::smallint[])`
 	markBroken     = `UPDATE projection_generations SET broken = $3 WHERE projection = $1 AND generation = $2 AND broken IS NULL`
 )
 
-// detach takes a generation out of the runs: it cannot be fed with what those that
-// serve take, and readers must not wait for it.
+// detach stops feeding a generation in the runs' partitions: it failed on events that the
+// serving generations accepted, and readers must not wait for it.
 func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation, runs []*partitionRun, f projections.Failure) error {
 	var partitions []int16
 	for _, l := range runs {
@@ -132,7 +132,7 @@ func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation
 	return nil
 }
 
-// breakGeneration marks a generation as broken: it can never be promoted or gone back to.
+// BreakGeneration marks a generation as broken: it can never be promoted or rolled back to.
 func BreakGeneration(ctx context.Context, tx pgx.Tx, projection string, number int, why string) error {
 	_, err := tx.Exec(ctx, markBroken, projection, number, why)
 	return err

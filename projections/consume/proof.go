@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// findGhosts numbers the records at whose position the log has no event, or another one.
-// LATERAL keeps it one look-up by key for each record.
+// findGhosts returns the indexes of records whose position in the log is empty or holds
+// another event. LATERAL keeps it at one look-up by key per record.
 const findGhosts = `
 SELECT r.n - 1
 FROM unnest($1::smallint[], $2::bigint[], $3::uuid[]) WITH ORDINALITY AS r (partition, position, event_id, n)
@@ -20,9 +20,9 @@ LEFT JOIN LATERAL (SELECT l.event_id FROM event_log_rows l WHERE l.partition = r
 WHERE l.event_id IS DISTINCT FROM r.event_id`
 
 // prove compares records with the log's rows at their positions and marks the ghosts:
-// records of a future that the database lost, or of another log. So no error of epochs can
-// fold foreign bytes. A record of the head's epoch needs no comparison while that epoch is the
-// server's present life: only this log, in this life, can have written it.
+// records of history that the database lost, or of another log. So a wrong epoch cannot
+// make foreign bytes fold. A record of the head's epoch needs no comparison while that epoch
+// is the server's present life: only this log, in this life, can have written it.
 func (r *Runner) prove(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	var partitions []int16
 	var positions []int64
@@ -57,8 +57,8 @@ func (r *Runner) prove(ctx context.Context, tx pgx.Tx, runs []*partitionRun) err
 	return nil
 }
 
-// reportGhost logs a record that is dropped because it is not this log's, at most once a second:
-// after a failover there may be thousands. Batch counts all.
+// reportGhost logs a dropped record that is not this log's, at most once a second: after a
+// failover there may be thousands. Batch counts all.
 func (r *Runner) reportGhost(place events.Place, why string) {
 	now := time.Now().Unix()
 	if r.ghostsLoggedAt.Swap(now) != now {

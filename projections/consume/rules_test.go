@@ -49,7 +49,7 @@ func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
 		source := 50_000 + int64(s)
 		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
 	}
-	for s := range 20 { // partition 1 waits for what the topic holds of partition 2
+	for s := range 20 { // partition 1 waits while the topic delivers partition 2
 		if lost := look(s, int64(s)*2000); len(lost) != 0 {
 			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
 		}

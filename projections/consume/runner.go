@@ -22,31 +22,31 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Pool is what a runner needs of a pool of connections.
+// Pool is the part of a connection pool that a runner uses.
 type Pool interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Runner runs a consumer: exactly once in effect, whatever its source delivers
-// twice, in another order, late or never. Its methods may run at the same time,
-// in any number of instances; the checkpoints' locks put them in a row.
+// Runner runs a consumer exactly once in effect, even if its source delivers twice, out
+// of order, late or never. Its methods may run concurrently, in any number of
+// instances; the checkpoints' locks serialize them.
 type Runner struct {
 	Pool     Pool
 	Log      projections.Log
 	Consumer projections.Consumer
 	NewID    func() uuid.UUID
 	Logger   *slog.Logger
-	Observe  projections.Observer // nil: nobody
-	// Appended is told, after each commit with follow-ups, in which partitions they
-	// may lie; nil: nobody. It must not block.
+	Observe  projections.Observer // may be nil
+	// Appended is called after each commit with follow-ups, with the partitions that may
+	// hold them. It must not block. May be nil.
 	Appended func(partitions []int16)
-	Moves    *projections.Moves // is told of each commit; nil: nobody
+	Moves    *projections.Moves // notified of each commit; may be nil
 
 	Poll      time.Duration // of Follow, 0: DefaultPoll
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
 	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
-	// Jitter is a part of a pause, at random; nil: rand.N.
+	// Jitter returns a random part of a pause; nil: rand.N.
 	Jitter func(time.Duration) time.Duration
 
 	lostLoggedAt   atomic.Int64 // Unix seconds
@@ -55,35 +55,34 @@ type Runner struct {
 	generations    generations
 }
 
-// partitionRun is what remains to be done in one partition, and what the transaction in
-// progress has made of it.
+// partitionRun holds one partition's unread records and its progress in this transaction.
 type partitionRun struct {
 	partition int16
 	items     []item // by position
 
 	checkpoint checkpoint
-	last       int64 // position that was reached
-	taken      int   // items that were dealt with
+	last       int64 // the position reached
+	taken      int   // number of items processed
 }
 
 func (l *partitionRun) moves() bool { return l.last != l.checkpoint.position }
 
-// item is a place of the source that is to be reached, with its event where the
-// source brought one that can be read.
+// item is a position of the source to reach, with its event if the source delivered a
+// readable one.
 type item struct {
 	place  events.Place
 	event  events.Envelope
 	offset int64
-	unread bool  // the log is asked for the event
+	unread bool  // the event must be read from the log
 	proved bool  // the place was compared with the log
-	ghost  bool  // the log has another event there, or none
-	fault  error // why the record that the source brought could not be read
-	head   bool  // the place is the log's own: it needs no check
+	ghost  bool  // the log has another event there, or no event
+	fault  error // why the delivered record could not be read
+	head   bool  // the place comes from the log itself: it needs no check
 }
 
-// Process folds a batch of records of the consumer's topic, which may span
-// partitions, come in any order and hold anything. Nil means that all of it is
-// committed and may be acknowledged; an error that it must come again.
+// Process folds a batch of records of the consumer's topic, which may span partitions,
+// come in any order and hold anything. Nil means that all of it is committed and may be
+// acknowledged; after an error it must be delivered again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	runs, strays, outside := r.receive(records)
 	if err := r.parkStrays(ctx, strays); err != nil {
@@ -99,8 +98,8 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	return nil
 }
 
-// receive sorts records into runs. What says nowhere where it belongs is a stray;
-// what is for outside readers is only counted.
+// receive sorts records into runs. A record without a place in the log is a stray; a
+// record for outside readers is only counted.
 func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
 	var runs [events.Partitions]*partitionRun
 	for i := range records {
@@ -127,7 +126,7 @@ func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays 
 	return used, strays, outside
 }
 
-// rest counts the records of the first one's partition: a batch may span few or all.
+// rest counts the records of the first one's partition: a batch may span one or many.
 func rest(records []events.Record) (n int) {
 	for i := range records {
 		if records[i].Partition == records[0].Partition {
@@ -157,16 +156,16 @@ func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, 
 	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
 }
 
-// foreign tells of a record that is not ours. Nothing of the log depends on it.
+// foreign logs a record that is not ours. The log does not depend on it.
 func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
 	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
 }
 
-// movedTries is how often a transaction is made again at once because checkpoints
-// came or went beneath it: once for each generation of a few.
+// movedTries is how often a transaction is retried at once because generations joined
+// or left meanwhile: enough for one retry per generation.
 const movedTries = 3
 
-// run goes through the runs, transaction by transaction.
+// run processes the runs, one transaction after the other.
 func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
 	for len(runs) > 0 {
 		began := time.Now()
@@ -201,9 +200,9 @@ func remaining(runs []*partitionRun) []*partitionRun {
 	})
 }
 
-// transact is one transaction: checkpoints locked, as much of each lane as fits
-// folded, follow-ups appended, checkpoints moved. Careful, it finds out the events
-// that a batch fails for; without it, it fails with them and needs no savepoints.
+// transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
+// appends follow-ups and moves the checkpoints. If careful, it isolates the events that
+// fail; if not, it fails with them and needs no savepoints.
 func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (projections.Batch, error) {
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
@@ -219,7 +218,7 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful boo
 		return projections.Batch{}, err
 	}
 	if !slices.ContainsFunc(runs, (*partitionRun).moves) {
-		return done, nil // duplicates and the like: nothing moves
+		return done, nil // only duplicates and the like: no checkpoint moves
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
@@ -238,7 +237,7 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful boo
 	return done, nil
 }
 
-// committed tells of what is durable now.
+// committed reports the durable result.
 func (r *Runner) committed(runs []*partitionRun, done projections.Batch) {
 	r.report(done.Failed)
 	var moved []events.Position
@@ -260,7 +259,7 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch) {
 	r.Appended(partitions)
 }
 
-// prepare locks the checkpoints and sets the runs to where they stand.
+// prepare locks the checkpoints and sets the runs to their positions.
 func (r *Runner) prepare(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	partitions := make([]int16, len(runs))
 	for i, l := range runs {
