@@ -27,20 +27,20 @@ const V1 = projections.ProjectionEntitlements + "/v1"
 //go:embed write.sql
 var replaceGrants string
 
-// addUsed adds a batch's sums to what was used.
+// addUsed adds a batch's sums to the usage.
 const addUsed = `
 INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used)
 SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS n (tenant_id, feature, period_key, used)
 ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used`
 
-// planAnew is for what reads grants, which is rare: a plan that a session keeps from
-// when there were none would read all of a generation's.
+// planAnew is for reads of grants, which are rare: a session's plan from a time without
+// grants would read all grants of a generation.
 const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 
-// EntitlementReads is the handler that keeps what tenants are granted and what
-// they have used of it. It reads the log itself, since grants and usage have to
-// come in the order in which they were recorded.
+// EntitlementReads is the handler that maintains tenants' grants and their usage. It reads
+// the log itself, since grants and usage must arrive in the order in which they were
+// recorded.
 type Handler struct {
 	Folds projections.Versions[Fold]
 }
@@ -48,9 +48,9 @@ type Handler struct {
 // EntitlementFold folds one event into a batch's state. It is pure.
 type Fold func(state *State, e *events.Envelope) error
 
-// grantedBy is what stands of a tenant's grants: the subscription they come from,
-// and their rows where this batch changed them. A subscription without grants
-// leaves no row, and nothing to remove either.
+// grantedBy is the state of a tenant's grants: the subscription that set them,
+// and their rows if this batch changed them. A subscription without grants
+// leaves no row, so its removal deletes none.
 type grantedBy struct {
 	subscription uuid.UUID
 	changed      bool
@@ -128,7 +128,7 @@ func (f *State) Used(tenant uuid.UUID, feature, periodKey string, amount int64) 
 	sum.Add(sum, big.NewInt(amount))
 }
 
-// Apply folds the batch and writes what came of it, each table in one statement.
+// Apply folds the batch and writes the result, each table in one statement.
 func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	fold, err := h.Folds.Of(in.FoldVersion)
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 
 const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
 
-// load gives what stands for the tenants whose subscriptions are in the batch.
+// load reads the present state of the tenants whose subscriptions are in the batch.
 func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
 	granted := make(map[uuid.UUID]*grantedBy)
 	for i := range batch {

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Refusals of reads; compare with errors.Is. Each is a *domain.Error too.
+// Errors of reads; compare with errors.Is. Each is a *domain.Error, too.
 var (
 	ErrNotFound         error = &domain.Error{Code: "not_found", Message: "There is no such thing, or it is another's"}
 	ErrProjectionBehind error = &domain.Error{Code: "projection_behind", Message: "The position has not been folded yet; ask again, or wait longer by Prefer: wait=N"}
@@ -24,7 +24,7 @@ var (
 	ErrCursorInvalid    error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not one that this list gave; begin again without it"}
 )
 
-// refused says of a refusal what is wrong this time.
+// refused returns a refusal with details of this case.
 type refused struct {
 	detail *domain.Error
 	kind   error
@@ -42,8 +42,8 @@ func PositionInvalid(message string) error {
 	return RefusedAs("position_invalid", message, ErrPositionInvalid)
 }
 
-// Wait asks for an answer that holds every event recorded up to MinPosition,
-// waiting at most For. The zero value asks for what there is.
+// Wait asks for an answer that includes every event recorded up to MinPosition,
+// waiting at most For. The zero value does not wait.
 type Wait struct {
 	MinPosition *events.Position
 	For         time.Duration
@@ -57,7 +57,7 @@ const (
 	endSnapshot   = `commit`
 )
 
-// query is a statement of a snapshot and what takes its rows.
+// query is a statement of a snapshot and the function that reads its rows.
 type Statement struct {
 	SQL  string
 	Args []any
@@ -69,11 +69,11 @@ func New(sql string, args []any, scan func(pgx.Rows) error) Statement {
 	return Statement{sql, args, scan}
 }
 
-// patience is how long a read waits for a connection: who waits longer has more
-// before him than is answered in time.
+// patience is how long a read waits for a connection: a longer wait means a queue that
+// cannot be served in time.
 const patience = time.Second
 
-// connection takes one from the pool, or refuses.
+// connection takes a connection from the pool, or refuses.
 func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -188,11 +188,11 @@ func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// maxPage bounds a page of any list: what is asked for beyond it is cut.
+// maxPage bounds a page of any list: a larger request is cut to it.
 const maxPage = 1000
 
 func PageSize(limit int) int { return max(1, min(limit, maxPage)) }
 
-// storable reports whether the database can hold the text at all. What it cannot
-// hold is in no table, and asking for it would be a fault.
+// storable reports whether the database can hold the text at all. A text that it cannot
+// hold is in no table, and a query for it would be a fault.
 func Storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
