@@ -87,7 +87,7 @@ func openWalk(ctx context.Context, tx pgx.Tx, f *EventFilter, after Frontier) (*
 	return w, w.followStream(ctx, tx)
 }
 
-// partitions are those that a filter can find anything in.
+// Partitions are those that a filter can find anything in.
 func (f *EventFilter) Partitions() []int16 {
 	if f.TenantID != nil {
 		return []int16{events.PartitionOf(*f.TenantID)}

@@ -52,7 +52,7 @@ func ParseStream(s string) (Stream, error) {
 // NeedsTenant reports whether the id is unique in its tenant only.
 func (s Stream) NeedsTenant() bool { return s.Kind == streamUsage }
 
-// partitions are those that a stream can be in.
+// Partitions are those that a stream can be in.
 func (s Stream) Partitions() []int16 {
 	switch s.Kind {
 	case streamFeature, streamPlan:

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// GrantCache caches tenants' grants and usage, so that a check needs no statement. An
+// Cache caches tenants' grants and usage, so that a check needs no statement. An
 // entry holds the result of one snapshot under that tenant's own role, and stays valid
 // until the projection folds another event of the tenant: the log itself names those
 // tenants (cache_feed.go).
@@ -51,7 +51,7 @@ const (
 	shareWithin = maxUnconfirmed
 )
 
-// NewGrantCache returns a cache that needs Run to be fast, not to be correct: without Run
+// NewCache returns a cache that needs Run to be fast, not to be correct: without Run
 // each answer that is not confirmed waits for the feed. Its looks, one at a time, use their
 // own pool: reads that take all connections of the other pool must not leave cached answers
 // unconfirmed, and loads must not delay writers.

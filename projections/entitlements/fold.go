@@ -21,7 +21,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// EntitlementReadsV1 is the version of the fold in this file.
+// V1 is the version of the fold in this file.
 const V1 = projections.ProjectionEntitlements + "/v1"
 
 //go:embed write.sql
@@ -38,14 +38,14 @@ ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.
 // grants would read all grants of a generation.
 const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 
-// EntitlementReads is the handler that maintains tenants' grants and their usage. It reads
+// Handler is the handler that maintains tenants' grants and their usage. It reads
 // the log itself, since grants and usage must arrive in the order in which they were
 // recorded.
 type Handler struct {
 	Folds projections.Versions[Fold]
 }
 
-// EntitlementFold folds one event into a batch's state. It is pure.
+// Fold folds one event into a batch's state. It is pure.
 type Fold func(state *State, e *events.Envelope) error
 
 // grantedBy is the state of a tenant's grants: the subscription that set them,
@@ -79,7 +79,7 @@ func (k usedKey) compare(o usedKey) int {
 	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
 }
 
-// EntitlementState holds the rows that a batch changes while it is folded.
+// State holds the rows that a batch changes while it is folded.
 type State struct {
 	granted map[uuid.UUID]*grantedBy
 	used    map[usedKey]*big.Int
@@ -90,7 +90,7 @@ func entitlementSubjects() []events.Subject {
 	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
 }
 
-// FoldEntitlements is the fold entitlement_reads/v1: a subscription sets a tenant's
+// FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
 // grants, a verdict adds to the usage. Reaggregated is left out: the verdict inside it
 // was counted here as UsageValidated.
 func FoldV1(f *State, e *events.Envelope) error {
@@ -233,7 +233,7 @@ func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
 	}
 }
 
-// EntitlementStatements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
+// Statements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on what the tables hold when it is made.
 func Statements() map[string]string {
 	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}

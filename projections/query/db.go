@@ -21,7 +21,7 @@ type DB struct {
 	Moves *projections.Moves
 }
 
-// at returns the database to answer from: a caller that names a position, or that
+// For returns the database to answer from: a caller that names a position, or that
 // continues after a wait, reads where events are recorded.
 func (d *DB) For(w Wait) *DB {
 	if d.Replica == nil || w.MinPosition != nil {

@@ -33,7 +33,7 @@ type refused struct {
 func (r *refused) Error() string   { return r.detail.Error() }
 func (r *refused) Unwrap() []error { return []error{r.detail, r.kind} }
 
-// refusedAs returns a refusal of a kind, such as ErrNotFound, with a message of its own.
+// RefusedAs returns a refusal of a kind, such as ErrNotFound, with a message of its own.
 func RefusedAs(code, message string, kind error) error {
 	return &refused{&domain.Error{Code: code, Message: message}, kind}
 }
@@ -57,14 +57,14 @@ const (
 	endSnapshot   = `commit`
 )
 
-// query is a statement of a snapshot and the function that reads its rows.
+// Statement is a statement of a snapshot and the function that reads its rows.
 type Statement struct {
 	SQL  string
 	Args []any
 	Scan func(pgx.Rows) error
 }
 
-// statement returns a query of a snapshot.
+// New returns a query of a snapshot.
 func New(sql string, args []any, scan func(pgx.Rows) error) Statement {
 	return Statement{sql, args, scan}
 }
@@ -87,7 +87,7 @@ func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return nil, fmt.Errorf("take a connection to read: %w", err)
 }
 
-// snapshot runs the queries in one read-only transaction, under the viewer's
+// Snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
 func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error {
 	conn, err := d.connection(ctx)
@@ -105,7 +105,7 @@ func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error
 	return nil
 }
 
-// within runs several steps in one read-only transaction, under the viewer's role.
+// Within runs several steps in one read-only transaction, under the viewer's role.
 func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
 	conn, err := d.connection(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) erro
 	})
 }
 
-// step runs one query of within.
+// Run runs one query of within.
 func Run(ctx context.Context, tx pgx.Tx, q Statement) error {
 	rows, err := tx.Query(ctx, q.SQL, q.Args...)
 	if err == nil {
@@ -176,7 +176,7 @@ func scanBatch(results pgx.BatchResults, v Viewer, queries []Statement) error {
 	return nil
 }
 
-// each scans every row by a function.
+// Each scans every row by a function.
 func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -193,6 +193,6 @@ const maxPage = 1000
 
 func PageSize(limit int) int { return max(1, min(limit, maxPage)) }
 
-// storable reports whether the database can hold the text at all. A text that it cannot
+// Storable reports whether the database can hold the text at all. A text that it cannot
 // hold is in no table, and a query for it would be a fault.
 func Storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

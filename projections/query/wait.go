@@ -54,7 +54,7 @@ func EntitlementsSource() source {
 // goes: some milliseconds. Further behind, positions are understated.
 const standingSpan = 8192
 
-// standing is a consumer's progress for a tenant, in numbers of its partition.
+// Standing is a consumer's progress for a tenant, in numbers of its partition.
 type Standing struct {
 	Head          int64
 	decided       int64
@@ -70,7 +70,7 @@ FROM consumer_standing($1::smallint, $2::uuid, $3::text, NULL, $4::text, $5::boo
 
 var ErrNoLiveGeneration = errors.New("the projection has no live generation or no checkpoints")
 
-// standingOf reads the progress of a projection's live generation for a tenant. All joined
+// ReadStanding reads the progress of a projection's live generation for a tenant. All joined
 // generations have the same position.
 func ReadStanding(src source, tenant uuid.UUID, into *Standing) Statement {
 	return Statement{
@@ -91,7 +91,7 @@ func ReadStanding(src source, tenant uuid.UUID, into *Standing) Statement {
 	}
 }
 
-// asOf is the position to report with figures: the passed one, or the awaited one.
+// AsOf is the position to report with figures: the passed one, or the awaited one.
 func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
 	p := events.Position{Partition: events.PartitionOf(tenant), Number: s.passed}
 	if w.MinPosition != nil && w.MinPosition.Number > p.Number {
@@ -106,7 +106,7 @@ const (
 	PollLast  = 20 * time.Millisecond
 )
 
-// await returns when the wait's position has passed the projection. A read that
+// AwaitPassed returns when the wait's position has passed the projection. A read that
 // begins afterwards sees it.
 func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
@@ -188,7 +188,7 @@ func (d *DB) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) err
 	return d.AwaitAll(ctx, v, *tenant, w)
 }
 
-// awaitAll returns when a position has passed the aggregates and, with the events that the
+// AwaitAll returns when a position has passed the aggregates and, with the events that the
 // validator and the aggregator refused by then, the dead letters: lists of events
 // and of failures show both.
 func (d *DB) AwaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
