@@ -90,7 +90,7 @@ type Consumer struct {
 	MaxRecords int
 }
 
-// misses tells whether an event never came to the consumer: it is withheld from its
+// Misses tells whether an event never came to the consumer: it is withheld from its
 // topic, and was so before the consumer had it. Who reads the log itself misses
 // nothing that only the pipe could not carry.
 func (c *Consumer) Misses(e *events.Envelope) bool { return c.Topic != 0 && e.Withheld && !e.Late }
@@ -123,5 +123,5 @@ const (
 	MaxWithoutFollowUps = 2000 // a longer statement gains nothing more
 )
 
-// maxRead bounds what a transaction that reads the log holds in memory, over all partitions.
+// MaxRead bounds what a transaction that reads the log holds in memory, over all partitions.
 const MaxRead = 8000

@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// followUp makes an event that an event leads to. Its key is its own id, which is
+// FollowUp makes an event that an event leads to. Its key is its own id, which is
 // enough where it is appended with the step of a checkpoint: that happens once.
 func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
 	var body []byte
@@ -24,14 +24,14 @@ func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payl
 	}
 }
 
-// closing says that nothing is left to do about a dead letter, once ever.
+// Closing says that nothing is left to do about a dead letter, once ever.
 func Closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
 	p := FollowUp(cause, id, events.DeadLetterClosed, end, by)
 	p.DedupeKey = events.KeyClosed(end.DeadLetterID)
 	return p
 }
 
-// retryOf gives the dead letter that an event retries, and which attempt it is;
+// RetryOf gives the dead letter that an event retries, and which attempt it is;
 // Nil for an event that is no retry.
 func RetryOf(e *events.Envelope) (uuid.UUID, int) {
 	var retry struct {

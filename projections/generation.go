@@ -21,7 +21,7 @@ func (s Scope) HasTenant(tenant uuid.UUID) bool {
 
 func (s Scope) HasPeriod(key string) bool { return s.PeriodKey == "" || s.PeriodKey == key }
 
-// partitions are those that the scope's tenants live in.
+// Partitions are those that the scope's tenants live in.
 func (s Scope) Partitions() []int16 {
 	if s.TenantID != uuid.Nil {
 		return []int16{events.PartitionOf(s.TenantID)}

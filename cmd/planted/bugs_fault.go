@@ -136,13 +136,13 @@ func processBugs() []bug {
 			name: "checkpoint-remembered", what: "a consumer continues from its own last position, whoever owned the partition meanwhile",
 			promise: "P2: each event counts once", elsewhere: true,
 			edits: []overlay.Edit{
-				edit(runner, "	toldLost    atomic.Int64 // Unix seconds\n", "	toldLost    atomic.Int64 // Unix seconds\n	remembered  [events.Partitions]atomic.Int64\n"),
-				edit(runner, "		l.last, l.taken = l.stand.position, 0\n", `		l.last, l.taken = l.stand.position, 0
+				edit(runner, "	lostLoggedAt   atomic.Int64 // Unix seconds\n", "	lostLoggedAt   atomic.Int64 // Unix seconds\n	remembered  [events.Partitions]atomic.Int64\n"),
+				edit(runner, "		l.last, l.taken = l.checkpoint.position, 0\n", `		l.last, l.taken = l.checkpoint.position, 0
 		if at := r.remembered[l.partition].Load(); at > 0 {
 			l.last = at
 		}
 `),
-				edit(runner, "	r.report(done.Failed)\n", `	for _, l := range lanes {
+				edit(runner, "	r.report(done.Failed)\n", `	for _, l := range runs {
 		r.remembered[l.partition].Store(l.last)
 	}
 	r.report(done.Failed)

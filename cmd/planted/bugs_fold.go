@@ -50,7 +50,7 @@ func consumeBugs() []bug {
 `, `	err = commit(ctx, tx)
 	if pgconn.SafeToRetry(err) {
 		err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-			_, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
+			_, err := r.foldAll(ctx, tx, done.Applied, runs, careful)
 			return err
 		})
 	}
@@ -79,7 +79,7 @@ func failureBugs() []bug {
 			name: "poison-blocks", what: "a failed batch is not folded again with savepoints: one bad event stops a partition",
 			promise: "P3: an event that cannot be folded is parked, its neighbours are folded",
 			edits: []overlay.Edit{edit(runner, `		if ofData(err) {
-			done, err`, `		if ofData(err) && len(lanes) == 0 {
+			done, err`, `		if ofData(err) && len(runs) == 0 {
 			done, err`)},
 			pkg: "./projections", run: "TestP2_PoisonLeavesItsNeighboursExact",
 			says: `the handler panicked: boom`,

@@ -12,20 +12,20 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// scannedPositions bounds how much of the log one page looks at, whatever it finds
-// there: some tens of milliseconds.
+// scannedPositions bounds how much of the log one page scans, whatever it finds: some tens
+// of milliseconds.
 const scannedPositions = 100_000
 
-// Refusals of questions about the log.
+// Errors of queries about the log.
 var (
 	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown", Message: "subject is neither a subject, as in meterplex.usage.event.recorded.v1, nor the first words of some"}
 	ErrStreamInvalid  error = &domain.Error{Code: "stream_invalid", Message: "stream is kind/id, where kind is usage, dead-letter, tenant, api-key, subscription, feature, plan or rebuild"}
 )
 
-// EventFilter chooses events of the log; zero fields are all. From and To are of
-// recording, half open.
+// EventFilter selects events of the log; zero fields mean all. From and To bound the time
+// of recording, half open.
 type EventFilter struct {
-	TenantID      *uuid.UUID // Platform: what belongs to no tenant
+	TenantID      *uuid.UUID // Platform: events of no tenant
 	Subjects      []events.Subject
 	Stream        Stream
 	CorrelationID uuid.UUID
@@ -39,16 +39,16 @@ type LogQuery struct {
 	Limit int
 }
 
-// LogPage is a page. It can hold fewer events than asked for, even none, and still
-// have a Next: a page looks at a bounded part of the log. Next is the place up to
-// which it has looked; nil at the log's end.
+// LogPage is a page. It can hold fewer events than requested, even none, and still
+// have a Next: a page scans a bounded part of the log. Next is the end of the scanned
+// part; nil at the log's end.
 type LogPage struct {
 	Data []events.Envelope
 	Next *events.Position
 }
 
-// Events lists from the log, by partition and position. What is recorded meanwhile
-// comes after everything of its partition, so that no page shifts.
+// Events lists from the log, by partition and position. Events recorded meanwhile
+// come last in their partition, so that no page shifts.
 func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage, error) {
 	page := LogPage{Data: []events.Envelope{}}
 	err := r.Within(ctx, v, func(tx pgx.Tx) error {
@@ -65,7 +65,7 @@ func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage
 	return page, err
 }
 
-// walk goes through what a filter may choose of each partition, in their order.
+// walk scans the parts of each partition that a filter may select, in order.
 type walk struct {
 	filter  *EventFilter
 	letters []string // dead letters of the stream, where it is usage
@@ -87,7 +87,7 @@ func openWalk(ctx context.Context, tx pgx.Tx, f *EventFilter, after Frontier) (*
 	return w, w.followStream(ctx, tx)
 }
 
-// partitions are those that a filter can find anything in.
+// Partitions returns the partitions in which a filter can find events.
 func (f *EventFilter) Partitions() []int16 {
 	if f.TenantID != nil {
 		return []int16{events.PartitionOf(*f.TenantID)}
@@ -134,7 +134,7 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 	})))
 }
 
-// next gives at most limit events, and passes them and what was not asked for.
+// next returns at most limit matching events, and moves past them and the others scanned.
 func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelope, error) {
 	var places []events.Position
 	for left := int64(scannedPositions); w.at < events.Partitions && left > 0 && len(places) < limit; {
@@ -160,7 +160,7 @@ func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelop
 	return readEvents(ctx, tx, places)
 }
 
-// place is where the walk is, nil at its end.
+// place is the walk's place, nil at its end.
 func (w *walk) place() *events.Position {
 	for p := w.at; p < events.Partitions; p++ {
 		if w.after[p] < w.upTo[p] {
@@ -172,7 +172,7 @@ func (w *walk) place() *events.Position {
 
 const readPositions = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-// look finds the numbers of what is asked for in a stretch.
+// look finds the numbers of the matching events in a stretch.
 func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
 	f := w.filter
 	var correlation *uuid.UUID

@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// LineageSpan is how many positions after an event its effects are looked for one by
-// one; later ones are found by their keys.
+// LineageSpan is how many positions after an event are searched for effects one by one;
+// later effects are found by their keys.
 const LineageSpan = 20_000
 
 // Bounds of a lineage: a graph that a person can still read.
@@ -31,12 +31,12 @@ type LineageQuery struct {
 	Span     int64
 }
 
-// Lineage is an event with what caused it and what it caused, by causationId: nodes
+// Lineage is an event with its causes and effects, by causationId: nodes
 // in the order of the log, edges from cause to effect.
 //
-// Effects are complete up to CompleteUpTo, and beyond it as far as keys tell them:
-// verdicts, retries and their ends, however late, and what failed of usage, once it
-// is a dead letter. Truncated says that there is more than a graph holds.
+// Effects are complete up to CompleteUpTo, and beyond it if keys identify them:
+// verdicts, retries and their ends, however late, and failures of usage, once they are
+// dead letters. Truncated means that there are more than a graph holds.
 type Lineage struct {
 	Root         uuid.UUID       `json:"root"`
 	Nodes        []LineageNode   `json:"nodes"`
@@ -45,7 +45,7 @@ type Lineage struct {
 	Truncated    bool            `json:"truncated"`
 }
 
-// LineageNode is an event in a graph. Summary says in a few words what happened.
+// LineageNode is an event in a graph. Summary describes the event in a few words.
 type LineageNode struct {
 	EventID    uuid.UUID       `json:"eventId"`
 	Position   events.Position `json:"position"`
@@ -60,7 +60,7 @@ type LineageEdge struct {
 	To   uuid.UUID `json:"to"`
 }
 
-// Lineage gives causes and effects of an event; ErrNotFound as Event.
+// Lineage returns causes and effects of an event; ErrNotFound in the same cases as Event.
 func (r *Reads) Lineage(ctx context.Context, v query.Viewer, q LineageQuery) (Lineage, error) {
 	var found Lineage
 	err := r.Within(ctx, v, func(tx pgx.Tx) error {
@@ -82,7 +82,7 @@ func (r *Reads) Lineage(ctx context.Context, v query.Viewer, q LineageQuery) (Li
 	return found, err
 }
 
-// lineage is a graph in the making.
+// lineage is a graph under construction.
 type lineage struct {
 	tx        pgx.Tx
 	root      events.Envelope
@@ -107,8 +107,8 @@ func (l *lineage) keep(e events.Envelope) bool {
 	return true
 }
 
-// causes goes up the chain. It comes last: only effects of the root are wanted, not
-// those of its causes.
+// causes follows the chain of causes. It runs last: only effects of the root are wanted,
+// not those of its causes.
 func (l *lineage) causes(ctx context.Context) error {
 	at := &l.root
 	for range maxCauses {
@@ -126,8 +126,8 @@ func (l *lineage) causes(ctx context.Context) error {
 	return nil
 }
 
-// causeOf reads the event that caused another: by what the effect says of it, else
-// by its id, in the tenant's log, else in the platform's. nil: it is not to be seen.
+// causeOf reads the event that caused another: by the references in the effect, else
+// by its id, in the tenant's log, else in the platform's. nil: the viewer may not see it.
 func (l *lineage) causeOf(ctx context.Context, e *events.Envelope) (*events.Envelope, error) {
 	hints, err := l.places(ctx, byID, hintsOf(e), e.CausationID)
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *lineage) causeOf(ctx context.Context, e *events.Envelope) (*events.Enve
 	return &list[0], nil
 }
 
-// effects looks through what follows the root, and by keys for what came later.
+// effects searches the positions after the root, and finds later effects by keys.
 func (l *lineage) effects(ctx context.Context) error {
 	partition := l.root.Position.Partition
 	heads, err := readHeads(ctx, l.tx, []int16{partition})

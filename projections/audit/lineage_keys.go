@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// said is what the payloads of events name other events by.
+// said holds the fields by which payloads refer to other events.
 type said struct {
 	RawPosition    int64     `json:"rawPosition"`
 	SourcePosition int64     `json:"sourcePosition"`
@@ -25,12 +25,12 @@ type said struct {
 }
 
 func saidBy(e *events.Envelope) (s said) {
-	_ = json.Unmarshal(e.Payload, &s) // what is not said in this way names nothing
+	_ = json.Unmarshal(e.Payload, &s) // other payloads have no references
 	return s
 }
 
-// hints are where an event or its relatives can be: under keys, under all keys with
-// a prefix that ends in a slash, at positions.
+// hints are possible places of an event or its relatives: keys, prefixes of keys that end
+// in a slash, positions.
 type hints struct {
 	keys, prefixes []string
 	positions      []int64
@@ -43,7 +43,7 @@ func (h *hints) letter(id uuid.UUID) {
 	}
 }
 
-// hintsOf says where the cause of an event can be.
+// hintsOf returns the possible places of an event's cause.
 func hintsOf(e *events.Envelope) (h hints) {
 	s := saidBy(e)
 	h.letter(s.DeadLetterID)
@@ -55,7 +55,7 @@ func hintsOf(e *events.Envelope) (h hints) {
 	return h
 }
 
-// effectsOf says where the effects of an event can be.
+// effectsOf returns the possible places of an event's effects.
 func effectsOf(e *events.Envelope) (h hints) {
 	s := saidBy(e)
 	h.letter(s.DeadLetterID)
@@ -95,7 +95,7 @@ const (
 	byCause = "causation_id"
 )
 
-// places finds those of the hints that have, or are caused by, one of the ids.
+// places returns those hints whose event has, or was caused by, one of the ids.
 func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, h.prefixes, ids, h.positions}
@@ -108,7 +108,7 @@ func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UU
 	return places, err
 }
 
-// keyed finds effects, however late they are, by the keys that they must have.
+// keyed finds effects, however late, by the keys that they must have.
 func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]events.Envelope, error) {
 	var h hints
 	var names []string

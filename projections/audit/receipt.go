@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Receipt tells what became of one usage event, step by step. A step that has
+// Receipt describes the processing of one usage event, step by step. A step that has
 // not happened is null. PayloadHash is the SHA-256 of Payload in hex, which is
-// canonical JSON by CanonicalVersion. AsOfPosition is how far the figures are
-// that AGGREGATED speaks of.
+// canonical JSON by CanonicalVersion. AsOfPosition is the position of the figures
+// to which AGGREGATED refers.
 type Receipt struct {
 	EventID          string           `json:"eventId"`
 	TenantID         uuid.UUID        `json:"tenantId"`
@@ -44,8 +44,8 @@ type RecordedStep struct {
 	CorrelationID *uuid.UUID      `json:"correlationId"`
 }
 
-// PublishedStep is the event's place on the broker. Offset and At are null where
-// the relay kept none.
+// PublishedStep is the event's place on the broker. Offset and At are null if the relay
+// recorded none.
 type PublishedStep struct {
 	At        *time.Time `json:"at"`
 	Topic     string     `json:"topic"`
@@ -53,7 +53,7 @@ type PublishedStep struct {
 	Offset    *int64     `json:"offset"`
 }
 
-// ValidatedStep is the validator's yes, and what it decided.
+// ValidatedStep is the validator's acceptance, and its decision.
 type ValidatedStep struct {
 	At             time.Time       `json:"at"`
 	Position       events.Position `json:"position"`
@@ -63,7 +63,7 @@ type ValidatedStep struct {
 	Amount         int64           `json:"amount"`
 }
 
-// RejectedStep is the validator's last no. Attempt is 0 for the first verdict.
+// RejectedStep is the validator's last rejection. Attempt is 0 for the first verdict.
 type RejectedStep struct {
 	At           time.Time       `json:"at"`
 	Position     events.Position `json:"position"`
@@ -73,8 +73,8 @@ type RejectedStep struct {
 	DeadLetterID uuid.UUID       `json:"deadLetterId"`
 }
 
-// AggregatedStep names the row that the event is counted in. When it was folded
-// is not kept for each event: no later than NoLaterThan.
+// AggregatedStep names the row that counts the event. The time of its fold is not
+// recorded for each event: no later than NoLaterThan.
 type AggregatedStep struct {
 	Feature        string    `json:"feature"`
 	PeriodKey      string    `json:"periodKey"`
@@ -163,7 +163,7 @@ WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
 ORDER BY d.id
 LIMIT 1000`
 
-// receipt is a receipt in the making.
+// receipt is a receipt under construction.
 type receipt struct {
 	Receipt
 	partition int16
@@ -173,8 +173,8 @@ type receipt struct {
 	stands    query.Standing
 }
 
-// Receipt gives the receipt of a producer's event; ErrNotFound where the tenant
-// has none with this id.
+// Receipt returns the receipt of a producer's event; ErrNotFound if the tenant has no
+// event with this id.
 func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, eventID string, w query.Wait) (Receipt, error) {
 	if !query.Storable(eventID) {
 		return Receipt{}, query.ErrNotFound

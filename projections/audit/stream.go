@@ -52,7 +52,7 @@ func ParseStream(s string) (Stream, error) {
 // NeedsTenant reports whether the id is unique in its tenant only.
 func (s Stream) NeedsTenant() bool { return s.Kind == streamUsage }
 
-// partitions are those that a stream can be in.
+// Partitions returns the partitions that can hold the stream.
 func (s Stream) Partitions() []int16 {
 	switch s.Kind {
 	case streamFeature, streamPlan:
@@ -80,7 +80,7 @@ func (s Stream) has(info *events.SubjectInfo) bool {
 	return aggregate == strings.ReplaceAll(s.Kind, "-", "_")
 }
 
-// among gives those of the subjects that can be in the stream; nil are all.
+// among returns those of the subjects that can be in the stream; nil means all.
 func (s Stream) among(asked []events.Subject) []events.Subject {
 	if s.Kind == "" {
 		return asked
@@ -94,7 +94,7 @@ func (s Stream) among(asked []events.Subject) []events.Subject {
 	return within
 }
 
-// SubjectsOf gives the subject of a name, or all that begin with the words given.
+// SubjectsOf returns the subject of a name, or all that begin with the words given.
 func SubjectsOf(name string) ([]events.Subject, error) {
 	var found []events.Subject
 	for _, info := range events.Subjects() {
@@ -125,7 +125,7 @@ SELECT r.position, array(
   WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 FROM recorded r`
 
-// followStream begins the walk where the stream does.
+// followStream begins the walk at the start of the stream.
 func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 	f := w.filter
 	switch f.Stream.Kind {

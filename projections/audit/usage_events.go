@@ -29,8 +29,8 @@ type EventQuery struct {
 	Wait     query.Wait
 }
 
-// UsageEventRow is a usage event with what became of it. Code and Reason are of
-// the last rejection, where Status is REJECTED by the validator.
+// UsageEventRow is a usage event with its status. Code and Reason are those of the last
+// rejection, if Status is REJECTED by the validator.
 type UsageEventRow struct {
 	EventID    string          `json:"eventId"`
 	Type       string          `json:"type"`
@@ -44,8 +44,8 @@ type UsageEventRow struct {
 	RecordedAt time.Time       `json:"recordedAt"`
 }
 
-// UsageEventPage is a page. It can hold fewer rows than asked for, even none, and
-// still have a Next: one page looks at a bounded part of the log.
+// UsageEventPage is a page. It can hold fewer rows than requested, even none, and
+// still have a Next: one page scans a bounded part of the log.
 type UsageEventPage struct {
 	Data []UsageEventRow
 	Next string
@@ -105,8 +105,8 @@ func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (
 	return page, nil
 }
 
-// usageChunk bounds the rows that are looked at in one statement where most of
-// them may have another status than the one asked for.
+// usageChunk bounds the rows read in one statement if most of them may have
+// another status than the requested one.
 const usageChunk = 1000
 
 // usageScan goes down a tenant's part of the log.

@@ -9,23 +9,23 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// usageFacts are what the status of a usage event follows from. Status is derived
-// at each read and kept nowhere.
+// usageFacts determine the status of a usage event. The status is derived
+// at each read and never stored.
 type usageFacts struct {
 	recorded   int64
 	validated  int64 // position of the verdict, 0 for none
 	rejected   bool
 	aggregated int64 // the aggregator's checkpoint
 	letters    []usageLetter
-	failing    []int64 // what failures that are no dead letters yet speak of
+	failing    []int64 // sources of failures that are not dead letters yet
 }
 
 // usageLetter is a dead letter of a usage event.
 type usageLetter struct {
 	Stage    string `json:"stage"`
 	Status   string `json:"status"`
-	Topic    string `json:"topic"`    // of what failed
-	Consumer string `json:"consumer"` // that could not fold it; "" where nothing was folded
+	Topic    string `json:"topic"`    // of the failed event
+	Consumer string `json:"consumer"` // the one that could not fold it; "" if no fold was involved
 }
 
 // parks reports whether the letter stands for the event itself, on its way over a
@@ -76,7 +76,7 @@ func (f *usageFacts) status() string {
 	}
 }
 
-// usageStanding is what the states of all of a tenant's events have in common.
+// usageStanding holds the inputs shared by the states of all of a tenant's events.
 type usageStanding struct {
 	head             int64
 	aggregated       int64   // the aggregator's checkpoint
@@ -84,9 +84,9 @@ type usageStanding struct {
 	failing          []int64 // sources of failures that are not folded into dead letters yet
 }
 
-// An event that failed in a fold or on its way out is passed by the checkpoint: it
-// must not look counted while its dead letter is still to be folded. $3 bounds how
-// much is looked at where the dead letters are far behind.
+// A checkpoint passes an event that failed in a fold or in publishing: it must not look
+// counted while its dead letter is still to be folded. $3 bounds the scan if the dead
+// letters are far behind.
 const readUsageStanding = `
 SELECT h.position, a.position, d.generation, failing_positions(h.partition, $2, d.position, $3::bigint)
 FROM log_heads h
@@ -112,6 +112,6 @@ func usageStandingOf(tenant uuid.UUID, s *usageStanding) query.Statement {
 	}
 }
 
-// scannedRows bounds how much of the log one page of usage events looks at, so
-// that a rare status cannot make a request read it all.
+// scannedRows bounds how much of the log one page of usage events scans, so that a rare
+// status cannot make a request read it all.
 const scannedRows = 20_000

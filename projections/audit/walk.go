@@ -14,9 +14,9 @@ import (
 // walkPage bounds the events that a walk holds in memory at a time.
 const walkPage = 500
 
-// EventWalk goes once through the log as it was when the walk began, by partition
-// and position. Each step is a snapshot of its own: a walk that is slow, or left,
-// holds nothing in the database.
+// EventWalk reads the log once, as it was when the walk began, by partition
+// and position. Each step is a snapshot of its own: a slow or abandoned walk
+// holds no lock or snapshot in the database.
 type EventWalk struct {
 	reads  *Reads
 	viewer query.Viewer
@@ -33,10 +33,10 @@ func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after F
 	return w, err
 }
 
-// Done reports whether everything has been given.
+// Done reports whether all events have been returned.
 func (w *EventWalk) Done() bool { return w.walk.place() == nil }
 
-// Next gives the next events, which may be none before the walk is done.
+// Next returns the next events, possibly none before the walk is done.
 func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
 	return w.reads.goOn(ctx, w.viewer, w.walk)
 }
@@ -50,15 +50,14 @@ func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Env
 	return list, err
 }
 
-// TailStart says where a tail begins: after a place; Last events that are asked for
-// before the end of the log; or, with neither, at its end. A From in the filter is a
-// place, too.
+// TailStart is the start of a tail: after a place; at the Last matching events before the
+// end of the log; or, with neither, at its end. A From in the filter is a place, too.
 type TailStart struct {
 	After *Frontier
 	Last  int
 }
 
-// EventTail follows the log: what is recorded while it does is given, too, once each.
+// EventTail follows the log: it also returns events recorded meanwhile, each once.
 type EventTail struct {
 	reads  *Reads
 	viewer query.Viewer
@@ -97,8 +96,8 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 	return t, err
 }
 
-// Next gives what there is at most of a page, in the order of recording; nothing
-// where the end is reached for now.
+// Next returns at most a page of events, in the order of recording; none if the end is
+// reached for now.
 func (t *EventTail) Next(ctx context.Context) ([]events.Envelope, error) {
 	for {
 		if t.walk.place() == nil {
@@ -115,7 +114,7 @@ func (t *EventTail) Next(ctx context.Context) ([]events.Envelope, error) {
 	}
 }
 
-// more begins a walk through what was recorded since the last one.
+// more begins a walk through the events recorded since the last one.
 func (t *EventTail) more(ctx context.Context) (bool, error) {
 	err := t.reads.Within(ctx, t.viewer, func(tx pgx.Tx) error {
 		heads, err := readHeads(ctx, tx, t.filter.Partitions())
@@ -131,14 +130,14 @@ func (t *EventTail) more(ctx context.Context) (bool, error) {
 	return err == nil && t.walk.place() != nil, err
 }
 
-// Pass says that an event of the last page has been given, and tells the place after
-// it: a tail that begins there gives what follows, and nothing twice.
+// Pass marks an event of the last page as delivered and returns the place after it: a
+// tail that begins there returns the following events, and none twice.
 func (t *EventTail) Pass(e *events.Envelope) string {
 	t.given[e.Position.Partition] = e.Position.Number
 	return t.Place()
 }
 
-// Place is the place after what was given. Of one tenant it is a position.
+// Place is the place after the delivered events. For one tenant it is a position.
 func (t *EventTail) Place() string {
 	if t.filter.TenantID == nil {
 		return t.given.String()

@@ -12,26 +12,26 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// folded is what became of a batch.
+// folded is the result of folding a batch.
 type folded struct {
 	failed    []projections.Failure
 	followUps int
 }
 
-// foldAll folds a batch, and says of the records of it that could not be read that
-// the log had their events.
-func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
-	unread := len(unreadIn(lanes)) > 0
-	if unread { // appended in parts, so that the heads are taken first, in order
-		if err := holdHeads(ctx, tx, lanes); err != nil {
+// foldAll folds a batch. It also appends resolved dead letters for the batch's unreadable
+// records, whose events were read from the log.
+func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, careful bool) (folded, error) {
+	unread := len(unreadIn(runs)) > 0
+	if unread { // several appends follow, so lock the heads first, in order
+		if err := holdHeads(ctx, tx, runs); err != nil {
 			return folded{}, err
 		}
 	}
-	all, err := r.fold(ctx, tx, batch, lanes, careful)
+	all, err := r.fold(ctx, tx, batch, runs, careful)
 	if err != nil || !unread {
 		return all, err
 	}
-	mended := r.mended(lanes, batch, all.failed)
+	mended := r.mended(runs, batch, all.failed)
 	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
 		return folded{}, fmt.Errorf("append what could not be read: %w", err)
 	}
@@ -39,39 +39,39 @@ func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	return all, nil
 }
 
-// fold gives the batch to the handler and appends what follows from it. Events
-// that cannot be folded become dead letters and leave no other trace.
-func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, careful bool) (folded, error) {
+// fold passes the batch to the handler and appends the follow-ups. Events that fail
+// to fold become dead letters and leave no other trace.
+func (r *Runner) fold(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, careful bool) (folded, error) {
 	if len(batch) == 0 {
 		return folded{}, nil
 	}
-	attempt := r.take
+	attempt := r.foldAndAppend
 	if careful {
 		attempt = r.attempt
 	}
-	all, err := attempt(ctx, tx, batch, lanes)
+	all, err := attempt(ctx, tx, batch, runs)
 	if err == nil {
-		return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
+		return all, r.foldAside(ctx, tx, batch, runs, all.failed)
 	}
 	if !careful || !ofData(err) {
 		return all, err
 	}
-	if err := holdHeads(ctx, tx, lanes); err != nil {
+	if err := holdHeads(ctx, tx, runs); err != nil {
 		return folded{}, err
 	}
-	if all, err = r.bisect(ctx, tx, batch, lanes, err); err != nil {
+	if all, err = r.bisect(ctx, tx, batch, runs, err); err != nil {
 		return folded{}, err
 	}
-	return all, r.foldAside(ctx, tx, batch, lanes, all.failed)
+	return all, r.foldAside(ctx, tx, batch, runs, all.failed)
 }
 
-// take folds a batch and appends what follows from it.
-func (r *Runner) take(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
-	result, err := r.applyServing(ctx, tx, batch, lanes)
+// foldAndAppend folds a batch and appends its follow-ups.
+func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (folded, error) {
+	result, err := r.applyServing(ctx, tx, batch, runs)
 	if err != nil {
 		return folded{}, fmt.Errorf("apply: %w", err)
 	}
-	pending := append(result.FollowUps, r.deadLetters(result.Failed, lanes)...)
+	pending := append(result.FollowUps, r.deadLetters(result.Failed, runs)...)
 	if len(pending) > 0 {
 		if _, err := r.Log.AppendTx(ctx, tx, pending); err != nil {
 			return folded{}, fmt.Errorf("append what follows: %w", err)
@@ -80,12 +80,12 @@ func (r *Runner) take(ctx context.Context, tx pgx.Tx, batch []events.Envelope, l
 	return folded{result.Failed, len(pending)}, nil
 }
 
-// applyServing feeds every generation that serves. What fails in one of them is in
-// none: then all is done again without it.
-func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (projections.Result, error) {
-	serving := generationsOf(lanes, true)
+// applyServing feeds every serving generation. An event that fails in one of them is
+// removed from all: the batch is rolled back and applied again without it.
+func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (projections.Result, error) {
+	serving := generationsOf(runs, true)
 	if len(serving) == 1 {
-		return r.apply(ctx, tx, serving[0], eventsFor(serving[0], batch, lanes, nil))
+		return r.apply(ctx, tx, serving[0], eventsFor(serving[0], batch, runs, nil))
 	}
 	var failed []projections.Failure
 	for {
@@ -96,7 +96,7 @@ func (r *Runner) applyServing(ctx context.Context, tx pgx.Tx, batch []events.Env
 		}
 		all := projections.Result{}
 		for _, g := range serving {
-			one, err := r.apply(ctx, point, g, eventsFor(g, batch, lanes, failed))
+			one, err := r.apply(ctx, point, g, eventsFor(g, batch, runs, failed))
 			if err != nil {
 				return projections.Result{}, errors.Join(err, point.Rollback(context.WithoutCancel(ctx)))
 			}
@@ -130,30 +130,30 @@ func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projection
 	return h.Apply(ctx, tx, g, batch)
 }
 
-// foldAside feeds the generations that nobody reads. One that cannot take what
-// those that serve took is fed no longer.
-func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, failed []projections.Failure) error {
-	for _, g := range generationsOf(lanes, false) {
+// foldAside feeds the generations that do not serve. A generation that fails on an
+// event that the serving ones accepted is detached.
+func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, failed []projections.Failure) error {
+	for _, g := range generationsOf(runs, false) {
 		left := failed
 		if !r.Consumer.Parks {
-			left = nil // a rebuild mends what a read model could not fold
+			left = nil // a rebuild folds the events that a read model failed on
 		}
-		failure, err := ApplyAside(ctx, tx, &r.Consumer, g, eventsFor(g, batch, lanes, left), failedAt(failed))
+		failure, err := ApplyAside(ctx, tx, &r.Consumer, g, eventsFor(g, batch, runs, left), failedAt(failed))
 		if err != nil {
 			return fmt.Errorf("generation %d: %w", g.Number, err)
 		}
 		if failure == nil {
 			continue
 		}
-		if err := r.part(ctx, tx, g, lanes, *failure); err != nil {
+		if err := r.detach(ctx, tx, g, runs, *failure); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// applyAside folds a batch into a generation that nobody reads. What the live
-// consumer could not fold either is no failure.
+// ApplyAside folds a batch into a generation that does not serve. Events that failed in
+// the live consumer, too, are not reported as failures.
 func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g projections.Generation, batch []events.Envelope, failed func(events.Position) bool) (*projections.Failure, error) {
 	if len(batch) == 0 {
 		return nil, nil

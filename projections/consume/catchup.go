@@ -14,27 +14,27 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Bounds of the loops that read the log without being told.
+// Bounds of the loops that poll the log.
 const (
-	DefaultPoll      = 50 * time.Millisecond // the longest that a lost wake-up delays anything
+	DefaultPoll      = 50 * time.Millisecond // the longest delay after a lost wake-up
 	DefaultTailEvery = time.Second
-	DefaultTailAfter = 5 * time.Second // a live pipe is faster; a lost record is no hurry
+	DefaultTailAfter = 5 * time.Second // a live pipe is faster; a lost record is not urgent
 
 	BackoffFirst = 100 * time.Millisecond
 	BackoffLast  = 5 * time.Second
 )
 
-// chains makes of each lane the unbroken run of events that follows its
-// checkpoint, as much as one transaction takes, in the order of the lanes.
-func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *projections.Batch) (chain []events.Envelope, err error) {
+// chains returns the unbroken run of events after each partition's checkpoint, in the
+// order of runs, up to the limit of one transaction.
+func (r *Runner) chains(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope, err error) {
 	left := r.Consumer.MaxRecords
 	if left == 0 {
 		left = r.Consumer.MaxPerPartition * events.Partitions
 	}
 	if r.Consumer.Topic == 0 {
-		return r.stretches(ctx, tx, lanes, left, done)
+		return r.stretches(ctx, tx, runs, left, done)
 	}
-	for _, l := range lanes {
+	for _, l := range runs {
 		before := len(chain)
 		chain, err = r.extend(ctx, tx, l, chain, min(left, r.Consumer.MaxPerPartition), done)
 		if err != nil {
@@ -47,27 +47,27 @@ func (r *Runner) chains(ctx context.Context, tx pgx.Tx, lanes []*lane, done *pro
 	return chain, nil
 }
 
-// maxStretch bounds what one statement goes through of a partition, however little
-// of it is wanted: the checkpoints are locked meanwhile.
+// maxStretch bounds the positions that one statement scans in a partition, however few
+// events match: the checkpoints stay locked meanwhile.
 const maxStretch = 50_000
 
-// tellLost tells, once a second, of a position up to which the log is said to reach
-// and which is not there. Its partition stands; the others go on.
-func (r *Runner) tellLost(p events.Position) {
+// logLostTail logs, at most once a second, that the log's head is beyond its last event.
+// That partition stops; the others continue.
+func (r *Runner) logLostTail(p events.Position) {
 	now := time.Now().Unix()
-	if r.toldLost.Swap(now) != now {
+	if r.lostLoggedAt.Swap(now) != now {
 		r.Logger.Error("the log has lost its tail: its head is beyond its last event", "consumer", r.Consumer.Name, "position", p)
 	}
 }
 
-// stretches makes the chain of a reader of the log itself: what follows each lane's
-// checkpoint, all of it in one statement. What the consumer makes nothing of is
-// passed unread, but for the end of each stretch: where that is missing, the log has
-// lost its tail, and a checkpoint must not say that it was read.
-func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most int, done *projections.Batch) ([]events.Envelope, error) {
-	limit := min(r.Consumer.MaxPerPartition, max(most/len(lanes), 1))
-	list := make([]events.Stretch, len(lanes))
-	for i, l := range lanes {
+// stretches returns the chain for a consumer that reads the log itself: the events after
+// each partition's checkpoint, in one statement. Events of other subjects are passed
+// unread, except the end of each stretch: if it is missing, the log has lost its tail,
+// and the checkpoint must not pass it.
+func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, most int, done *projections.Batch) ([]events.Envelope, error) {
+	limit := min(r.Consumer.MaxPerPartition, max(most/len(runs), 1))
+	list := make([]events.Stretch, len(runs))
+	for i, l := range runs {
 		list[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: min(l.items[0].place.Position.Number, l.last+maxStretch)}
 	}
 	chain, err := r.Log.ReadStretchesTx(ctx, tx, list, r.Consumer.Subjects, limit)
@@ -78,7 +78,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 		return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
 	})
 	rest := chain
-	for i, l := range lanes {
+	for i, l := range runs {
 		n, to := 0, l.last
 		for n < len(rest) && rest[n].Position.Partition == l.partition {
 			to = rest[n].Position.Number
@@ -87,7 +87,7 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 		rest = rest[n:]
 		lost := n < limit && to < list[i].UpTo
 		if lost {
-			r.tellLost(events.Position{Partition: l.partition, Number: list[i].UpTo})
+			r.logLostTail(events.Position{Partition: l.partition, Number: list[i].UpTo})
 		}
 		if lost || to >= l.items[0].place.Position.Number {
 			l.taken = 1
@@ -101,10 +101,10 @@ func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, lanes []*lane, most i
 	return chain, nil
 }
 
-// extend appends up to limit events of a lane to the chain. What does not follow
-// is a hole in what the pipe brought: there the log decides. So it does of a stand-in
-// for an event that the database does not know to be withheld, since it was set back.
-func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.Envelope, limit int, done *projections.Batch) ([]events.Envelope, error) {
+// extend appends up to limit events of a partition to the chain. If an item does not
+// follow the last event, the pipe left a gap and the log is read instead. The log is also
+// read for a stand-in whose event is not withheld in the database, because a restore undid that.
+func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *partitionRun, chain []events.Envelope, limit int, done *projections.Batch) ([]events.Envelope, error) {
 	for ; l.taken < len(l.items); l.taken++ {
 		it := &l.items[l.taken]
 		if !r.wanted(l, it, done) {
@@ -113,7 +113,7 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 		if limit == 0 {
 			return chain, nil
 		}
-		withheld := slices.Contains(l.stand.withheld, it.place.Position.Number)
+		withheld := slices.Contains(l.checkpoint.withheld, it.place.Position.Number)
 		if !it.unread && it.place.Previous == l.last && (withheld || !it.event.Withheld) {
 			chain, l.last = append(chain, it.event), it.place.Position.Number
 			chain[len(chain)-1].Withheld = withheld
@@ -141,8 +141,8 @@ func (r *Runner) extend(ctx context.Context, tx pgx.Tx, l *lane, chain []events.
 	return chain, nil
 }
 
-// wanted reports whether the item is still to be reached, and counts why not.
-func (r *Runner) wanted(l *lane, it *item, done *projections.Batch) bool {
+// wanted reports whether the item is still ahead; if not, it counts the reason.
+func (r *Runner) wanted(l *partitionRun, it *item, done *projections.Batch) bool {
 	position := it.place.Position.Number
 	switch {
 	case it.head:
@@ -155,7 +155,7 @@ func (r *Runner) wanted(l *lane, it *item, done *projections.Batch) bool {
 		r.reportGhost(it.place, "the log has another event at the position")
 	case position <= l.last:
 		done.Duplicates++
-	case position > l.stand.head:
+	case position > l.checkpoint.head:
 		done.Foreign++
 		r.foreign(r.Consumer.Topic, l.partition, it.offset, "its position is beyond the log's head")
 	default:
@@ -164,7 +164,7 @@ func (r *Runner) wanted(l *lane, it *item, done *projections.Batch) bool {
 	return false
 }
 
-// Where the source has gone past the checkpoint.
+// findBehind finds the partitions whose source is ahead of the checkpoint.
 const findBehind = `
 SELECT c.partition, c.position, h.source, r.position
 FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $1 AND joined) c
@@ -195,31 +195,31 @@ func (r *Runner) behind(ctx context.Context) ([]lag, error) {
 	return lags, nil
 }
 
-// upTo is a lane that the log alone fills.
-func upTo(partition int16, position int64) *lane {
+// upTo returns a run that is read from the log only.
+func upTo(partition int16, position int64) *partitionRun {
 	place := events.Place{Position: events.Position{Partition: partition, Number: position}}
-	return &lane{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
+	return &partitionRun{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
 }
 
-// Follow consumes the log itself until the context ends. A wake-up is a hint;
-// polling the heads is the bound. Outages are waited out.
+// Follow consumes the log itself until the context ends. A wake-up is a hint; polling
+// the heads bounds the delay. It retries after outages.
 func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
 	return r.loop(ctx, cmp.Or(r.Poll, DefaultPoll), wake, func() error {
 		lags, err := r.behind(ctx)
 		if err != nil {
 			return err
 		}
-		lanes := make([]*lane, 0, len(lags))
+		runs := make([]*partitionRun, 0, len(lags))
 		for _, g := range lags {
-			lanes = append(lanes, upTo(g.partition, g.source))
+			runs = append(runs, upTo(g.partition, g.source))
 		}
-		return r.run(ctx, lanes)
+		return r.run(ctx, runs)
 	})
 }
 
-// HealTail looks, until the context ends, for records that the pipe lost and that
-// nothing follows, so that no gap shows it: the checkpoint stands still below a
-// position of the source that the relay has passed. Those are read from the log.
+// HealTail looks, until the context ends, for lost records at the end of a partition,
+// which no later record reveals as a gap: the checkpoint stays below a position that the
+// relay has passed. It reads those records from the log.
 func (r *Runner) HealTail(ctx context.Context) error {
 	w := tailWatch{after: cmp.Or(r.TailAfter, DefaultTailAfter)}
 	return r.loop(ctx, cmp.Or(r.TailEvery, DefaultTailEvery), nil, func() error {
@@ -227,33 +227,33 @@ func (r *Runner) HealTail(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		lanes := w.lost(lags, time.Now())
-		if len(lanes) > 0 {
-			r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(lanes))
+		runs := w.lost(lags, time.Now())
+		if len(runs) > 0 {
+			r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(runs))
 		}
-		return r.run(ctx, lanes)
+		return r.run(ctx, runs)
 	})
 }
 
-// tailWatch remembers how long checkpoints have stood still below what was relayed,
-// and how far all of them have come meanwhile: a consumer that works off a backlog
-// may leave a partition alone for long, and the topic will still bring it.
+// tailWatch remembers how long each checkpoint has stayed below the relayed position, and
+// how far all checkpoints moved meanwhile: a consumer with a backlog may leave a
+// partition alone for long, and the topic will still deliver it.
 type tailWatch struct {
 	after   time.Duration
-	moved   int64     // sum of what checkpoints were seen to move
-	movedAt time.Time // when one was seen to
+	moved   int64     // sum of the observed movements of all checkpoints
+	movedAt time.Time // time of the last observed movement
 	seen    [events.Partitions]struct {
 		checkpoint, target int64
 		since              time.Time // zero: not relayed yet
-		due                int64     // moved, when all else that waited then is worked off
+		due                int64     // value of moved at which the rest of that backlog is done
 	}
 }
 
-// tailPatience times TailAfter is when a tail is lost whatever moves elsewhere.
+// tailPatience times TailAfter is when a tail counts as lost even if other partitions move.
 const tailPatience = 4
 
-// lost gives a lane for each partition whose tail is taken for lost at a time.
-func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
+// lost returns a run for each partition whose tail counts as lost at the given time.
+func (w *tailWatch) lost(lags []lag, now time.Time) (runs []*partitionRun) {
 	waiting := int64(0)
 	for _, g := range lags {
 		waiting += g.source - g.checkpoint
@@ -273,15 +273,15 @@ func (w *tailWatch) lost(lags []lag, now time.Time) (lanes []*lane) {
 		case s.since.IsZero():
 			s.since, s.due = now, w.moved+waiting-(g.source-g.checkpoint)
 		case still >= tailPatience*w.after, still >= w.after && !busy:
-			lanes = append(lanes, upTo(g.partition, s.target))
+			runs = append(runs, upTo(g.partition, s.target))
 			s.target = 0
 		}
 	}
-	return lanes
+	return runs
 }
 
-// loop runs a round at each tick or wake-up until the context ends, and after a
-// failed one waits longer each time.
+// loop calls round at each tick or wake-up until the context ends. After a failure it
+// waits longer each time.
 func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan struct{}, round func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -293,7 +293,7 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 	for {
 		hint := wake
 		if backoff > BackoffFirst {
-			hint = nil // an outage is not over because somebody wrote
+			hint = nil // a new event does not end an outage
 		}
 		select {
 		case <-ctx.Done():
@@ -318,9 +318,9 @@ func (r *Runner) loop(ctx context.Context, every time.Duration, wake <-chan stru
 	}
 }
 
-// minRound keeps a stream of hints from becoming a stream of transactions, each of
-// which costs about the same for one event as for a hundred. Who follows the log is
-// behind it by half of this on the average.
+// minRound keeps a stream of hints from becoming a stream of transactions, each of which
+// costs about the same for one event as for a hundred. A follower of the log is behind it
+// by half of this on average.
 const minRound = 25 * time.Millisecond
 
 func Idle(ctx context.Context, d time.Duration) {

@@ -13,20 +13,20 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// ErrCommitUnknown says that a commit was not answered. The records must come
-// again: what was committed is then found to be a duplicate.
+// ErrCommitUnknown means that a commit was not answered. The records must be delivered
+// again: if the commit succeeded, they are found to be duplicates.
 var ErrCommitUnknown = errors.New("the commit was not answered")
 
-// errMoved says that a checkpoint was not where it was read under its lock.
+// errMoved means that a checkpoint differs from the value read under its lock.
 var errMoved = errors.New("a checkpoint moved under its lock")
 
-// lockTimeout bounds the wait for checkpoints and heads: a holder that hangs must
-// not take the consumer's connections with it.
+// lockTimeout bounds the wait for checkpoints and heads: a hanging holder must not
+// exhaust the consumer's connections.
 const lockTimeout = `SET LOCAL lock_timeout = '2s'`
 
-// All generations that have joined stand at one position in a partition, and move
-// together. The heads are read beside the checkpoints, unlocked: what a record's place is
-// compared with only has to include the record's own commit, which came before.
+// lockCheckpoints locks the checkpoints of all joined generations, which have the same
+// position in a partition and move together. It reads the heads without a lock: a head
+// only has to include the commit of the record compared with it, which came before.
 const lockCheckpoints = `
 SELECT c.partition, c.generation, c.serving, c.position, h.epoch, is_server_life(h.timeline, h.started_at),
        CASE WHEN $3::int = 0 THEN h.position ELSE h.topic_positions[$3::int] END
@@ -35,16 +35,16 @@ WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[])
 ORDER BY c.partition, c.generation
 FOR UPDATE OF c`
 
-// A generation that joined after the lock was taken is moved, too, and counted: it
-// was not fed, so that the transaction fails and comes again with it.
+// moveCheckpoints also moves, and counts, a generation that joined after the lock was
+// taken. That generation was not fed, so the transaction fails and is retried with it.
 const moveCheckpoints = `
 UPDATE consumer_checkpoints c SET position = n.position, epoch = n.epoch, updated_at = now()
 FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::int[]) AS n (partition, was, position, epoch)
 WHERE c.consumer = $1 AND c.joined AND c.partition = n.partition AND c.position = n.was`
 
-// What was withheld beyond the checkpoints: whoever holds the whole record, since it
-// was published once and nobody knows, must not fold it. Under the checkpoints' locks
-// this stays true: the relay takes them before it withholds.
+// readWithheldBeyond reads the records withheld beyond the checkpoints. A consumer that
+// received the whole record, published once without our knowledge, must not fold it. The
+// result holds under the checkpoints' locks: the relay takes them before it withholds.
 const readWithheldBeyond = `
 SELECT w.partition, w.position
 FROM consumer_checkpoints c JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position
@@ -52,18 +52,18 @@ WHERE c.consumer = $1 AND c.joined AND c.partition = ANY ($2::smallint[]) AND w.
 
 const readEpochs = `SELECT partition, epoch, from_position FROM log_epochs ORDER BY partition, epoch`
 
-// stand is where a consumer stands in a partition, under its lock.
-type stand struct {
+// checkpoint is a consumer's state in a partition, read under its lock.
+type checkpoint struct {
 	position int64 // the checkpoint
 	epoch    int32 // of the head
-	living   bool  // the server is in the life that the epoch began with
+	living   bool  // the epoch began in the server's present life
 	head     int64 // last position of the source
-	fed      []fed // the generations that stand there
+	fed      []fed // the generations at this position
 	withheld []int64
 }
 
-// lock takes the checkpoints of the partitions, in ascending order.
-func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]stand, error) {
+// lock locks the checkpoints of the partitions, in ascending order.
+func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]checkpoint, error) {
 	var b pgx.Batch
 	b.Queue(lockTimeout)
 	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
@@ -79,31 +79,31 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	if err != nil {
 		return nil, fmt.Errorf("lock checkpoints: %w", err)
 	}
-	stands := make(map[int16]stand, len(partitions))
+	checkpoints := make(map[int16]checkpoint, len(partitions))
 	var p int16
-	var s stand
+	var s checkpoint
 	var f fed
 	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
-		if other, ok := stands[p]; ok && other.position != s.position {
+		if other, ok := checkpoints[p]; ok && other.position != s.position {
 			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
 		}
-		s.fed = append(stands[p].fed, f)
-		stands[p] = s
+		s.fed = append(checkpoints[p].fed, f)
+		checkpoints[p] = s
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock checkpoints: %w", err)
 	}
-	if len(stands) != len(partitions) {
-		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(stands), len(partitions))
+	if len(checkpoints) != len(partitions) {
+		return nil, fmt.Errorf("lock checkpoints: %s has %d of %d partitions", r.Consumer.Name, len(checkpoints), len(partitions))
 	}
 	if r.Consumer.Topic == 0 {
-		return stands, nil
+		return checkpoints, nil
 	}
-	return stands, withheldBeyond(results, stands)
+	return checkpoints, withheldBeyond(results, checkpoints)
 }
 
-func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
+func withheldBeyond(results pgx.BatchResults, checkpoints map[int16]checkpoint) error {
 	rows, err := results.Query()
 	if err != nil {
 		return fmt.Errorf("read what was withheld: %w", err)
@@ -111,9 +111,9 @@ func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
 	var p int16
 	var position int64
 	_, err = pgx.ForEachRow(rows, []any{&p, &position}, func() error {
-		s := stands[p]
+		s := checkpoints[p]
 		s.withheld = append(s.withheld, position)
-		stands[p] = s
+		checkpoints[p] = s
 		return nil
 	})
 	if err != nil {
@@ -122,16 +122,16 @@ func withheldBeyond(results pgx.BatchResults, stands map[int16]stand) error {
 	return nil
 }
 
-// move advances the checkpoints by compare-and-set, those of all lanes at once.
-func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
+// move advances the checkpoints of all runs by compare-and-set, in one statement.
+func (r *Runner) move(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 	var partitions []int16
 	var was, now []int64
 	var epochs []int32
 	rows := 0
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
-			partitions, rows = append(partitions, l.partition), rows+len(l.stand.fed)
-			was, now = append(was, l.stand.position), append(now, l.last)
+			partitions, rows = append(partitions, l.partition), rows+len(l.checkpoint.fed)
+			was, now = append(was, l.checkpoint.position), append(now, l.last)
 			epochs = append(epochs, r.epochs.owner(l.partition, l.last))
 		}
 	}
@@ -148,8 +148,8 @@ func (r *Runner) move(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 	return nil
 }
 
-// commitTimeout bounds the wait for a commit's answer. It is not the caller's
-// context: one that ends meanwhile would make a commit that happened look failed.
+// commitTimeout bounds the wait for a commit's answer. It replaces the caller's context:
+// if that ended meanwhile, a successful commit would look failed.
 const commitTimeout = 10 * time.Second
 
 func commit(ctx context.Context, tx pgx.Tx) error {
@@ -168,12 +168,12 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 func rollback(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	_ = tx.Rollback(ctx) // after a commit, or on a connection that is gone, there is nothing left to do
+	_ = tx.Rollback(ctx) // it fails after a commit or on a closed connection: both are fine
 }
 
-// epochs remembers which history owns which positions. It is read again as soon
-// as a head shows an epoch that it does not know, so that records of a history
-// that a restore ended are told apart from the first transaction on.
+// epochs caches which history owns which positions. It is read again as soon as a head
+// has an unknown epoch, so that records of a history ended by a restore are recognized
+// from the first transaction on.
 type epochs struct {
 	mu    sync.Mutex
 	spans [events.Partitions][]epochSpan // ascending
@@ -184,8 +184,7 @@ type epochSpan struct {
 	from  int64
 }
 
-// owner is the epoch that a position belongs to: the last one that began at or
-// before it, 0 where none did.
+// owner returns the epoch of a position: the last one that began at or before it, or 0.
 func (e *epochs) owner(partition int16, position int64) int32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -205,10 +204,10 @@ func (e *epochs) knows(partition int16, epoch int32) bool {
 	return len(spans) > 0 && spans[len(spans)-1].epoch == epoch || len(spans) == 0 && epoch == 0
 }
 
-// refresh reads the epochs again where a head is of one that is not known.
-func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand) error {
+// refresh reads the epochs again if a head has an unknown epoch.
+func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, checkpoints map[int16]checkpoint) error {
 	stale := false
-	for p, s := range stands {
+	for p, s := range checkpoints {
 		stale = stale || !e.knows(p, s.epoch)
 	}
 	if !stale {
@@ -234,8 +233,8 @@ func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, stands map[int16]stand)
 	return nil
 }
 
-// ConsumeStatements returns the SQL of the consumer that runs for each batch, in sessions that keep their
-// plans: a plan must not depend on what the tables hold when it is made.
+// Statements returns the SQL that the consumer runs for each batch, in sessions that cache
+// plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
 	return map[string]string{"lock checkpoints": lockCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind}
 }

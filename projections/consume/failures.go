@@ -14,13 +14,13 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// panicked is a panic of a handler outside of Try.
+// panicked is a panic of a handler outside Try.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string { return fmt.Sprintf("the handler panicked: %v", p.value) }
 
-// ofData reports whether an error comes from what the events say: then it would
-// come again for ever, while any other passes with the outage that it is.
+// ofData reports whether the events' data caused the error. Such an error would repeat
+// for ever; any other is an outage and passes.
 func ofData(err error) bool {
 	if p := (*panicked)(nil); errors.As(err, &p) {
 		return true
@@ -36,13 +36,13 @@ func ofData(err error) bool {
 	return false
 }
 
-// Whoever goes on after a fault appends in parts; the heads are taken first, in
-// the order that everybody takes them in.
+// LockHeads locks the heads before the several appends that follow a fault, in the
+// same order as every writer.
 const LockHeads = `SELECT FROM log_heads WHERE partition = ANY ($1::smallint[]) ORDER BY partition FOR UPDATE`
 
-func holdHeads(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
-	partitions := make([]int16, len(lanes))
-	for i, l := range lanes {
+func holdHeads(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
+	partitions := make([]int16, len(runs))
+	for i, l := range runs {
 		partitions[i] = l.partition
 	}
 	if _, err := tx.Exec(ctx, LockHeads, partitions); err != nil {
@@ -51,11 +51,11 @@ func holdHeads(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
 	return nil
 }
 
-// bisect finds the events that a batch failed for: halves that succeed stay.
-func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane, cause error) (all folded, err error) {
+// bisect finds the events that made a batch fail; halves that succeed are kept.
+func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, cause error) (all folded, err error) {
 	if len(batch) == 1 {
 		all.failed = []projections.Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
-		letters := r.deadLetters(all.failed, lanes)
+		letters := r.deadLetters(all.failed, runs)
 		all.followUps = len(letters)
 		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
 			return folded{}, fmt.Errorf("append a dead letter: %w", err)
@@ -63,9 +63,9 @@ func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope,
 		return all, nil
 	}
 	for _, half := range [][]events.Envelope{batch[:len(batch)/2], batch[len(batch)/2:]} {
-		part, err := r.attempt(ctx, tx, half, lanes)
+		part, err := r.attempt(ctx, tx, half, runs)
 		if err != nil && ofData(err) {
-			part, err = r.bisect(ctx, tx, half, lanes, err)
+			part, err = r.bisect(ctx, tx, half, runs, err)
 		}
 		if err != nil {
 			return folded{}, err
@@ -83,14 +83,14 @@ func codeOf(err error) string {
 	return projections.CodeDataRefused
 }
 
-// attempt folds a batch behind a savepoint: all of it, or nothing and an error.
-func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, lanes []*lane) (folded, error) {
+// attempt folds a batch behind a savepoint: all of it, or it returns an error.
+func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (folded, error) {
 	point, err := tx.Begin(ctx)
 	if err != nil {
 		return folded{}, fmt.Errorf("set a savepoint: %w", err)
 	}
 	defer rollback(ctx, point)
-	all, err := r.take(ctx, point, batch, lanes)
+	all, err := r.foldAndAppend(ctx, point, batch, runs)
 	if err != nil {
 		return folded{}, err
 	}
@@ -100,26 +100,26 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	return all, nil
 }
 
-// deadLetters makes the events that say what failed. What this very consumer said
-// of a failure gets none: a letter about that would fail like it, for ever.
-func (r *Runner) deadLetters(failed []projections.Failure, lanes []*lane) []events.Pending {
+// deadLetters returns the events that record the failures. A failed event about this
+// consumer's own failures gets none: its dead letter would fail the same way, for ever.
+func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {
 		f := &failed[i]
 		switch {
 		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed || f.Event.Subject == events.DeadLetterClosed):
 		case r.Consumer.Parks:
-			pending = append(pending, r.park(f, lanes))
+			pending = append(pending, r.park(f, runs))
 		default:
-			pending = append(pending, r.discard(f, lanes)...)
+			pending = append(pending, r.discard(f, runs)...)
 		}
 	}
 	return pending
 }
 
-// park makes the dead letter of an event on its way to the aggregates. That of a
-// retry goes on with the letter that is retried.
-func (r *Runner) park(f *projections.Failure, lanes []*lane) events.Pending {
+// park returns the dead letter of an event that the aggregates could not fold. A failed
+// retry continues the dead letter that it retried.
+func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pending {
 	id := r.NewID()
 	key := events.KeyEvent(id)
 	deadLetter, attempt := projections.RetryOf(&f.Event)
@@ -128,31 +128,31 @@ func (r *Runner) park(f *projections.Failure, lanes []*lane) events.Pending {
 	} else {
 		key = events.KeyFailedAgain(deadLetter, attempt)
 	}
-	p := projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt, lanes), r.Consumer.Name)
+	p := projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt, runs), r.Consumer.Name)
 	p.DedupeKey, p.Counts.Parked = key, 1
 	return p
 }
 
-// discard makes the dead letter of an event that a read model cannot fold, and its end.
-func (r *Runner) discard(f *projections.Failure, lanes []*lane) []events.Pending {
+// discard returns the dead letter of an event that a read model cannot fold, and its end.
+func (r *Runner) discard(f *projections.Failure, runs []*partitionRun) []events.Pending {
 	id := r.NewID()
 	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " mends it"
 	return []events.Pending{
-		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, lanes), r.Consumer.Name),
+		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, runs), r.Consumer.Name),
 		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
 	}
 }
 
-// letter says what failed. A subject that this binary does not know has its number
-// for a name, and comes from the consumer's own topic.
-func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int, lanes []*lane) events.Failed {
+// letter describes the failure. A subject unknown to this binary is named by its number
+// and attributed to the consumer's own topic.
+func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int, runs []*partitionRun) events.Failed {
 	subject, topic := fmt.Sprintf("subject %d", f.Event.Subject), r.Consumer.Topic
 	if info, ok := f.Event.Subject.Info(); ok {
 		subject, topic = info.Name(), info.Topic
 	}
 	l := events.Failed{
 		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: subject,
-		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(lanes, f.Event.Position),
+		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(runs, f.Event.Position),
 		Stage: events.StageAggregation, Code: f.Code, Reason: projections.Bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
 	}
 	if json.Valid(f.Event.Payload) {
@@ -161,9 +161,9 @@ func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt in
 	return l
 }
 
-// offsetOf finds where the pipe brought an event from, -1 where it did not.
-func offsetOf(lanes []*lane, p events.Position) int64 {
-	for _, l := range lanes {
+// offsetOf returns the Kafka offset of an event, -1 if the pipe did not deliver it.
+func offsetOf(runs []*partitionRun, p events.Position) int64 {
+	for _, l := range runs {
 		if l.partition != p.Partition {
 			continue
 		}
@@ -176,7 +176,7 @@ func offsetOf(lanes []*lane, p events.Position) int64 {
 	return -1
 }
 
-// report tells of what failed, after it is durable.
+// report logs the failures, once they are durable.
 func (r *Runner) report(failed []projections.Failure) {
 	for i := range failed {
 		f := &failed[i]

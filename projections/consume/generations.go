@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// fed is a generation that stands at a lane's checkpoint.
+// fed is a generation at a partition's checkpoint.
 type fed struct {
 	projections.Generation
 	serving bool
@@ -22,20 +22,20 @@ type fed struct {
 const readGenerations = `
 SELECT generation, fold_version, tenant_id, period_key FROM projection_generations WHERE projection = $1`
 
-// generations remembers what a projection's generations are: none ever changes.
+// generations caches a projection's generations, which never change.
 type generations struct {
 	mu    sync.Mutex
 	known map[int]projections.Generation
 }
 
-// define completes generations that are known by their numbers.
-func (g *generations) define(ctx context.Context, tx pgx.Tx, c *projections.Consumer, stands map[int16]stand) error {
+// define completes the generations of the checkpoints, which have only numbers.
+func (g *generations) define(ctx context.Context, tx pgx.Tx, c *projections.Consumer, checkpoints map[int16]checkpoint) error {
 	if c.Projection == "" {
 		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, s := range stands {
+	for _, s := range checkpoints {
 		for i := range s.fed {
 			known, ok := g.known[s.fed[i].Number]
 			if !ok {
@@ -71,10 +71,10 @@ func (g *generations) read(ctx context.Context, tx pgx.Tx, projection string) er
 	return nil
 }
 
-// generationsOf lists what is fed in any of the lanes, by number.
-func generationsOf(lanes []*lane, serving bool) (all []projections.Generation) {
-	for _, l := range lanes {
-		for _, f := range l.stand.fed {
+// generationsOf lists the generations fed in any of the runs, by number.
+func generationsOf(runs []*partitionRun, serving bool) (all []projections.Generation) {
+	for _, l := range runs {
+		for _, f := range l.checkpoint.fed {
 			if f.serving == serving && !slices.ContainsFunc(all, func(g projections.Generation) bool { return g.Number == f.Number }) {
 				all = append(all, f.Generation)
 			}
@@ -84,13 +84,13 @@ func generationsOf(lanes []*lane, serving bool) (all []projections.Generation) {
 	return all
 }
 
-// eventsFor picks the events that a generation is to be fed with: those of its scope, in
-// the partitions where it has joined, that did not fail.
-func eventsFor(g projections.Generation, batch []events.Envelope, lanes []*lane, failed []projections.Failure) []events.Envelope {
+// eventsFor returns the events to feed to a generation: in its scope, in partitions where
+// it has joined, not failed.
+func eventsFor(g projections.Generation, batch []events.Envelope, runs []*partitionRun, failed []projections.Failure) []events.Envelope {
 	var joined [events.Partitions]bool
 	all := g.TenantID == uuid.Nil && len(failed) == 0
-	for _, l := range lanes {
-		joined[l.partition] = slices.ContainsFunc(l.stand.fed, func(f fed) bool { return f.Number == g.Number })
+	for _, l := range runs {
+		joined[l.partition] = slices.ContainsFunc(l.checkpoint.fed, func(f fed) bool { return f.Number == g.Number })
 		all = all && joined[l.partition]
 	}
 	if all {
@@ -106,20 +106,20 @@ func eventsFor(g projections.Generation, batch []events.Envelope, lanes []*lane,
 	return own
 }
 
-// What breaks is no longer fed in these partitions, and so can never be promoted
-// or gone back to.
+// A broken generation is no longer fed in these partitions, so it can never be promoted
+// or rolled back to.
 const (
 	partGeneration = `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND joined AND partition = ANY ($3::smallint[])`
 	markBroken     = `UPDATE projection_generations SET broken = $3 WHERE projection = $1 AND generation = $2 AND broken IS NULL`
 )
 
-// part takes a generation out of the lanes: it cannot be fed with what those that
-// serve take, and readers must not wait for it.
-func (r *Runner) part(ctx context.Context, tx pgx.Tx, g projections.Generation, lanes []*lane, f projections.Failure) error {
+// detach stops feeding a generation in the runs' partitions: it failed on events that the
+// serving generations accepted, and readers must not wait for it.
+func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation, runs []*partitionRun, f projections.Failure) error {
 	var partitions []int16
-	for _, l := range lanes {
+	for _, l := range runs {
 		partitions = append(partitions, l.partition)
-		l.stand.fed = slices.DeleteFunc(slices.Clone(l.stand.fed), func(f fed) bool { return f.Number == g.Number })
+		l.checkpoint.fed = slices.DeleteFunc(slices.Clone(l.checkpoint.fed), func(f fed) bool { return f.Number == g.Number })
 	}
 	why := fmt.Sprintf("%s cannot fold %s: %s: %s", g.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason))
 	if _, err := tx.Exec(ctx, partGeneration, r.Consumer.Name, g.Number, partitions); err != nil {
@@ -132,7 +132,7 @@ func (r *Runner) part(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 	return nil
 }
 
-// breakGeneration marks a generation as broken: it can never be promoted or gone back to.
+// BreakGeneration marks a generation as broken: it can never be promoted or rolled back to.
 func BreakGeneration(ctx context.Context, tx pgx.Tx, projection string, number int, why string) error {
 	_, err := tx.Exec(ctx, markBroken, projection, number, why)
 	return err

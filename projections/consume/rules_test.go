@@ -26,7 +26,7 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 	now := time.Unix(0, 0)
 	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
 	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, g lag) []*lane { return w.lost([]lag{g}, at(s)) }
+	look := func(s int, g lag) []*partitionRun { return w.lost([]lag{g}, at(s)) }
 	if look(0, lag{1, 0, 10, 9}) != nil || look(20, lag{1, 0, 12, 9}) != nil {
 		t.Error("lost before it was relayed")
 	}
@@ -45,11 +45,11 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
 	now := time.Unix(0, 0)
 	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, worked int64) []*lane {
+	look := func(s int, worked int64) []*partitionRun {
 		source := 50_000 + int64(s)
 		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
 	}
-	for s := range 20 { // partition 1 waits for what the topic holds of partition 2
+	for s := range 20 { // partition 1 waits while the topic delivers partition 2
 		if lost := look(s, int64(s)*2000); len(lost) != 0 {
 			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
 		}

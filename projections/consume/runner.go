@@ -22,74 +22,73 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Pool is what a runner needs of a pool of connections.
+// Pool is the part of a connection pool that a runner uses.
 type Pool interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Runner runs a consumer: exactly once in effect, whatever its source delivers
-// twice, in another order, late or never. Its methods may run at the same time,
-// in any number of instances; the checkpoints' locks put them in a row.
+// Runner runs a consumer exactly once in effect, even if its source delivers twice, out
+// of order, late or never. Its methods may run concurrently, in any number of
+// instances; the checkpoints' locks serialize them.
 type Runner struct {
 	Pool     Pool
 	Log      projections.Log
 	Consumer projections.Consumer
 	NewID    func() uuid.UUID
 	Logger   *slog.Logger
-	Observe  projections.Observer // nil: nobody
-	// Appended is told, after each commit with follow-ups, in which partitions they
-	// may lie; nil: nobody. It must not block.
+	Observe  projections.Observer // may be nil
+	// Appended is called after each commit with follow-ups, with the partitions that may
+	// hold them. It must not block. May be nil.
 	Appended func(partitions []int16)
-	Moves    *projections.Moves // is told of each commit; nil: nobody
+	Moves    *projections.Moves // notified of each commit; may be nil
 
 	Poll      time.Duration // of Follow, 0: DefaultPoll
 	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
 	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
-	// Jitter is a part of a pause, at random; nil: rand.N.
+	// Jitter returns a random part of a pause; nil: rand.N.
 	Jitter func(time.Duration) time.Duration
 
-	toldLost    atomic.Int64 // Unix seconds
-	toldGhosts  atomic.Int64 // Unix seconds
-	epochs      epochs
-	generations generations
+	lostLoggedAt   atomic.Int64 // Unix seconds
+	ghostsLoggedAt atomic.Int64 // Unix seconds
+	epochs         epochs
+	generations    generations
 }
 
-// lane is what remains to be done in one partition, and what the transaction in
-// progress has made of it.
-type lane struct {
+// partitionRun holds one partition's unread records and its progress in this transaction.
+type partitionRun struct {
 	partition int16
 	items     []item // by position
 
-	stand stand
-	last  int64 // position that was reached
-	taken int   // items that were dealt with
+	checkpoint checkpoint
+	last       int64 // the position reached
+	taken      int   // number of items processed
 }
 
-func (l *lane) moves() bool { return l.last != l.stand.position }
+func (l *partitionRun) moves() bool { return l.last != l.checkpoint.position }
 
-// item is a place of the source that is to be reached, with its event where the
-// source brought one that can be read.
+// item is a position of the source to reach, with its event if the source delivered a
+// readable one.
 type item struct {
 	place  events.Place
 	event  events.Envelope
 	offset int64
-	unread bool  // the log is asked for the event
+	unread bool  // the event must be read from the log
 	proved bool  // the place was compared with the log
-	ghost  bool  // the log has another event there, or none
-	fault  error // why the record that the source brought could not be read
-	head   bool  // the place is the log's own: it needs no check
+	ghost  bool  // the log has another event there, or no event
+	fault  error // why the delivered record could not be read
+	head   bool  // the place comes from the log itself: it needs no check
 }
 
-// Process folds a batch of records of the consumer's topic, which may span
-// partitions, come in any order and hold anything. Nil means that all of it is
-// committed and may be acknowledged; an error that it must come again.
+// Process folds a batch of records of the consumer's topic, which may span partitions,
+// come in any order and hold anything. Nil means that all of it is committed and may be
+// acknowledged; after an error it must be delivered again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
-	lanes, strays, outside := r.receive(records)
+	runs, strays, outside := r.receive(records)
 	if err := r.parkStrays(ctx, strays); err != nil {
 		return err
 	}
-	if err := r.run(ctx, lanes); err != nil {
+	if err := r.run(ctx, runs); err != nil {
 		return err
 	}
 	if outside.Passed > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
@@ -99,10 +98,10 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	return nil
 }
 
-// receive sorts records into lanes. What says nowhere where it belongs is a stray;
-// what is for outside readers is only counted.
-func (r *Runner) receive(records []events.Record) (used []*lane, strays []*events.Record, outside projections.Batch) {
-	var lanes [events.Partitions]*lane
+// receive sorts records into runs. A record without a place in the log is a stray; a
+// record for outside readers is only counted.
+func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
+	var runs [events.Partitions]*partitionRun
 	for i := range records {
 		foreign := outside.Foreign
 		it, ok := r.open(&records[i], &outside)
@@ -113,12 +112,12 @@ func (r *Runner) receive(records []events.Record) (used []*lane, strays []*event
 			continue
 		}
 		p := it.place.Position.Partition
-		if lanes[p] == nil {
-			lanes[p] = &lane{partition: p, items: make([]item, 0, rest(records[i:]))}
+		if runs[p] == nil {
+			runs[p] = &partitionRun{partition: p, items: make([]item, 0, rest(records[i:]))}
 		}
-		lanes[p].items = append(lanes[p].items, it)
+		runs[p].items = append(runs[p].items, it)
 	}
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l != nil {
 			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
 			used = append(used, l)
@@ -127,7 +126,7 @@ func (r *Runner) receive(records []events.Record) (used []*lane, strays []*event
 	return used, strays, outside
 }
 
-// rest counts the records of the first one's partition: a batch may span few or all.
+// rest counts the records of the first one's partition: a batch may span one or many.
 func rest(records []events.Record) (n int) {
 	for i := range records {
 		if records[i].Partition == records[0].Partition {
@@ -157,25 +156,25 @@ func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, 
 	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
 }
 
-// foreign tells of a record that is not ours. Nothing of the log depends on it.
+// foreign logs a record that is not ours. The log does not depend on it.
 func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
 	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
 }
 
-// movedTries is how often a transaction is made again at once because checkpoints
-// came or went beneath it: once for each generation of a few.
+// movedTries is how often a transaction is retried at once because generations joined
+// or left meanwhile: enough for one retry per generation.
 const movedTries = 3
 
-// run goes through the lanes, transaction by transaction.
-func (r *Runner) run(ctx context.Context, lanes []*lane) error {
-	for len(lanes) > 0 {
+// run processes the runs, one transaction after the other.
+func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
+	for len(runs) > 0 {
 		began := time.Now()
-		done, err := r.step(ctx, lanes, false)
+		done, err := r.transact(ctx, runs, false)
 		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
-			done, err = r.step(ctx, lanes, false) // a generation has joined, or left
+			done, err = r.transact(ctx, runs, false) // a generation has joined, or left
 		}
 		if ofData(err) {
-			done, err = r.step(ctx, lanes, true)
+			done, err = r.transact(ctx, runs, true)
 		}
 		done.Err, done.End = err, time.Now()
 		done.Took = done.End.Sub(began)
@@ -183,7 +182,7 @@ func (r *Runner) run(ctx context.Context, lanes []*lane) error {
 		if err != nil {
 			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
-		lanes = remaining(lanes)
+		runs = remaining(runs)
 	}
 	return nil
 }
@@ -194,55 +193,55 @@ func (r *Runner) observe(b projections.Batch) {
 	}
 }
 
-func remaining(lanes []*lane) []*lane {
-	return slices.DeleteFunc(lanes, func(l *lane) bool {
+func remaining(runs []*partitionRun) []*partitionRun {
+	return slices.DeleteFunc(runs, func(l *partitionRun) bool {
 		l.items = l.items[l.taken:]
 		return len(l.items) == 0
 	})
 }
 
-// step is one transaction: checkpoints locked, as much of each lane as fits
-// folded, follow-ups appended, checkpoints moved. Careful, it finds out the events
-// that a batch fails for; without it, it fails with them and needs no savepoints.
-func (r *Runner) step(ctx context.Context, lanes []*lane, careful bool) (projections.Batch, error) {
+// transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
+// appends follow-ups and moves the checkpoints. If careful, it isolates the events that
+// fail; if not, it fails with them and needs no savepoints.
+func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (projections.Batch, error) {
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
 		return projections.Batch{}, fmt.Errorf("begin: %w", err)
 	}
 	defer rollback(ctx, tx)
-	if err := r.place(ctx, tx, lanes); err != nil {
+	if err := r.prepare(ctx, tx, runs); err != nil {
 		return projections.Batch{}, err
 	}
 	var done projections.Batch
-	chain, err := r.chains(ctx, tx, lanes, &done)
+	chain, err := r.chains(ctx, tx, runs, &done)
 	if err != nil {
 		return projections.Batch{}, err
 	}
-	if !slices.ContainsFunc(lanes, (*lane).moves) {
-		return done, nil // duplicates and the like: nothing moves
+	if !slices.ContainsFunc(runs, (*partitionRun).moves) {
+		return done, nil // only duplicates and the like: no checkpoint moves
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
-	all, err := r.foldAll(ctx, tx, done.Applied, lanes, careful)
+	all, err := r.foldAll(ctx, tx, done.Applied, runs, careful)
 	if err != nil {
 		return projections.Batch{}, err
 	}
 	done.Failed, done.FollowUps = all.failed, all.followUps
-	if err := r.move(ctx, tx, lanes); err != nil {
+	if err := r.move(ctx, tx, runs); err != nil {
 		return projections.Batch{}, err
 	}
 	if err := commit(ctx, tx); err != nil {
 		return projections.Batch{}, err
 	}
-	r.committed(lanes, done)
+	r.committed(runs, done)
 	return done, nil
 }
 
-// committed tells of what is durable now.
-func (r *Runner) committed(lanes []*lane, done projections.Batch) {
+// committed reports the durable result.
+func (r *Runner) committed(runs []*partitionRun, done projections.Batch) {
 	r.report(done.Failed)
 	var moved []events.Position
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
 			moved = append(moved, events.Position{Partition: l.partition, Number: l.last})
 		}
@@ -252,7 +251,7 @@ func (r *Runner) committed(lanes []*lane, done projections.Batch) {
 		return
 	}
 	var partitions []int16
-	for _, l := range lanes {
+	for _, l := range runs {
 		if l.moves() {
 			partitions = append(partitions, l.partition)
 		}
@@ -260,25 +259,25 @@ func (r *Runner) committed(lanes []*lane, done projections.Batch) {
 	r.Appended(partitions)
 }
 
-// place locks the checkpoints and sets the lanes to where they stand.
-func (r *Runner) place(ctx context.Context, tx pgx.Tx, lanes []*lane) error {
-	partitions := make([]int16, len(lanes))
-	for i, l := range lanes {
+// prepare locks the checkpoints and sets the runs to their positions.
+func (r *Runner) prepare(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
+	partitions := make([]int16, len(runs))
+	for i, l := range runs {
 		partitions[i] = l.partition
 	}
-	stands, err := r.lock(ctx, tx, partitions)
+	checkpoints, err := r.lock(ctx, tx, partitions)
 	if err != nil {
 		return err
 	}
-	if err := r.epochs.refresh(ctx, tx, stands); err != nil {
+	if err := r.epochs.refresh(ctx, tx, checkpoints); err != nil {
 		return err
 	}
-	if err := r.generations.define(ctx, tx, &r.Consumer, stands); err != nil {
+	if err := r.generations.define(ctx, tx, &r.Consumer, checkpoints); err != nil {
 		return err
 	}
-	for _, l := range lanes {
-		l.stand = stands[l.partition]
-		l.last, l.taken = l.stand.position, 0
+	for _, l := range runs {
+		l.checkpoint = checkpoints[l.partition]
+		l.last, l.taken = l.checkpoint.position, 0
 	}
-	return r.prove(ctx, tx, lanes)
+	return r.prove(ctx, tx, runs)
 }

@@ -14,16 +14,15 @@ import (
 
 // Codes of records that could not be read.
 const (
-	CodeUndecodable    = "record_undecodable" // its bytes are no event
-	CodeUnknownSubject = "subject_unknown"    // its type or version is none that this binary knows
+	CodeUndecodable    = "record_undecodable" // its bytes are not an event
+	CodeUnknownSubject = "subject_unknown"    // this binary does not know its type or version
 )
 
-// maxKept bounds, in bytes, what is kept of a record's key and of its value.
+// maxKept is the most bytes kept of a record's key, and of its value.
 const maxKept = 4 << 10
 
-// parkStrays makes sure that records which say nowhere what they are have a dead
-// letter, once for each place on the broker and content. They belong to nobody, so
-// that it is the platform's.
+// parkStrays makes sure that each record without a place in the log has a dead letter,
+// once per place on the broker and content. They belong to the platform, not to a tenant.
 func (r *Runner) parkStrays(ctx context.Context, strays []*events.Record) error {
 	for len(strays) > 0 {
 		n := min(len(strays), projections.MaxWithFollowUps)
@@ -55,11 +54,11 @@ func (r *Runner) stray(record *events.Record) events.Pending {
 
 func kept(b []byte) []byte { return b[:min(len(b), maxKept)] }
 
-// mended makes the dead letters of records that could not be read and whose events
-// were taken from the log instead: they are RESOLVED from the start. What failed to
-// fold has a dead letter of its own.
-func (r *Runner) mended(lanes []*lane, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
-	unread := unreadIn(lanes)
+// mended returns the dead letters of unreadable records whose events were read from the
+// log instead: they are RESOLVED from the start. An event that failed to fold has a dead
+// letter of its own.
+func (r *Runner) mended(runs []*partitionRun, chain []events.Envelope, failed []projections.Failure) (pending []events.Pending) {
+	unread := unreadIn(runs)
 	if len(unread) == 0 {
 		return nil
 	}
@@ -85,11 +84,10 @@ func (r *Runner) mended(lanes []*lane, chain []events.Envelope, failed []project
 	return pending
 }
 
-// unreadIn gives the places that a transaction reached of which the source brought
-// a record that could not be read.
-func unreadIn(lanes []*lane) map[events.Position]*item {
+// unreadIn returns the reached places whose delivered records could not be read.
+func unreadIn(runs []*partitionRun) map[events.Position]*item {
 	var unread map[events.Position]*item
-	for _, l := range lanes {
+	for _, l := range runs {
 		for i := range l.items[:l.taken] {
 			it := &l.items[i]
 			if it.fault == nil {

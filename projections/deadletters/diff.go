@@ -1,7 +1,7 @@
 package deadletters
 
-// letterSides are dead letters side by side as objects; parameters as of usageSides,
-// but for $11, which begins with the id of the last.
+// letterSides are dead letters side by side as objects; parameters as for usageSides,
+// except $11, which begins with the id of the last letter.
 const letterSides = `
 WITH base AS MATERIALIZED (
   SELECT * FROM unnest($4::uuid[], $5::text[], $6::int[], $7::int[]) AS b (tenant_id, period_key, flip, generation)),

@@ -19,23 +19,23 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// DeadLetterEventsV1 is the version of the fold in this file.
+// V1 is the version of the fold in this file.
 const V1 = projections.ProjectionDeadLetters + "/v1"
 
 //go:embed write.sql
 var writeDeadLetters string
 
-// DeadLetterEvents is the handler of usage.dead-letter: it keeps what failed and
-// what became of it. It decides nothing: what may be retried is asked of the log.
+// Handler is the handler of usage.dead-letter: it stores failures and their
+// outcome. It decides nothing: commands read the log to decide what may be retried.
 type Handler struct {
 	Folds projections.Versions[Fold]
 }
 
-// DeadLetterFold returns a dead letter as an event leaves it; nil if the event changes
-// none. The row is nil if the dead letter is not known yet. It is pure.
+// Fold returns a dead letter after an event; nil if the event changes none. The row is nil
+// if the dead letter is not known yet. It is pure.
 type Fold func(row *Row, id uuid.UUID, e *events.Envelope) (*Row, error)
 
-// DeadLetterRow is a row of dead_letter_events.
+// Row is a row of dead_letter_events.
 type Row struct {
 	id              uuid.UUID
 	partition       int16
@@ -51,15 +51,15 @@ type Row struct {
 	topic           string
 	kafkaPartition  *int16
 	kafkaOffset     *int64
-	payload         *string // nil: the recorded event's, which the log has at source
+	payload         *string // nil: that of the recorded event, at source in the log
 	retries         int32
 	firstFailed     time.Time
 	lastFailed      time.Time
 }
 
-// letterDetails are what only some dead letters have.
+// letterDetails are fields that only some dead letters have.
 type letterDetails struct {
-	Consumer      string     `json:"consumer,omitempty"` // that failed
+	Consumer      string     `json:"consumer,omitempty"` // the one that failed
 	SourceEventID *uuid.UUID `json:"sourceEventId,omitempty"`
 	SourceSubject string     `json:"sourceSubject,omitempty"`
 	FirstHash     string     `json:"firstHash,omitempty"` // of a conflict, hex
@@ -71,8 +71,8 @@ type letterDetails struct {
 
 var errNotForDeadLetters = errors.New("the dead letter handler does not know the subject")
 
-// letterOf names the dead letter that an event speaks of: its own id, unless it
-// goes on with an earlier one.
+// letterOf returns the id of the dead letter that an event refers to: its own id, unless
+// it continues an earlier one.
 func letterOf(e *events.Envelope) (uuid.UUID, error) {
 	var on struct {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`
@@ -90,8 +90,8 @@ func letterOf(e *events.Envelope) (uuid.UUID, error) {
 	return on.DeadLetterID, nil
 }
 
-// FoldDeadLetter is the fold dead_letter_events/v1: what a dead letter is after an
-// event, nil for none. An event about the fate of one that is not known is passed:
+// FoldV1 is the fold dead_letter_events/v1: it returns a dead letter after an
+// event, nil for none. An event about an unknown dead letter is ignored:
 // its record was withheld, and has a dead letter of its own.
 func FoldV1(d *Row, id uuid.UUID, e *events.Envelope) (*Row, error) {
 	switch e.Subject {
@@ -116,7 +116,7 @@ func FoldV1(d *Row, id uuid.UUID, e *events.Envelope) (*Row, error) {
 	return &next, next.meet(e)
 }
 
-// failedAgain is the letter as every failure leaves it.
+// failedAgain returns the letter after any failure.
 func failedAgain(d *Row, id uuid.UUID, e *events.Envelope) *Row {
 	next := Row{id: id, partition: e.Position.Partition, tenant: e.TenantID, firstFailed: e.RecordedAt.UTC()}
 	if d != nil {
@@ -138,7 +138,7 @@ func foldRejected(d *Row, e *events.Envelope) (*Row, error) {
 	return d, nil
 }
 
-// A payload that was refused at the door was never on a topic.
+// A payload that ingest refused was never on a topic.
 func foldConflicted(d *Row, e *events.Envelope) (*Row, error) {
 	var c events.Conflicted
 	if err := json.Unmarshal(e.Payload, &c); err != nil {
@@ -170,8 +170,8 @@ func foldFailed(d *Row, e *events.Envelope) (*Row, error) {
 	return d, nil
 }
 
-// meet folds an event of the letter's fate. A refusal changes no status: it says
-// that a retry was not begun, and another one may be under way.
+// meet folds an event of the letter's outcome. A refusal changes no status: the retry
+// was not begun, and another one may be under way.
 func (d *Row) meet(e *events.Envelope) error {
 	var err error
 	switch e.Subject {
@@ -202,7 +202,7 @@ func text(payload json.RawMessage) *string {
 	return &s
 }
 
-// Apply folds the batch over the letters that it speaks of and writes them back.
+// Apply folds the batch over the letters that it refers to and writes them back.
 func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	var ids []uuid.UUID
 	for i := range batch {

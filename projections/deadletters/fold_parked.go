@@ -7,8 +7,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// A record that could not be read: what lay on the topic is not what was published.
-// It is parked in no figure: the event that it carried, if any, went on from the log.
+// A record that could not be read: the bytes on the topic are not the published ones.
+// It is parked in no figure: its event, if any, was read from the log.
 func foldParked(d *Row, e *events.Envelope) (*Row, error) {
 	var r events.ParkedRecord
 	if err := json.Unmarshal(e.Payload, &r); err != nil {

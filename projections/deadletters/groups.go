@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DeadLetterGroup is dead letters of one cause: of one fingerprint. Reason is that
+// DeadLetterGroup groups dead letters of one cause: of one fingerprint. Reason is that
 // of the newest one, SampleID.
 type DeadLetterGroup struct {
 	Fingerprint   string             `json:"fingerprint"`
@@ -21,7 +21,7 @@ type DeadLetterGroup struct {
 	Code          string             `json:"code"`
 	Reason        string             `json:"reason"`
 	Feature       string             `json:"feature"`
-	Consumer      string             `json:"consumer"` // that failed; "" where nothing was folded
+	Consumer      string             `json:"consumer"` // the one that failed; "" if no fold was involved
 	Count         int64              `json:"count"`
 	Statuses      DeadLetterStatuses `json:"statuses"`
 	Tenants       int64              `json:"tenants"`
@@ -30,7 +30,7 @@ type DeadLetterGroup struct {
 	SampleID      uuid.UUID          `json:"sampleId"`
 }
 
-// DeadLetterStatuses counts a group's letters by where they stand.
+// DeadLetterStatuses counts a group's letters by status.
 type DeadLetterStatuses struct {
 	Failed    int64 `json:"FAILED"`
 	Retrying  int64 `json:"RETRYING"`
@@ -44,8 +44,8 @@ type DeadLetterGroupPage struct {
 	Next string
 }
 
-// liveLetters are the letters that readers see: of a tenant with a generation of
-// its own that one's, of the others everyone's.
+// liveLetters are the letters that readers see: for a tenant with its own generation those
+// of that generation, for the others the common ones.
 const liveLetters = `
 WITH live AS MATERIALIZED (
   SELECT p.tenant_id, p.generation FROM projection_pointers p WHERE p.live AND p.projection = 'dead_letter_events'),
@@ -56,8 +56,8 @@ letters AS (
                         ORDER BY live.tenant_id DESC LIMIT 1)
     AND ` + letterFilter + `)`
 
-// A fingerprint is made of all that stands here but for the reason, so that any of
-// a group's letters tells it. Ids of one length compare as their text.
+// A fingerprint covers all columns here except the reason, so any letter of a group
+// determines it. Ids of one length compare as their text.
 const readDeadLetterGroups = liveLetters + `,
 groups AS (
   SELECT d.fingerprint, min(d.stage) AS stage, min(d.code) AS code, min(d.feature) AS feature, coalesce(min(d.details ->> 'consumer'), '') AS consumer,
@@ -77,8 +77,8 @@ CROSS JOIN LATERAL (SELECT d.reason FROM dead_letter_events d
   WHERE d.generation IN (SELECT generation FROM live) AND d.id = g.sample AND d.fingerprint = g.fingerprint LIMIT 1) s
 ORDER BY g.n DESC, g.fingerprint DESC`
 
-// DeadLetterGroups groups what DeadLetters would list, the biggest group first,
-// for operators.
+// DeadLetterGroups groups the letters that DeadLetters would list, the biggest group
+// first, for operators.
 func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (DeadLetterGroupPage, error) {
 	count, fingerprint, err := ParseGroupCursor(q.After)
 	if err != nil {
@@ -122,13 +122,13 @@ func ParseGroupCursor(s string) (count *int64, fingerprint string, err error) {
 	return &n, fingerprint, nil
 }
 
-// DeadLetterRef names a dead letter and whose it is.
+// DeadLetterRef identifies a dead letter and its tenant.
 type DeadLetterRef struct{ ID, TenantID uuid.UUID }
 
 const findDeadLetters = liveLetters + `
 SELECT d.id, d.tenant_id FROM letters d ORDER BY d.id LIMIT $12`
 
-// FindDeadLetters gives what DeadLetters would list, as refs, at most limit of them,
+// FindDeadLetters returns refs to the letters that DeadLetters would list, at most limit,
 // for operators.
 func (r *Reads) FindDeadLetters(ctx context.Context, q DeadLetterQuery, limit int) ([]DeadLetterRef, error) {
 	var refs []DeadLetterRef

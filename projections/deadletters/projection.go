@@ -6,7 +6,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// LetterReads answers queries for dead letters.
+// Reads answers queries for dead letters.
 type Reads struct{ query.DB }
 
 func Projection(folds projections.Versions[Fold]) projections.Projection {
@@ -16,7 +16,7 @@ func Projection(folds projections.Versions[Fold]) projections.Projection {
 	}
 }
 
-// DeadLetterConsumer records failures and their resolution.
+// Consumer records failures and their resolution.
 func Consumer(folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupDeadLetter, Role: "deadletter", Topic: events.TopicUsageDeadLetter, Handler: &Handler{Folds: folds},

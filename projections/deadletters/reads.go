@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DeadLetterQuery asks for dead letters; "" and nil are all. Reason is a code.
-// From and To are of the first failure, half open.
+// DeadLetterQuery asks for dead letters; "" and nil mean all. Reason is a code.
+// From and To bound the first failure, half open.
 type DeadLetterQuery struct {
 	Status      string
 	Stage       string
@@ -30,15 +30,15 @@ type DeadLetterQuery struct {
 	Wait        query.Wait // needs a tenant: positions are a partition's
 }
 
-// filter gives the parameters of letterFilter.
+// filter returns the parameters of letterFilter.
 func (q *DeadLetterQuery) filter() []any {
 	return []any{q.Status, q.Stage, q.Reason, q.From, q.To, q.Fingerprint, q.Feature, q.Consumer, q.Topic, q.IDs, q.TenantID}
 }
 
 // DeadLetter is an event that failed. Topic, KafkaPartition and KafkaOffset are
-// where the source event lies on the broker; null where it does not, or nobody
-// noted it. Payload and KafkaOffset are looked up for a single dead letter; in
-// lists the payload is left out and the offset only told where it was recorded.
+// the source event's place on the broker; null if it has none or it was not
+// recorded. Payload and KafkaOffset are looked up for a single dead letter; lists
+// omit the payload and have the offset only if it was recorded.
 type DeadLetter struct {
 	ID             uuid.UUID       `json:"id"`
 	TenantID       uuid.UUID       `json:"tenantId"`
@@ -66,7 +66,7 @@ type DeadLetterPage struct {
 	Next string
 }
 
-// letterFilter holds a letter d against the parameters $1 to $11.
+// letterFilter matches a letter d with the parameters $1 to $11.
 const letterFilter = `
       ($1 = '' OR d.status = $1) AND ($2 = '' OR d.stage = $2) AND ($3 = '' OR d.code = $3)
   AND ($4::timestamptz IS NULL OR d.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR d.first_failed_at < $5)
@@ -80,8 +80,8 @@ SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.fingerprint, d.
        d.partition, d.source_position, d.topic, d.kafka_partition, d.kafka_offset, NULL::json,
        d.retry_count, d.first_failed_at, d.last_failed_at`
 
-// Ids are made in the order of time. Every generation has the same ids, so that a
-// page follows the one before also where the live one changed in between.
+// Ids are in order of time. Every generation has the same ids, so that a page follows
+// the previous one even if the live generation changed in between.
 const readTenantDeadLetters = listedLetter + `
 FROM dead_letter_events d
 WHERE d.tenant_id = $11
@@ -94,8 +94,8 @@ WHERE d.tenant_id = $11
 ORDER BY d.id DESC
 LIMIT $13`
 
-// Two branches, since each comes in order from an index of its own: the
-// generation that all see, and those of the tenants that have one of their own.
+// Two branches, since each is sorted by an index of its own: the common generation, and
+// those of tenants that have one of their own.
 const readAllDeadLetters = `
 WITH everyone AS MATERIALIZED (
   SELECT p.generation FROM projection_pointers p
@@ -118,8 +118,8 @@ FROM found d
 ORDER BY d.id DESC
 LIMIT $13`
 
-// A rejection keeps no payload of its own: it is the recorded event's. Where the
-// source came to lie on the broker may have been noted after it failed.
+// A rejection has no payload of its own: it is the recorded event's. The source's offset
+// on the broker may have been recorded after it failed.
 const readDeadLetter = `
 SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.fingerprint, d.details, d.producer_event_id, d.feature,
        d.partition, d.source_position, d.topic, d.kafka_partition, coalesce(d.kafka_offset, b.broker_offset), coalesce(d.payload, l.payload),
@@ -175,7 +175,7 @@ func ParseCursor(s string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// DeadLetter gives one; ErrNotFound where the viewer sees none with this id.
+// DeadLetter returns one; ErrNotFound if the viewer sees no letter with this id.
 func (r *Reads) DeadLetter(ctx context.Context, v query.Viewer, id uuid.UUID) (DeadLetter, error) {
 	var found []DeadLetter
 	err := r.Snapshot(ctx, v, query.New(readDeadLetter, []any{id}, query.Each(func(rows pgx.Rows) error {

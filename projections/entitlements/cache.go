@@ -13,15 +13,15 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// GrantCache keeps what tenants are granted and have used, so that a check costs no
-// statement. What it keeps of a tenant is what one snapshot showed under that
-// tenant's own role, and says nothing else until the projection has folded another
-// event of the tenant: the log itself tells which tenants those are (grant_feed.go).
+// Cache caches tenants' grants and usage, so that a check needs no statement. An
+// entry holds the result of one snapshot under that tenant's own role, and stays valid
+// until the projection folds another event of the tenant: the log itself names those
+// tenants (cache_feed.go).
 //
-// Three rules keep it right, whatever comes between. A load is told of every change
-// that the feed sees while it runs, and what it brings is kept only if it holds them.
-// Nothing is kept that is older than what is there. And nothing is answered that the
-// feed has not confirmed within confirmedFor.
+// Three rules keep it correct in every order of events. A load is notified of every change
+// that the feed sees while it runs, and its result is cached only if it includes them.
+// An entry is never replaced by an older one. And an answer needs a confirmation by the
+// feed within confirmedFor.
 type Cache struct {
 	looks      query.DB // of the feed
 	reads      Reads    // of loads; without a cache
@@ -32,29 +32,29 @@ type Cache struct {
 		last atomicTime
 		wake chan struct{}
 	}
-	checked atomicTime // the last check; keys and histories ask, too
+	checked atomicTime // the last check; keys and histories count, too
 }
 
-// Bounds of what is kept, for each partition: a tenant takes one and one more for
+// Bounds of the cache, for each partition: a tenant takes one and one more for
 // each grant, some 200 bytes each. 10,000 tenants with 10 grants take a third of it.
 const maxGrantsKept = 10_000
 
 const (
-	// overtakenFor is how long what the feed saw overtaken is told, from the look on.
-	// With the time between two looks it is what an answer may be behind the projection.
+	// overtakenFor is how long an outdated entry may be returned, from the look that found it.
+	// With the time between two looks it bounds how far an answer is behind the projection.
 	overtakenFor = maxUnconfirmed - feedEvery
-	// maxReloads bounds how many the feed reads again after a look; others are read
-	// when they are asked for. The service's other work needs connections, too.
+	// maxReloads bounds how many tenants the feed reloads after a look; others are loaded
+	// on demand. The service's other work needs connections, too.
 	maxReloads = 8
-	// loadTime bounds a load, shareWithin how old one may be to wait for it.
+	// loadTime bounds a load, shareWithin how old a load may be to wait for it.
 	loadTime    = 5 * time.Second
 	shareWithin = maxUnconfirmed
 )
 
-// NewGrantCache needs Run to be fast, not to be right: without it each answer that
-// is not confirmed waits for the feed. Its looks, one at a time, go to a pool of their
-// own: reads that take all connections of the other must not make answers that are
-// kept unconfirmed, nor loads keep writers waiting.
+// NewCache returns a cache that needs Run to be fast, not to be correct: without Run
+// each answer that is not confirmed waits for the feed. Its looks, one at a time, use their
+// own pool: reads that take all connections of the other pool must not leave cached answers
+// unconfirmed, and loads must not delay writers.
 func NewCache(looks, loads *pgxpool.Pool) *Cache {
 	c := &Cache{looks: query.DB{Pool: looks}, reads: Reads{DB: query.DB{Pool: loads}}, began: time.Now()}
 	c.asked.wake = make(chan struct{}, 1)
@@ -66,17 +66,17 @@ func NewCache(looks, loads *pgxpool.Pool) *Cache {
 	return c
 }
 
-// grantPartition is what is kept of a log partition's tenants.
+// grantPartition caches the tenants of one log partition.
 type grantPartition struct {
 	mu      sync.RWMutex
-	folded  int64 // the feed has told of each change up to here
+	folded  int64 // the feed has reported each change up to here
 	kept    map[uuid.UUID]*granted
 	size    int
-	loads   map[uuid.UUID]*grantLoad // those that may be waited for
+	loads   map[uuid.UUID]*grantLoad // those that callers may wait for
 	running map[*grantLoad]struct{}
 }
 
-// grantLoad is a load under way. What it brings is kept only where it is folded up
+// grantLoad is a load under way. Its result is cached only if it is folded at least up
 // to atLeast.
 type grantLoad struct {
 	tenant  uuid.UUID
@@ -94,11 +94,11 @@ func newGrantLoad(tenant uuid.UUID, now time.Time) *grantLoad {
 	return &grantLoad{tenant: tenant, now: now, done: make(chan struct{})}
 }
 
-// isFor tells whether what the load brings is of the periods of now.
+// isFor reports whether the load's result covers the current periods.
 func (l *grantLoad) isFor(now time.Time) bool { return l.now.Month() == now.Month() }
 
-// isSecond tells whether another load of the tenant, which began before, is still
-// under way: a third does not begin beside them.
+// isSecond reports whether an earlier load of the tenant is still under way: a third
+// does not begin beside them.
 func (l *grantLoad) isSecond() bool {
 	if l.before == nil {
 		return false
@@ -112,10 +112,10 @@ func (l *grantLoad) isSecond() bool {
 	}
 }
 
-// never is folded by nothing.
+// never is later than every position.
 const never = 1<<63 - 1
 
-// of gives what is granted to a tenant, confirmed.
+// of returns a tenant's grants, confirmed.
 func (c *Cache) of(ctx context.Context, tenant uuid.UUID, now time.Time) (*granted, error) {
 	if g, err := c.peek(ctx, tenant, now); g != nil || err != nil {
 		return g, err
@@ -123,7 +123,7 @@ func (c *Cache) of(ctx context.Context, tenant uuid.UUID, now time.Time) (*grant
 	return c.load(ctx, tenant, now, time.Now().Add(-shareWithin))
 }
 
-// peek gives what is kept of a tenant, nil where nothing is.
+// peek returns a tenant's cache entry, nil if there is none.
 func (c *Cache) peek(ctx context.Context, tenant uuid.UUID, now time.Time) (*granted, error) {
 	if err := c.confirmed(ctx); err != nil {
 		return nil, err
@@ -141,16 +141,16 @@ func (c *Cache) peek(ctx context.Context, tenant uuid.UUID, now time.Time) (*gra
 	return g, nil
 }
 
-// newEnough lets what is overtaken be told a moment longer, while it is read again.
+// newEnough allows an outdated entry for a moment longer, while it is reloaded.
 func (c *Cache) newEnough(g *granted) bool {
 	at := g.overtaken.Load()
 	return at == 0 || time.Since(c.began) < time.Duration(at)+overtakenFor
 }
 
-// load reads what is granted to a tenant in a snapshot that begins after since. Who
-// asks meanwhile waits for the same, so a load outlives the one who began it. Those
-// for whom it began too early share one that begins at once, and what is too early
-// again waits for the one after that: two at most run for a tenant.
+// load reads a tenant's grants in a snapshot that begins after since. Concurrent callers
+// wait for the same load, so it outlives its first caller. Callers for whom it began too
+// early share one that begins at once, and those for whom that one is too early wait for
+// the one after it: at most two run for a tenant.
 func (c *Cache) load(ctx context.Context, tenant uuid.UUID, now, since time.Time) (*granted, error) {
 	p := &c.partitions[events.PartitionOf(tenant)]
 	p.mu.Lock()
@@ -187,8 +187,8 @@ func (c *Cache) start(ctx context.Context, p *grantPartition, l *grantLoad) {
 	go c.run(context.WithoutCancel(ctx), p, l)
 }
 
-// run loads under the tenant's role: row level security has the last word on what
-// can be kept as the tenant's.
+// run loads under the tenant's role: row level security has the last word on which rows
+// can be cached for the tenant.
 func (c *Cache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 	soon, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
@@ -209,8 +209,8 @@ func (c *Cache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 	}
 }
 
-// keep puts away what is newer than what is there. Where there is no room, any
-// others go: which ones makes no difference to what is answered.
+// keep caches a result that is newer than the entry. If the cache is full, it evicts
+// other entries: the choice makes no difference to answers.
 func (p *grantPartition) keep(tenant uuid.UUID, g *granted) {
 	if old := p.kept[tenant]; old != nil && old.stands.Folded > g.stands.Folded {
 		return
@@ -235,8 +235,8 @@ func (p *grantPartition) drop(tenant uuid.UUID) {
 	}
 }
 
-// changed takes in that tenants have changed up to a position. What is kept of them
-// and older is overtaken if somebody asked for it, and else forgotten.
+// changed records that tenants changed up to a position. Older entries are marked as
+// outdated if they were used, and otherwise evicted.
 func (p *grantPartition) changed(tenants []uuid.UUID, folded, at int64) (overtaken []*granted) {
 	for _, tenant := range tenants {
 		delete(p.loads, tenant)
@@ -259,7 +259,7 @@ func (p *grantPartition) changed(tenants []uuid.UUID, folded, at int64) (overtak
 	return overtaken
 }
 
-// forgetOvertaken drops what is told only until it is read again.
+// forgetOvertaken evicts outdated entries whose reload is overdue.
 func (c *Cache) forgetOvertaken() {
 	for i := range c.partitions {
 		p := &c.partitions[i]
@@ -273,7 +273,7 @@ func (c *Cache) forgetOvertaken() {
 	}
 }
 
-// forget drops all that is older than a position: never drops all.
+// forget evicts all entries older than a position: never evicts all.
 func (p *grantPartition) forget(folded int64) {
 	for tenant, g := range p.kept {
 		if g.stands.Folded < folded {
@@ -286,7 +286,7 @@ func (p *grantPartition) forget(folded int64) {
 	}
 }
 
-// cachedGrants is granted with a cache.
+// cachedGrants returns a tenant's grants through the cache.
 func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position, error) {
 	if w.MinPosition == nil {
 		g, err := r.Grants.of(ctx, tenant, now)
@@ -312,10 +312,10 @@ func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UU
 	return g, g.stands.AsOf(tenant, w), nil
 }
 
-// errUnconfirmed is an outage to whoever asks: the database has not answered.
+// errUnconfirmed is reported as an outage: the database has not answered.
 var errUnconfirmed = errors.Join(errors.New("what is kept of entitlements has not been confirmed"), context.DeadlineExceeded)
 
-// Kept counts the tenants of which something is kept.
+// Kept counts the cached tenants.
 func (c *Cache) Kept() (tenants int) {
 	for i := range c.partitions {
 		p := &c.partitions[i]

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// feedEvery is how often the feed looks while checks are asked for.
+	// feedEvery is how often the feed looks while checks arrive.
 	feedEvery = 50 * time.Millisecond
-	// maxUnconfirmed is how old a look may be for an answer without another one.
+	// maxUnconfirmed is how old a look may be to answer without a new one.
 	maxUnconfirmed = 100 * time.Millisecond
-	// confirmedFor is how long what was confirmed is used while the database does not answer.
+	// confirmedFor is how long confirmed entries are used while the database does not answer.
 	confirmedFor = time.Second
-	// askedWithin is how long the feed goes on looking after the last check.
+	// askedWithin is how long the feed continues to look after the last check.
 	askedWithin = time.Second
-	// feedTime bounds a look, feedPatience how long an answer that may do without waits for it.
+	// feedTime bounds a look, feedPatience how long an answer that can do without it waits for it.
 	feedTime     = 500 * time.Millisecond
 	feedPatience = 50 * time.Millisecond
-	// feedSpan bounds how much of a partition's log is looked through for tenants;
-	// where more was folded between two looks, all of the partition is forgotten.
+	// feedSpan bounds how much of a partition's log is searched for tenants; if more was
+	// folded between two looks, the whole partition is evicted.
 	feedSpan = 8192
 )
 
-// grantFeed follows what the projection folds.
+// grantFeed follows the projection's progress.
 type grantFeed struct {
 	mu        sync.Mutex
 	look      *grantLook // under way
@@ -41,8 +41,8 @@ type grantFeed struct {
 	catalogue atomic.Pointer[[events.Partitions]int64]
 	features  struct {
 		mu    sync.Mutex
-		known map[string]bool // nil: not known
-		load  *featureLoad    // under way, for whoever asks
+		known map[string]bool // nil: unknown
+		load  *featureLoad    // under way, shared by all callers
 		seen  int64           // the last change of the platform's catalogue that a look saw
 	}
 }
@@ -69,7 +69,7 @@ func (t *atomicTime) before(began, oldest time.Time) bool {
 	return at == 0 || began.Add(time.Duration(at)).Before(oldest)
 }
 
-// Run keeps the feed at its pace while checks are asked for, and is idle otherwise.
+// Run keeps the feed at its pace while checks arrive, and is idle otherwise.
 func (c *Cache) Run(ctx context.Context) error {
 	for {
 		select {
@@ -80,7 +80,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		for !c.asked.last.before(c.began, time.Now().Add(-askedWithin)) {
 			pace := feedEvery
 			if err := c.confirmSince(ctx, time.Now()); err != nil {
-				pace = maxUnconfirmed // those who ask are told
+				pace = maxUnconfirmed // callers get an error
 			}
 			select {
 			case <-ctx.Done():
@@ -91,8 +91,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// Confirm looks at what has been folded until now: what is answered afterwards is no
-// older. An error means that it is not known.
+// Confirm looks at the projection's present progress: later answers are at least as new.
+// An error means that the progress is unknown.
 func (c *Cache) Confirm(ctx context.Context) error {
 	if err := c.confirmSince(ctx, time.Now()); err != nil {
 		return err
@@ -101,9 +101,9 @@ func (c *Cache) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// Catalogue tells, for each partition, a mark of the last event of the catalogue at
-// the last look, which is another one on another database; nil where that look did
-// not begin within a time. It never waits.
+// Catalogue returns, for each partition, a mark of the last catalogue event at the last
+// look; another database has other marks. It returns nil if that look did not begin
+// within the given time. It never waits.
 func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	now := time.Now()
 	c.isAsked(now)
@@ -124,7 +124,7 @@ func (c *Cache) isAsked(now time.Time) {
 	}
 }
 
-// confirmed lets an answer pass that is new enough.
+// confirmed returns an answer if it is new enough.
 func (c *Cache) confirmed(ctx context.Context) error {
 	now := time.Now()
 	c.isAsked(now)
@@ -144,8 +144,8 @@ func (c *Cache) confirmed(ctx context.Context) error {
 	return nil
 }
 
-// confirmSince waits for a look that began at oldest or later. Who asks while one
-// is under way waits for the same.
+// confirmSince waits for a look that began at oldest or later. A caller that arrives
+// during a look waits for the same one.
 func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
 	for c.feed.confirmed.before(c.began, oldest) {
 		c.feed.mu.Lock()
@@ -168,7 +168,7 @@ func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
 	return nil
 }
 
-// grantStep is what a look saw of a partition: where the projection is, who was
+// grantStep is the result of a look at a partition: the projection's position, the tenants
 // changed since the look before, and the last change of the catalogue there.
 type grantStep struct {
 	partition int16
@@ -178,15 +178,15 @@ type grantStep struct {
 	told      bool // changed is complete
 }
 
-// grantServer is what all partitions share in a look: the flips, and which start of
-// which server answered.
+// grantServer is shared by all partitions of a look: the flips, and the identity and start
+// of the server that answered.
 type grantServer struct {
 	flip    int
 	started time.Time
 }
 
-// $1 and $2 say how far the feed knows each partition, $3 where anything is kept.
-// All generations that have joined stand at the same position. OFFSET keeps the
+// $1 and $2 are the feed's position in each partition, $3 the partitions with entries.
+// All generations that have joined have the same position. OFFSET keeps the
 // planner from sorting by the keys' index, which is in the order of tenants.
 const readGrantFeed = `
 SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
@@ -202,14 +202,14 @@ JOIN log_heads h ON h.partition = k.partition
 CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
   WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`
 
-// Planning anew each time takes longer than the look. The plan that is kept goes
-// along primary keys, however small a table was when it was made.
+// Planning each time takes longer than the look. The cached plan uses primary keys,
+// however small a table was when it was made.
 const (
 	keepPlans    = `SET LOCAL plan_cache_mode = force_generic_plan`
 	alongIndexes = `SET LOCAL enable_seqscan = off`
 )
 
-// take looks once. Looks come one after the other.
+// take looks once. Looks run one after the other.
 func (c *Cache) take(ctx context.Context, l *grantLook) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
@@ -228,8 +228,8 @@ func (c *Cache) take(ctx context.Context, l *grantLook) {
 	close(l.done)
 }
 
-// step reads who was changed only while checks are asked for: keys and histories
-// alone need no more than the catalogue.
+// step reads the changed tenants only while checks arrive: keys and histories need only
+// the catalogue.
 func (c *Cache) step(ctx context.Context, now time.Time) (steps []grantStep, server grantServer, err error) {
 	var partitions [events.Partitions]int16
 	var folded [events.Partitions]int64
@@ -252,9 +252,9 @@ func (c *Cache) step(ctx context.Context, now time.Time) (steps []grantStep, ser
 	return steps, server, err
 }
 
-// apply takes in what a look saw. What it was not told of a partition may be
-// anything. A checkpoint that went back, or another start of the server, may be
-// another history: after a failover that lost its tail the same positions may hold
+// apply applies the result of a look. A partition that it does not cover completely may
+// have changed in any way. A checkpoint that went back, or another start of the server, may
+// mean another history: after a failover that lost its tail the same positions may hold
 // other events.
 func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer, at int64) {
 	reloads := 0
@@ -306,8 +306,8 @@ func (c *Cache) sawCatalogue(position int64, restarted bool) {
 const readFeatures = `
 SELECT lookup_key FROM features`
 
-// knownFeatures gives the keys of all features, so that asking for what there is
-// not costs no statement either.
+// knownFeatures returns the keys of all features, so that a check of an unknown feature
+// needs no statement either.
 func (c *Cache) knownFeatures(ctx context.Context) (map[string]bool, error) {
 	f := &c.feed.features
 	f.mu.Lock()
@@ -330,8 +330,8 @@ func (c *Cache) knownFeatures(ctx context.Context) (map[string]bool, error) {
 	}
 }
 
-// loadFeatures reads them without a lock: who looks at the database meanwhile must
-// not wait for it. What a look overtook is not kept, nor joined by who asks afterwards.
+// loadFeatures reads the features without a lock, so that a concurrent look need not wait.
+// A result that a look overtook is not cached, and later callers do not join its load.
 func (c *Cache) loadFeatures(ctx context.Context, l *featureLoad) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()

@@ -21,36 +21,36 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// EntitlementReadsV1 is the version of the fold in this file.
+// V1 is the version of the fold in this file.
 const V1 = projections.ProjectionEntitlements + "/v1"
 
 //go:embed write.sql
 var replaceGrants string
 
-// addUsed adds a batch's sums to what was used.
+// addUsed adds a batch's sums to the usage.
 const addUsed = `
 INSERT INTO entitlement_usage AS u (generation, tenant_id, feature, period_key, used)
 SELECT $1::int, n.tenant_id, n.feature, n.period_key, n.used::numeric
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS n (tenant_id, feature, period_key, used)
 ON CONFLICT (generation, tenant_id, feature, period_key) DO UPDATE SET used = u.used + excluded.used`
 
-// planAnew is for what reads grants, which is rare: a plan that a session keeps from
-// when there were none would read all of a generation's.
+// planAnew is for reads of grants, which are rare: a session's plan from a time without
+// grants would read all grants of a generation.
 const planAnew = `SET LOCAL plan_cache_mode = force_custom_plan`
 
-// EntitlementReads is the handler that keeps what tenants are granted and what
-// they have used of it. It reads the log itself, since grants and usage have to
-// come in the order in which they were recorded.
+// Handler is the handler that maintains tenants' grants and their usage. It reads
+// the log itself, since grants and usage must arrive in the order in which they were
+// recorded.
 type Handler struct {
 	Folds projections.Versions[Fold]
 }
 
-// EntitlementFold folds one event into a batch's state. It is pure.
+// Fold folds one event into a batch's state. It is pure.
 type Fold func(state *State, e *events.Envelope) error
 
-// grantedBy is what stands of a tenant's grants: the subscription they come from,
-// and their rows where this batch changed them. A subscription without grants
-// leaves no row, and nothing to remove either.
+// grantedBy is the state of a tenant's grants: the subscription that set them,
+// and their rows if this batch changed them. A subscription without grants
+// leaves no row, so its removal deletes none.
 type grantedBy struct {
 	subscription uuid.UUID
 	changed      bool
@@ -79,7 +79,7 @@ func (k usedKey) compare(o usedKey) int {
 	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), cmp.Compare(k.periodKey, o.periodKey))
 }
 
-// EntitlementState holds the rows that a batch changes while it is folded.
+// State holds the rows that a batch changes while it is folded.
 type State struct {
 	granted map[uuid.UUID]*grantedBy
 	used    map[usedKey]*big.Int
@@ -90,7 +90,7 @@ func entitlementSubjects() []events.Subject {
 	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageValidated}
 }
 
-// FoldEntitlements is the fold entitlement_reads/v1: a subscription sets a tenant's
+// FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
 // grants, a verdict adds to the usage. Reaggregated is left out: the verdict inside it
 // was counted here as UsageValidated.
 func FoldV1(f *State, e *events.Envelope) error {
@@ -128,7 +128,7 @@ func (f *State) Used(tenant uuid.UUID, feature, periodKey string, amount int64) 
 	sum.Add(sum, big.NewInt(amount))
 }
 
-// Apply folds the batch and writes what came of it, each table in one statement.
+// Apply folds the batch and writes the result, each table in one statement.
 func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	fold, err := h.Folds.Of(in.FoldVersion)
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 
 const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
 
-// load gives what stands for the tenants whose subscriptions are in the batch.
+// load reads the present state of the tenants whose subscriptions are in the batch.
 func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
 	granted := make(map[uuid.UUID]*grantedBy)
 	for i := range batch {
@@ -233,7 +233,7 @@ func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
 	}
 }
 
-// EntitlementStatements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
+// Statements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on what the tables hold when it is made.
 func Statements() map[string]string {
 	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}

@@ -34,8 +34,7 @@ LEFT JOIN LATERAL (
   LIMIT 1) u ON true
 ORDER BY g.feature`
 
-// granted is what a tenant is granted and has used of it, as one snapshot shows
-// it. What it says does not change.
+// granted holds a tenant's grants and their usage, from one snapshot. It is immutable.
 type granted struct {
 	tenant            uuid.UUID
 	stands            query.Standing
@@ -45,13 +44,13 @@ type granted struct {
 	grants            []grant // by feature
 	held              json.Number
 
-	// Of one that is kept: somebody asked for it; when the feed saw it overtaken.
+	// For cached entries: whether it was used; when the feed found it outdated.
 	asked     atomic.Bool
 	overtaken atomicTime
 }
 
-// grant is what stands of a feature. Left is what a HARD limit leaves, as far as
-// 64 bits tell it.
+// grant is the state of a feature. Left is the remainder of a HARD limit, as far as
+// 64 bits can hold it.
 type grant struct {
 	feature, kind, behavior, reset string
 	limit                          *int64 // nil: none
@@ -59,7 +58,7 @@ type grant struct {
 	left                           int64
 }
 
-// granted gives what is granted and the position that it is true at.
+// granted returns a tenant's grants and the position at which they are true.
 func (r *Reads) granted(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position, error) {
 	if r.Grants != nil && (v.Operator || v.TenantID == tenant) {
 		return r.cachedGrants(ctx, v, tenant, w, now)
@@ -97,7 +96,7 @@ func (r *Reads) readGranted(ctx context.Context, v query.Viewer, tenant uuid.UUI
 	return g, nil
 }
 
-// newGrant completes a grant by what was used of it, an exact integer.
+// newGrant completes a grant by its usage, an exact integer.
 func newGrant(g grant, text string) grant {
 	g.kind, g.behavior, g.reset = word(g.kind), word(g.behavior), word(g.reset)
 	g.used = json.Number(text)
@@ -124,8 +123,8 @@ func newGrant(g grant, text string) grant {
 	return g
 }
 
-// word gives the constant that a word of the catalogue is, so that what is kept
-// does not hold a copy of it for each grant.
+// word returns the constant equal to a word of the catalogue, so that cached grants do
+// not each hold a copy of it.
 func word(w string) string {
 	for _, known := range [...]string{domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered,
 		domain.LimitHard, domain.LimitSoft, domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever} {
@@ -136,7 +135,7 @@ func word(w string) string {
 	return w
 }
 
-// holds tells whether what was used is of the periods of now.
+// holds reports whether the usage is of the current periods.
 func (g *granted) holds(now time.Time) bool { return !now.Before(g.from) && now.Before(g.month) }
 
 func (g *granted) find(feature string) *grant {
@@ -147,7 +146,7 @@ func (g *granted) find(feature string) *grant {
 	return &g.grants[i]
 }
 
-// check answers whether an amount may be used now. It points into what does not change.
+// check answers whether an amount may be used now. Its result points into immutable data.
 func (g *granted) check(of *grant, amount int64) Check {
 	c := Check{Allowed: true, Feature: of.feature, Type: of.kind}
 	if c.Type == domain.FeatureBoolean {

@@ -8,7 +8,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// GrantReads answers entitlement checks and lists.
+// Reads answers entitlement checks and lists.
 type Reads struct {
 	query.DB
 	Now func() time.Time
@@ -26,7 +26,7 @@ func Projection(folds projections.Versions[Fold]) projections.Projection {
 	}
 }
 
-// EntitlementConsumer records the grants and the usage of tenants. It reads the log.
+// Consumer records the grants and the usage of tenants. It reads the log.
 func Consumer(folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupEntitlements, Role: "projector", Handler: &Handler{Folds: folds}, Subjects: entitlementSubjects(), Hot: true,

@@ -48,15 +48,15 @@ type Question struct {
 	Amount  int64
 }
 
-// Entitlements is all that a tenant is granted, in the order of the features,
-// each as the check of an amount of 1.
+// Entitlements lists all grants of a tenant, in the order of the features, each as the
+// check of an amount of 1.
 type Entitlements struct {
 	Data []Check         `json:"data"`
 	AsOf events.Position `json:"asOfPosition"`
 }
 
-// Check answers one question. Not entitled, no such feature and no subscription
-// are answers, no errors.
+// Check answers one question. Not entitled, unknown feature and no subscription are
+// answers, not errors.
 func (r *Reads) Check(ctx context.Context, v query.Viewer, tenant uuid.UUID, feature string, amount int64, w query.Wait) (Check, error) {
 	checks, err := r.Checks(ctx, v, tenant, []Question{{feature, amount}}, w)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Reads) Checks(ctx context.Context, v query.Viewer, tenant uuid.UUID, qu
 	return checks, r.giveReasons(ctx, v, checks, refused)
 }
 
-// giveReasons tells what is not granted from what no catalogue has.
+// giveReasons distinguishes features not granted from features in no catalogue.
 func (r *Reads) giveReasons(ctx context.Context, v query.Viewer, checks []Check, refused []string) error {
 	known, err := r.knownFeatures(ctx, v, refused)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Reads) giveReasons(ctx context.Context, v query.Viewer, checks []Check,
 	return nil
 }
 
-// Entitlements lists what a tenant is granted.
+// Entitlements lists a tenant's grants.
 func (r *Reads) Entitlements(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait) (Entitlements, error) {
 	g, asOf, err := r.granted(ctx, v, tenant, w, r.Now().UTC())
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Reads) Entitlements(ctx context.Context, v query.Viewer, tenant uuid.UU
 	return all, nil
 }
 
-// Confirm returns when checks are answered from what is folded by now.
+// Confirm returns once checks include all events folded by now.
 func (r *Reads) Confirm(ctx context.Context) error {
 	if r.Grants == nil {
 		return nil

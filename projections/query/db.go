@@ -9,19 +9,19 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// DB is the database as reads see it. Each answer comes from one read-only snapshot.
+// DB is the database for reads. Each answer comes from one read-only snapshot.
 type DB struct {
 	Pool *pgxpool.Pool // its sessions run as meterplex_worker
-	// Replica answers lists and figures if the caller asks for no position; nil: Pool
-	// does. Its answers are true at the position that they name, which may be older.
+	// Replica answers lists and figures if the caller asks for no position; nil: use Pool.
+	// Its answers are true at the position that they name, which may be older.
 	// Entitlements, receipts and the identity always come from Pool.
 	Replica *pgxpool.Pool
-	// Moves says when a waiting read should look again; without it, or if the consumers
+	// Moves notifies a waiting read that it should look again; without it, or if the consumers
 	// run in another process, reads poll.
 	Moves *projections.Moves
 }
 
-// at returns the database to answer from: a caller that names a position, or that
+// For returns the database to answer from: a caller that names a position, or that
 // continues after a wait, reads where events are recorded.
 func (d *DB) For(w Wait) *DB {
 	if d.Replica == nil || w.MinPosition != nil {
@@ -32,8 +32,8 @@ func (d *DB) For(w Wait) *DB {
 	return &away
 }
 
-// Viewer is whose eyes a read has: a tenant's, to whom row level security shows
-// only what is its own, or an operator's.
+// Viewer is the identity of a reader: a tenant, to whom row level security shows
+// only its own rows, or an operator.
 type Viewer struct {
 	TenantID uuid.UUID
 	Operator bool

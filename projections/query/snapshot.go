@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Refusals of reads; compare with errors.Is. Each is a *domain.Error too.
+// Errors of reads; compare with errors.Is. Each is a *domain.Error, too.
 var (
 	ErrNotFound         error = &domain.Error{Code: "not_found", Message: "There is no such thing, or it is another's"}
 	ErrProjectionBehind error = &domain.Error{Code: "projection_behind", Message: "The position has not been folded yet; ask again, or wait longer by Prefer: wait=N"}
@@ -24,7 +24,7 @@ var (
 	ErrCursorInvalid    error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not one that this list gave; begin again without it"}
 )
 
-// refused says of a refusal what is wrong this time.
+// refused returns a refusal with details of this case.
 type refused struct {
 	detail *domain.Error
 	kind   error
@@ -33,7 +33,7 @@ type refused struct {
 func (r *refused) Error() string   { return r.detail.Error() }
 func (r *refused) Unwrap() []error { return []error{r.detail, r.kind} }
 
-// refusedAs returns a refusal of a kind, such as ErrNotFound, with a message of its own.
+// RefusedAs returns a refusal of a kind, such as ErrNotFound, with a message of its own.
 func RefusedAs(code, message string, kind error) error {
 	return &refused{&domain.Error{Code: code, Message: message}, kind}
 }
@@ -42,8 +42,8 @@ func PositionInvalid(message string) error {
 	return RefusedAs("position_invalid", message, ErrPositionInvalid)
 }
 
-// Wait asks for an answer that holds every event recorded up to MinPosition,
-// waiting at most For. The zero value asks for what there is.
+// Wait asks for an answer that includes every event recorded up to MinPosition,
+// waiting at most For. The zero value does not wait.
 type Wait struct {
 	MinPosition *events.Position
 	For         time.Duration
@@ -57,23 +57,23 @@ const (
 	endSnapshot   = `commit`
 )
 
-// query is a statement of a snapshot and what takes its rows.
+// Statement is a statement of a snapshot and the function that reads its rows.
 type Statement struct {
 	SQL  string
 	Args []any
 	Scan func(pgx.Rows) error
 }
 
-// statement returns a query of a snapshot.
+// New returns a query of a snapshot.
 func New(sql string, args []any, scan func(pgx.Rows) error) Statement {
 	return Statement{sql, args, scan}
 }
 
-// patience is how long a read waits for a connection: who waits longer has more
-// before him than is answered in time.
+// patience is how long a read waits for a connection: a longer wait means a queue that
+// cannot be served in time.
 const patience = time.Second
 
-// connection takes one from the pool, or refuses.
+// connection takes a connection from the pool, or refuses.
 func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,7 +87,7 @@ func (d *DB) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return nil, fmt.Errorf("take a connection to read: %w", err)
 }
 
-// snapshot runs the queries in one read-only transaction, under the viewer's
+// Snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
 func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error {
 	conn, err := d.connection(ctx)
@@ -105,7 +105,7 @@ func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error
 	return nil
 }
 
-// within runs several steps in one read-only transaction, under the viewer's role.
+// Within runs several steps in one read-only transaction, under the viewer's role.
 func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
 	conn, err := d.connection(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) erro
 	})
 }
 
-// step runs one query of within.
+// Run runs one query of within.
 func Run(ctx context.Context, tx pgx.Tx, q Statement) error {
 	rows, err := tx.Query(ctx, q.SQL, q.Args...)
 	if err == nil {
@@ -176,7 +176,7 @@ func scanBatch(results pgx.BatchResults, v Viewer, queries []Statement) error {
 	return nil
 }
 
-// each scans every row by a function.
+// Each scans every row by a function.
 func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -188,11 +188,11 @@ func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// maxPage bounds a page of any list: what is asked for beyond it is cut.
+// maxPage bounds a page of any list: a larger request is cut to it.
 const maxPage = 1000
 
 func PageSize(limit int) int { return max(1, min(limit, maxPage)) }
 
-// storable reports whether the database can hold the text at all. What it cannot
-// hold is in no table, and asking for it would be a fault.
+// Storable reports whether the database can hold the text at all. A text that it cannot
+// hold is in no table, and a query for it would be a fault.
 func Storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

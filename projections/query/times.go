@@ -12,7 +12,7 @@ SELECT place.partition, place.number, l.recorded_at
 FROM unnest($1::smallint[], $2::bigint[]) AS place (partition, number)
 CROSS JOIN LATERAL (SELECT e.recorded_at FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l`
 
-// timed is a place with its time of recording.
+// Timed is a place with its time of recording.
 type Timed struct {
 	events.Position
 	At time.Time
@@ -26,7 +26,7 @@ func UTC(t *time.Time) *time.Time {
 	return &u
 }
 
-// unmarshalAny decodes what may be absent.
+// UnmarshalOptional decodes what may be absent.
 func UnmarshalOptional(b []byte, into any) error {
 	if b == nil {
 		return nil

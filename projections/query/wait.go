@@ -35,7 +35,7 @@ import (
 // the last event of its topic, the head: it holds for the tenant alone, and so a
 // neighbour's backlog does not hold it back.
 
-// source is a projection whose progress can be asked for, and its consumer.
+// source is a projection whose progress can be read, and its consumer.
 type source struct {
 	projection string
 	consumer   string
@@ -50,11 +50,11 @@ func EntitlementsSource() source {
 	return source{projection: projections.ProjectionEntitlements, consumer: events.GroupEntitlements, wholeLog: true}
 }
 
-// standingSpan bounds how far from a checkpoint the tenant's next event is looked
-// for: some milliseconds. Further behind, positions are understated.
+// standingSpan bounds how far from a checkpoint the search for the tenant's next event
+// goes: some milliseconds. Further behind, positions are understated.
 const standingSpan = 8192
 
-// standing is how far a consumer is for a tenant, in numbers of its partition.
+// Standing is a consumer's progress for a tenant, in numbers of its partition.
 type Standing struct {
 	Head          int64
 	decided       int64
@@ -70,8 +70,8 @@ FROM consumer_standing($1::smallint, $2::uuid, $3::text, NULL, $4::text, $5::boo
 
 var ErrNoLiveGeneration = errors.New("the projection has no live generation or no checkpoints")
 
-// standingOf reads how far a projection's live generation is for a tenant. All that
-// have joined stand where it does.
+// ReadStanding reads the progress of a projection's live generation for a tenant. All joined
+// generations have the same position.
 func ReadStanding(src source, tenant uuid.UUID, into *Standing) Statement {
 	return Statement{
 		SQL:  readStanding,
@@ -91,7 +91,7 @@ func ReadStanding(src source, tenant uuid.UUID, into *Standing) Statement {
 	}
 }
 
-// asOf is the position to tell with figures: what has passed, or what was waited for.
+// AsOf is the position to report with figures: the passed one, or the awaited one.
 func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
 	p := events.Position{Partition: events.PartitionOf(tenant), Number: s.passed}
 	if w.MinPosition != nil && w.MinPosition.Number > p.Number {
@@ -100,13 +100,13 @@ func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
 	return p
 }
 
-// Polling while a position is waited for: short at first, for what is nearly there.
+// Intervals of polling for a position: short at first, for one that is nearly there.
 const (
 	PollFirst = 2 * time.Millisecond
 	PollLast  = 20 * time.Millisecond
 )
 
-// await returns when the wait's position has passed the projection. A read that
+// AwaitPassed returns when the wait's position has passed the projection. A read that
 // begins afterwards sees it.
 func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
@@ -140,15 +140,15 @@ func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.
 }
 
 // arrival follows one position through looks at a moving consumer. Once the
-// position is decided, the last verdict of that moment is what has to be folded:
-// it stands still, also where traffic never lets the consumer catch up.
+// position is decided, the last verdict of that moment is the one to fold: it does not
+// move, even if traffic never lets the consumer catch up.
 type arrival struct {
 	position int64
 	target   int64 // -1: not known yet
 	wholeLog bool
 }
 
-// next is what has to come next: the verdict, then its fold.
+// next is the next event to wait for: the verdict, then its fold.
 func (a *arrival) next(src source) (consumer string, position int64) {
 	if a.target < 0 {
 		return events.GroupValidator, a.position
@@ -176,8 +176,8 @@ JOIN projection_pointers p ON p.live AND p.projection = 'dead_letter_events' AND
 JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
 WHERE h.partition = $1`
 
-// Await is what a read of the log, or of dead letters, waits for: awaitAll. Without a
-// tenant a position says nothing.
+// Await is the wait of reads of the log, or of dead letters: awaitAll. Without a tenant
+// a position has no meaning.
 func (d *DB) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
 		return nil
@@ -188,9 +188,9 @@ func (d *DB) Await(ctx context.Context, v Viewer, tenant *uuid.UUID, w Wait) err
 	return d.AwaitAll(ctx, v, *tenant, w)
 }
 
-// awaitAll returns when a position has passed the aggregates and, with what the
+// AwaitAll returns when a position has passed the aggregates and, with the events that the
 // validator and the aggregator refused by then, the dead letters: lists of events
-// and of what failed show both.
+// and of failures show both.
 func (d *DB) AwaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) error {
 	if w.MinPosition == nil {
 		return nil

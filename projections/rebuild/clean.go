@@ -16,10 +16,10 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
-// errChunkFailed rolls a chunk back whose failure the unit tells.
+// errChunkFailed rolls a chunk back; the unit holds the failure.
 var errChunkFailed = errors.New("an event of the chunk cannot be folded")
 
-// Ready is a rebuild whose every unit has joined.
+// markReady marks a rebuild READY once all its units have joined.
 const markReady = `
 UPDATE projection_rebuilds r SET state = 'READY', ready_at = now()
 FROM projection_generations g
@@ -30,8 +30,8 @@ WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND g.projection = r.p
 const rebuildState = `
 SELECT r.state, coalesce(g.broken, '') FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation) WHERE r.id = $1`
 
-// finish marks a rebuild READY where nothing is left to fold; over says that there
-// is no more to do about it here.
+// finish marks a rebuild READY if nothing is left to fold; over means that no work on it
+// remains here.
 func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, err error) {
 	ready, broken := false, ""
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
@@ -56,7 +56,7 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 		over = state != domain.RebuildFolding && state != domain.RebuildCatchingUp
 		return nil
 	})
-	if err == nil && !over && broken != "" { // it could not take what came after it had joined
+	if err == nil && !over && broken != "" { // it failed on an event after it had joined
 		return true, b.end(ctx, r, broken)
 	}
 	if err == nil && ready {
@@ -70,13 +70,13 @@ const markFailed = `
 UPDATE projection_rebuilds SET state = 'FAILED', failure = $2, ended_at = now()
 WHERE id = $1 AND (state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND purpose = 'verify')`
 
-// fail ends a rebuild for an event that it cannot fold and that the live one took.
+// fail ends a rebuild for an event that it cannot fold but the live generation folded.
 func (b *Rebuilder) fail(ctx context.Context, r *domain.Rebuild, f *projections.Failure) error {
 	return b.end(ctx, r, fmt.Sprintf("%s cannot fold %s: %s: %s", r.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason)))
 }
 
-// end ends a rebuild as FAILED. The head comes before the generation's row, as it
-// does for a consumer that parts from one.
+// end ends a rebuild as FAILED. It locks the head before the generation's row, as a
+// consumer does that detaches one.
 func (b *Rebuilder) end(ctx context.Context, r *domain.Rebuild, why string) error {
 	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, consume.LockHeads, []int16{events.PartitionOf(events.Platform)}); err != nil {
@@ -106,12 +106,12 @@ func (b *Rebuilder) told() {
 	}
 }
 
-// cleanEvery bounds how long what nobody needs lies about.
+// cleanEvery is how often unused generations are dropped.
 const cleanEvery = 10 * time.Second
 
-// What readers have left for longer than it is kept, and what was abandoned or
-// failed, is dropped. Nothing that a pointer shows is. Projections that only a newer
-// release knows are left to it.
+// findDroppable finds generations that were replaced longer ago than they are kept, and
+// those abandoned or failed, but none that a pointer shows. Projections known only to a
+// newer release are left to it.
 const findDroppable = `
 SELECT g.projection, g.generation
 FROM projection_generations g
@@ -123,14 +123,14 @@ WHERE g.dropped_at IS NULL AND g.projection = ANY ($2::text[])
     OR (r.state IS NULL OR r.state = 'PROMOTED') AND (
       SELECT max(p.flipped_at) FROM projection_pointers p WHERE p.live AND p.projection = g.projection) < now() - $1::interval)`
 
-// Whoever flips holds the first pointer; what is live is asked for in a statement of
-// its own, after the wait: one that waits goes on with what it saw before.
+// A flip locks the first pointer. The live generation is read by a separate statement,
+// after the wait: a statement that waits continues with its old snapshot.
 const (
 	holdFlips      = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
 	stillDroppable = `SELECT NOT EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = $1 AND p.generation = $2)`
 )
 
-// A worker may be in a chunk of it: then it is dropped another time.
+// If a worker is folding a chunk of the generation, it is dropped later.
 const lockGeneration = `
 SELECT FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition FOR UPDATE NOWAIT`
 
@@ -141,8 +141,8 @@ const (
 	markPurged      = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
 )
 
-// purgeSQL deletes a batch of a generation's rows, so that no lock and no transaction is
-// long. The table is one of Projection.Tables.
+// purgeSQL deletes a batch of a generation's rows, to keep locks and transactions short.
+// The table is one of Projection.Tables.
 func purgeSQL(table string) string {
 	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE generation = $1 LIMIT 5000))`, pgx.Identifier{table}.Sanitize())
 }
@@ -153,7 +153,7 @@ type numbered struct {
 	Generation int
 }
 
-// clean drops what nobody needs, and deletes the rows of what was dropped.
+// clean drops unused generations and deletes their rows.
 func (b *Rebuilder) clean(ctx context.Context) error {
 	var names []string
 	for i := range b.Projections {
@@ -163,7 +163,7 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error // of one generation: the others are gone on with
+	var errs []error // one per generation: an error does not stop the others
 	kept := map[numbered]time.Time{}
 	for _, g := range droppable {
 		err := b.drop(ctx, g)
@@ -188,11 +188,11 @@ func (b *Rebuilder) clean(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// defaultPatience is many times what a chunk of a rebuild, or a batch, takes.
+// defaultPatience is many times the duration of a rebuild's chunk or a batch.
 const defaultPatience = time.Hour
 
-// keptFor is an error only where others have had a lock of a generation each time for
-// long: under load somebody often has one, and it is dropped another time.
+// keptFor returns an error only after others have held a generation's lock at every
+// attempt for long: under load it is often held, and a later attempt drops it.
 func (b *Rebuilder) keptFor(d time.Duration, err error) error {
 	if d > cmp.Or(b.Patience, defaultPatience) {
 		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
@@ -218,7 +218,7 @@ func (b *Rebuilder) find(ctx context.Context, sql string, args ...any) ([]number
 	return found, nil
 }
 
-// drop takes a generation out of every transaction: from here on nobody feeds it.
+// drop removes a generation from all transactions: from here on it is not fed.
 func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
 	p, err := projections.Find(b.Projections, g.Projection)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// pointer is a flip that readers may be sent by.
+// pointer is a flip that decides which generation readers see.
 type pointer struct {
 	projections.Scope
 	flip        int
@@ -23,23 +23,23 @@ type pointer struct {
 	dropped     bool
 }
 
-// covers reports whether within a scope everything of another pointer is this one's.
+// covers reports whether, within a scope, this pointer hides the other one completely.
 func (p *pointer) covers(o *pointer, within projections.Scope) bool {
 	tenant := p.TenantID == uuid.Nil || p.TenantID == o.TenantID || p.TenantID == within.TenantID
 	period := p.PeriodKey == "" || p.PeriodKey == o.PeriodKey || p.PeriodKey == within.PeriodKey
 	return tenant && period
 }
 
-// comparison is a rebuild beside what readers see without it, in one snapshot.
+// Comparison compares a rebuild with the rows readers see without it, in one snapshot.
 type Comparison struct {
 	Rebuild    domain.Rebuild
 	projection *projections.Projection
 	Scope      projections.Scope
-	Positions  []events.Position // at which both sides stand
+	Positions  []events.Position // of both sides
 	base       []pointer         // the live side, by flip
 }
 
-// Before a promotion the other side is what is live; after it, what was live then.
+// readBase reads the other side: before a promotion the live rows, after it the previous ones.
 const readBase = `
 SELECT p.tenant_id, p.period_key, p.flip, p.generation, g.fold_version, g.broken IS NOT NULL, g.dropped_at IS NOT NULL
 FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
@@ -58,8 +58,8 @@ LEFT JOIN consumer_checkpoints own ON own.consumer = $2 AND own.generation = $3 
 WHERE u.rebuild_id = $1
 ORDER BY u.partition`
 
-// compare finds the two sides of a rebuild's difference, and that they are at equal
-// positions; a *domain.Error where they are not.
+// Compare finds the two sides of a rebuild's difference and checks that their positions
+// are equal; if not, it returns a *domain.Error.
 func Compare(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*Comparison, error) {
 	of, err := rebuildIn(ctx, tx, id)
 	if err != nil {
@@ -141,7 +141,7 @@ func notEqual(why string) error {
 	return &domain.Error{Code: "rebuild_not_ready", Message: "The rebuild has no difference to show: " + why}
 }
 
-// live gives the pointer that a figure is seen by without the rebuild.
+// Live returns the pointer that shows a figure without the rebuild.
 func (c *Comparison) Live(tenant uuid.UUID, period string) *pointer {
 	for i := len(c.base) - 1; i >= 0; i-- {
 		if p := &c.base[i]; p.HasTenant(tenant) && p.HasPeriod(period) {

@@ -16,7 +16,7 @@ import (
 )
 
 // DiffQuery asks for the difference that a rebuild makes. TenantID, Feature and
-// PeriodKey choose keys, zero values all; All shows those that are equal, too.
+// PeriodKey select keys, zero values all; All includes equal keys, too.
 type DiffQuery struct {
 	RebuildID uuid.UUID
 	TenantID  uuid.UUID
@@ -25,12 +25,12 @@ type DiffQuery struct {
 	All       bool
 	Limit     int
 	After     string
-	Totals    bool // with the totals and, of usage, what they have to add up to
+	Totals    bool // with the totals and, for usage, the conservation check
 }
 
-// DiffRow is a key of a projection as readers see it without the rebuild, and as
-// the rebuild has it; null where there is no such row. Live and Rebuilt are exact
-// integers of usage_aggregates, objects of the others. Delta is rebuilt − live.
+// DiffRow is a key of a projection as readers see it without the rebuild, and in the
+// rebuild; null if the row is missing. Live and Rebuilt are exact integers for
+// usage_aggregates, objects for the others. Delta is rebuilt − live.
 type DiffRow struct {
 	ID             *uuid.UUID      `json:"id,omitempty"`
 	TenantID       uuid.UUID       `json:"tenantId"`
@@ -44,8 +44,8 @@ type DiffRow struct {
 	LiveEventCount *int64          `json:"liveEventCount,omitempty"` // behind the live one
 }
 
-// Diff is a page of a difference, from one snapshot in which both generations stand
-// at the positions of AsOf. Next is the cursor of the next page, "" on the last.
+// Diff is a page of a difference, from one snapshot in which both generations are at the
+// positions of AsOf. Next is the cursor of the next page, "" on the last.
 type Diff struct {
 	Rebuild      domain.Rebuild
 	Data         []DiffRow
@@ -55,8 +55,8 @@ type Diff struct {
 	Conservation *Conservation
 }
 
-// Diff compares a rebuild with what readers see without it. A *domain.Error with
-// code rebuild_not_ready where there is nothing to compare, or not yet.
+// Diff compares a rebuild with the rows readers see without it. It returns a *domain.Error
+// with code rebuild_not_ready if a comparison is not possible, or not yet.
 func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 	d := Diff{Data: []DiffRow{}}
 	err := r.compared(ctx, q, func(tx pgx.Tx, c *Comparison) error {
@@ -85,14 +85,14 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 	return d, err
 }
 
-// EachDiff gives every row of a difference to a function, from one snapshot, without
+// EachDiff passes every row of a difference to a function, from one snapshot, without
 // keeping any.
 func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) error) error {
 	return r.compared(ctx, q, func(tx pgx.Tx, c *Comparison) error { return c.rows(ctx, tx, q, 0, row) })
 }
 
-// inOrder lets the planner read by the order of the key rather than sort: what is
-// cheapest for the first row of a page is what a page needs.
+// inOrder makes the planner read in key order rather than sort: a page needs the plan that
+// is cheapest for its first row.
 const inOrder = `SET LOCAL random_page_cost = 1.1; SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
 
 func (r *Reads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *Comparison) error) error {
@@ -117,7 +117,7 @@ func (r *Reads) compared(ctx context.Context, q DiffQuery, read func(pgx.Tx, *Co
 	})
 }
 
-// arguments are those that every query of a difference has, $1 to $11.
+// arguments returns the arguments that all queries of a difference share, $1 to $11.
 func (c *Comparison) arguments(q DiffQuery) ([]any, error) {
 	low, high := uuid.Nil, uuid.Max
 	for _, tenant := range []uuid.UUID{c.Scope.TenantID, q.TenantID} {
@@ -205,7 +205,7 @@ func diffCursor(last *DiffRow) string {
 	return strings.Join([]string{last.TenantID.String(), last.Feature, period, subscription.String()}, "|")
 }
 
-// ParseDiffCursor gives the parts of a key; of no cursor, those before the first.
+// ParseCursor returns the parts of a key; for an empty cursor, parts before the first key.
 func ParseCursor(s string) ([]string, error) {
 	if s == "" {
 		return []string{uuid.Nil.String(), "", "", uuid.Nil.String()}, nil

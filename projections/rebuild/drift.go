@@ -10,12 +10,12 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// maxDrift is how many rows are kept of what a verify found: its generation is gone
-// afterwards, and nobody reads more than a thousand by eye.
+// maxDrift is how many differing rows of a verify are kept: its generation is dropped
+// afterwards, and people do not read more than a thousand.
 const maxDrift = 1000
 
-// Drift counts the keys whose live rows are not as a verify's generation, which is
-// folded from the log, says; with the first of them.
+// Drift counts the keys whose live rows differ from a verify's generation, which is
+// folded from the log, and returns the first of them.
 func (r *Reads) Drift(ctx context.Context, rebuild domain.Rebuild) (differs int64, sample []DiffRow, err error) {
 	sample = []DiffRow{}
 	err = r.EachDiff(ctx, DiffQuery{RebuildID: rebuild.ID}, func(row DiffRow) error {
@@ -29,8 +29,8 @@ func (r *Reads) Drift(ctx context.Context, rebuild domain.Rebuild) (differs int6
 
 const saveReport = `UPDATE projection_rebuilds SET report = $2 WHERE id = $1`
 
-// SaveReport keeps what a verify found. It is written before the verify is ended,
-// and may be written again.
+// SaveReport stores the result of a verify. It is written before the verify ends, and may
+// be written again.
 func (r *Reads) SaveReport(ctx context.Context, rebuild uuid.UUID, sample []DiffRow) error {
 	body, err := json.Marshal(sample)
 	if err != nil {

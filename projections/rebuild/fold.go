@@ -14,16 +14,16 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
-// bulkFolder is a handler that reads what it folds by itself, for a rebuild: only
-// the columns that it needs, event by event, with no envelope between. It folds the
-// events of a stretch by the very fold that Apply uses, but for those to be left out.
+// BulkFolder is a handler that reads the events of a rebuild itself: only the columns that
+// it needs, event by event, without envelopes. It folds the events of a stretch, except
+// those to leave out, with the same fold as Apply.
 type BulkFolder interface {
 	FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *Pace) (folded int64, failure *projections.Failure, err error)
 }
 
-// foldChunk folds what a unit has from its position up to another, into its
-// generation. What the live consumer dead-lettered is left out where it is parked:
-// it counts when it is retried, in every generation.
+// foldChunk folds a unit's events from its position up to another into its generation.
+// Events that the live consumer dead-lettered are left out if it parks them: they count
+// when they are retried, in every generation.
 func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int64) (int64, error) {
 	if upTo <= u.position {
 		return 0, nil
@@ -44,8 +44,8 @@ func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int6
 	return b.foldBatches(ctx, tx, u, upTo, failed)
 }
 
-// Events of one topic are chained in the log by their previous positions: from the
-// last dead letter back, down to where the chain was followed before. 3 is the topic
+// readFailed follows the chain that links the events of one topic by their previous
+// positions: from the last dead letter back to the last one seen before. 3 is the topic
 // usage.dead-letter, 11 an event that a fold failed for.
 const readFailed = `
 WITH RECURSIVE chain AS (
@@ -62,7 +62,7 @@ LEFT JOIN log_origins o ON c.subject = 11 AND o.id = c.origin AND o.actor_type =
 LEFT JOIN event_log_rows l ON o.id IS NOT NULL AND l.partition = $2 AND l.position = c.position
 WHERE o.id IS NOT NULL OR c.position = (SELECT max(position) FROM chain)`
 
-// failedMemo remembers what each consumer could not fold, so that the chain is
+// failedMemo remembers the events that each consumer could not fold, so that the chain is
 // followed once, not for each chunk.
 type failedMemo struct {
 	mu    sync.Mutex
@@ -75,11 +75,11 @@ type failedKey struct {
 }
 
 type failedUpTo struct {
-	letter    int64 // the dead letter that was seen last
+	letter    int64 // the last dead letter seen
 	positions map[int64]bool
 }
 
-// since gives the positions of the events that the live consumer could not fold, of
+// since returns the positions of the events that the live consumer could not fold, among
 // all that it has passed.
 func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, partition int16) (map[int64]bool, error) {
 	m.mu.Lock()
@@ -116,8 +116,8 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 const readWithheld = `
 SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND position <= $3 AND NOT late`
 
-// leftOutOf lists what the live consumer of a topic was not given or could not fold:
-// a copy, since what it is given is everybody's.
+// leftOutOf lists the events that the live consumer of a topic did not receive or could
+// not fold. It returns a copy, since the argument is shared.
 func leftOutOf(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (map[int64]bool, error) {
 	rows, err := tx.Query(ctx, readWithheld, u.partition, u.position, upTo)
 	if err != nil {
@@ -131,7 +131,7 @@ func leftOutOf(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[i
 	return out, nil
 }
 
-// foldBatches folds as the live consumer does, batch by batch.
+// foldBatches folds batch by batch, as the live consumer does.
 func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (folded int64, err error) {
 	c, g := u.consumer, u.generation()
 	for after := u.position; after < upTo; u.pace.Rest(ctx) {

@@ -7,11 +7,10 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
-// pace makes a rebuild's worker rest: one that folds as fast as it can takes a core,
-// and the server's session another, and on a small machine every read waits for both.
-// What counts is that it works in short turns. So the log is read in pieces, since
-// the server runs ahead of whoever reads a long answer slowly, and after each piece
-// both are idle for as long as the share says.
+// Pace makes a rebuild's worker rest: at full speed it occupies a core and the server's
+// session another, and on a small machine every read waits for both. Short turns avoid
+// that. So the log is read in pieces, since the server runs ahead of a slow reader of a
+// long answer, and after each piece both are idle for as long as the share requires.
 type Pace struct {
 	share int64 // percent of the time; 0 and 100: no rests
 	began time.Time
@@ -22,7 +21,7 @@ const restPiece = 4096
 
 func (p *Pace) rests() bool { return p.share > 0 && p.share < 100 }
 
-// piece ends the piece of a stretch that begins after a position.
+// Piece returns the end of the piece that begins after a position.
 func (p *Pace) Piece(after, upTo int64) int64 {
 	if !p.rests() {
 		return upTo
@@ -32,13 +31,13 @@ func (p *Pace) Piece(after, upTo int64) int64 {
 
 func (p *Pace) Work() { p.began = time.Now() }
 
-// rest lasts in proportion to what was worked: on a busy machine, where a piece takes
-// longer, it is longer, too.
+// Rest pauses in proportion to the work done: on a busy machine, where a piece takes
+// longer, the pause is longer, too.
 func (p *Pace) Rest(ctx context.Context) {
 	if p.rests() {
 		consume.Idle(ctx, min(time.Since(p.began)*time.Duration(100-p.share)/time.Duration(p.share), longestRest))
 	}
 }
 
-// longestRest keeps a pause of the machine from becoming many.
+// longestRest keeps one stall of the machine from causing a long rest.
 const longestRest = 250 * time.Millisecond

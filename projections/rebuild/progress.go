@@ -10,8 +10,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Unit is a partition of a rebuild's work. Position is where it stands, Live where
-// what readers see does, Target where that stood when the rebuild began.
+// Unit is a partition of a rebuild's work. Position is its own position, Live that of the
+// generation readers see, Target the value of Live when the rebuild began.
 type Unit struct {
 	Partition int16 `json:"partition"`
 	Position  int64 `json:"position"`
@@ -20,26 +20,26 @@ type Unit struct {
 	Joined    bool  `json:"joined"`
 }
 
-// Progress is how far a rebuild is, in events of the log: positions are dense, so
-// that nothing is estimated but time. EventsPerSecond is the rate so far.
+// Progress is a rebuild's progress in events of the log: positions are dense, so only the
+// time is an estimate. EventsPerSecond is the rate so far.
 type Progress struct {
 	EventsDone      int64    `json:"eventsDone"`
 	EventsTotal     int64    `json:"eventsTotal"`
 	EventsPerSecond float64  `json:"eventsPerSecond"`
-	EtaSeconds      *float64 `json:"etaSeconds"` // null where it cannot be told
+	EtaSeconds      *float64 `json:"etaSeconds"` // null if unknown
 	Converges       bool     `json:"converges"`
 	Note            string   `json:"note,omitempty"`
 	Units           []Unit   `json:"units,omitempty"`
 
-	pastTarget bool // what was there when it began is folded
-	begun      bool // somebody has folded some of it
+	pastTarget bool // the events present at the start are folded
+	begun      bool // a worker has folded some of it
 }
 
-// overdue is when a rebuild that nobody has begun shows that nobody is there to: a
-// worker looks four times a second. Which instances have the role is known to nobody.
+// overdue is the age at which a rebuild that has not begun indicates that no worker runs: a
+// worker looks four times a second. No registry tells which instances have the role.
 const overdue = 30 // seconds
 
-// tellIdle says whose work it is where nobody does it.
+// tellIdle names the role that must do the work, if it is not being done.
 func (p *Progress) tellIdle(seconds float64) {
 	if !p.begun && seconds > overdue {
 		p.Note = "It waits for an instance with the role projector that holds its version of the fold, and none seems to run: start one (serve --roles=projector)."
@@ -73,8 +73,8 @@ func unitsOf(ctx context.Context, tx pgx.Tx, rebuilds []stored) (map[uuid.UUID][
 	return units, err
 }
 
-// progressOf sums units up that were folded for some seconds. Once all have joined
-// the rate is that of what was there at the start: the rest came by itself.
+// progressOf sums up units that were folded for some seconds. Once all have joined, the
+// rate covers the events present at the start: the later ones came from the live feed.
 func progressOf(units []Unit, seconds float64, ready bool) *Progress {
 	if len(units) == 0 {
 		return nil
@@ -99,8 +99,8 @@ func progressOf(units []Unit, seconds float64, ready bool) *Progress {
 	return p
 }
 
-// estimate tells when the fold reaches the live generation, which moves on itself:
-// never, where that is as fast.
+// estimate predicts when the fold reaches the live generation, which moves, too: never,
+// if that is as fast.
 func (p *Progress) estimate(grown int64, seconds float64, ready bool) {
 	left := p.EventsTotal - p.EventsDone
 	if ready || left == 0 {

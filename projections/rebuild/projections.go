@@ -13,18 +13,18 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// ProjectionStatus is a projection: what readers see of it, and how new that is.
-// Generation and FoldVersion are those of everybody without a generation of his own.
+// ProjectionStatus is a projection: the generation readers see, and how current it is.
+// Generation and FoldVersion hold for all readers without a generation of their own.
 type ProjectionStatus struct {
 	Name        string             `json:"name"`
 	Consumer    string             `json:"consumer"`
 	Generation  int                `json:"generation"`
 	FoldVersion string             `json:"foldVersion"`
-	Versions    []string           `json:"versions"` // of the fold that this binary holds
+	Versions    []string           `json:"versions"` // of the fold, in this binary
 	Checkpoint  int64              `json:"checkpoint"`
 	LagEvents   int64              `json:"lagEvents"`
 	LagSeconds  float64            `json:"lagSeconds"`
-	DriftRows   *int64             `json:"driftRows"` // of the last verify; null for none
+	DriftRows   *int64             `json:"driftRows"` // of the last verify; null if there was none
 	LastRebuild *LastRebuild       `json:"lastRebuild"`
 	Scoped      []ScopedGeneration `json:"scoped"`
 	Generations []GenerationStatus `json:"generations"`
@@ -39,7 +39,7 @@ type LastRebuild struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// ScopedGeneration is what readers of one tenant, or of one period, see instead.
+// ScopedGeneration is the generation that readers of one tenant, or of one period, see instead.
 type ScopedGeneration struct {
 	TenantID   *uuid.UUID `json:"tenantId"`
 	PeriodKey  *string    `json:"periodKey"`
@@ -49,10 +49,10 @@ type ScopedGeneration struct {
 // States of a generation.
 const (
 	GenerationLive       = "live"
-	GenerationKept       = "kept"       // readers have left it; it is fed on for a way back
-	GenerationRebuilding = "rebuilding" // not yet where the live one is
-	GenerationReady      = "ready"      // fed with the live one, for a decision
-	GenerationBroken     = "broken"     // fed no longer
+	GenerationKept       = "kept"       // replaced, but still fed for a rollback
+	GenerationRebuilding = "rebuilding" // behind the live one
+	GenerationReady      = "ready"      // fed with the live one, awaits a decision
+	GenerationBroken     = "broken"     // no longer fed
 )
 
 // GenerationStatus is a generation whose rows are kept.
@@ -62,13 +62,13 @@ type GenerationStatus struct {
 	TenantID    *uuid.UUID `json:"tenantId"`
 	PeriodKey   *string    `json:"periodKey"`
 	State       string     `json:"state"`
-	Why         *string    `json:"why"` // of a broken one
+	Why         *string    `json:"why"` // if broken
 	CreatedAt   time.Time  `json:"createdAt"`
 }
 
-// Lag is what lies between the live checkpoints and the last position of their
-// source; $2 is the source's topic by projection, 0 for the whole log. A position of
-// another topic between the two counts, too: it is passed as they are.
+// readProjectionLag reads the lag between the live checkpoints and the last position of
+// their source; $2 is the source's topic by projection, 0 for the whole log. Positions of
+// other topics in between count, too: the checkpoint passes them the same way.
 const readProjectionLag = `
 SELECT a.projection, p.generation, g.fold_version, sum(c.position)::bigint,
        sum(greatest(s.source - c.position, 0))::bigint,

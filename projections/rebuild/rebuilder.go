@@ -26,9 +26,9 @@ import (
 
 // Rebuilder folds new generations from the log, beside the live ones and without a
 // pipe. A unit of work is a partition; its lease is the lock of its checkpoint row,
-// held by the transaction that folds a chunk and moves it. So whoever dies in the
-// middle has done nothing, whoever comes next goes on where the last chunk ended,
-// and nothing is done twice, by any number of workers in any number of instances.
+// held by the transaction that folds a chunk and moves the checkpoint. So a worker that
+// crashes leaves no trace, the next one continues where the last chunk ended, and no event
+// is folded twice, by any number of workers in any number of instances.
 type Rebuilder struct {
 	Pool        RebuildPool
 	Log         projections.Log
@@ -36,29 +36,28 @@ type Rebuilder struct {
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
 	Instance    string
-	// Appended is told, after a commit, in which partitions events may lie.
+	// Appended is called after a commit with the partitions that may hold new events.
 	Appended func(partitions []int16)
-	// Verify compares a verify's generation that is READY with the live one, and
-	// records what it found.
+	// Verify compares a verify's READY generation with the live one and records the result.
 	Verify func(ctx context.Context, r domain.Rebuild) error
 
-	Keep  time.Duration // how long a generation that readers left is kept, 0: DefaultKeep
+	Keep  time.Duration // how long a replaced generation is kept, 0: DefaultKeep
 	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
 	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
 	Share int64         // percent of the time that a worker works, 0: all of it
-	// Patience is how long others may keep a generation from being dropped until a
-	// warning says so, 0: an hour.
+	// Patience is how long others may keep a generation from being dropped before a warning
+	// is logged, 0: an hour.
 	Patience time.Duration
 
 	working sync.Map // ids of the rebuilds that this instance works on
 	once    sync.Once
 	seat    chan struct{}
 	failed  failedMemo
-	kept    map[numbered]time.Time // since when others have kept what is to be dropped; Run's own
+	kept    map[numbered]time.Time // since when others have blocked a drop; used by Run only
 }
 
-// RebuildPool is what a rebuilder needs of a pool of connections.
+// RebuildPool is the part of a connection pool that a rebuilder uses.
 type RebuildPool interface {
 	consume.Pool
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
@@ -69,14 +68,14 @@ type RebuildPool interface {
 const (
 	DefaultKeep         = 24 * time.Hour
 	DefaultRebuildEvery = 250 * time.Millisecond
-	DefaultChunk        = 100_000 // some 0.3 s: what a crash loses, and what a stop waits for
+	DefaultChunk        = 100_000 // some 0.3 s: lost in a crash, and the delay of a stop
 
 	// joinWithin is how near a unit comes to the live checkpoint before it takes that
-	// one's lock: what is left is folded under it, in some milliseconds.
+	// checkpoint's lock: the rest is folded under it, in some milliseconds.
 	joinWithin = 2000
 )
 
-// Run works until the context ends. Outages are waited out.
+// Run works until the context ends. It retries after outages.
 func (b *Rebuilder) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -116,7 +115,7 @@ func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain
 		defer b.working.Delete(r.ID)
 		if r.State == domain.RebuildReady {
 			err := b.Verify(ctx, r)
-			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) { // it would be refused for ever
+			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) { // it would be refused every time
 				err = b.end(ctx, &r, refusal.Message)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -149,7 +148,7 @@ func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*projections.Consumer, error)
 	return &p.Consumer, nil
 }
 
-// work takes units until none is left, waiting where others hold them.
+// Work takes units until none is left, and waits while others hold them.
 func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.Rebuild, worker string) {
 	wait := consume.BackoffFirst
 	for ctx.Err() == nil {
@@ -177,7 +176,7 @@ func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.
 	}
 }
 
-// The rebuild's row is read again with each unit: one that is abandoned ends here.
+// claimUnit reads the rebuild's row again with each unit, so that an abandoned rebuild ends here.
 const claimUnit = `
 SELECT c.partition, c.position
 FROM projection_rebuilds r
@@ -212,7 +211,7 @@ type unit struct {
 	partition int16
 	position  int64
 	pace      Pace
-	failure   *projections.Failure // set where an event could not be folded: nothing of the chunk is kept
+	failure   *projections.Failure // set if an event could not be folded: the chunk is rolled back
 }
 
 func (u *unit) generation() projections.Generation {
@@ -220,8 +219,8 @@ func (u *unit) generation() projections.Generation {
 	return projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
 }
 
-// taking is take by no more workers of this instance than leave the others who need
-// connections theirs.
+// taking calls take with a bound on the workers of this instance, so that connections
+// remain for others.
 func (b *Rebuilder) taking(ctx context.Context, u *unit) (bool, error) {
 	seats := b.seats()
 	select {
@@ -238,7 +237,7 @@ func (b *Rebuilder) seats() chan struct{} {
 	return b.seat
 }
 
-// take folds a chunk of a unit, or the rest of it and joins; false where no unit
+// take folds a chunk of a unit, or the rest of it and joins; it returns false if no unit
 // was free.
 func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
@@ -261,7 +260,7 @@ func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
 			}
 		}
 		if !joining {
-			u.pace.share = b.Share // under the live one's lock nobody rests
+			u.pace.share = b.Share // no rests under the live one's lock
 		}
 		upTo := min(live, u.position+cmp.Or(b.Chunk, DefaultChunk))
 		joined := joining && upTo == live
@@ -289,7 +288,7 @@ FROM projection_rebuilds
 WHERE state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND purpose = 'verify'
 ORDER BY created_at`
 
-// openRebuilds lists what there is to do.
+// openRebuilds lists the open rebuilds.
 func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, error) {
 	rows, err := pool.Query(ctx, readOpenRebuilds)
 	if err != nil {
@@ -304,11 +303,11 @@ func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, err
 	return open, nil
 }
 
-// step makes the event that says what became of a rebuild.
+// step makes the event that records a rebuild's change of state.
 func (b *Rebuilder) step(r *domain.Rebuild, subject events.Subject, reason string) events.Pending {
 	cause := events.Envelope{TenantID: events.Platform, EventID: r.ID, OccurredAt: time.Now().UTC().Truncate(time.Microsecond)}
 	return projections.FollowUp(&cause, b.NewID(), subject, events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Reason: reason}, rebuilderName)
 }
 
-// rebuilderName is the actor of what a rebuild comes to by itself.
+// rebuilderName is the actor of state changes that the rebuilder makes itself.
 const rebuilderName = "meterplex-rebuilder"

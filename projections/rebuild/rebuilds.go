@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// RebuildStatus is a rebuild, and how far it is. TenantID and PeriodKey are its
-// scope, null for all.
+// RebuildStatus is a rebuild and its progress. TenantID and PeriodKey are its scope, null
+// for all.
 type RebuildStatus struct {
 	ID          uuid.UUID  `json:"id"`
 	Projection  string     `json:"projection"`
@@ -30,14 +30,14 @@ type RebuildStatus struct {
 	Failure     *string    `json:"failure"`
 	Workers     int        `json:"workers"`
 	Progress    *Progress  `json:"progress"` // null once the generation is dropped
-	Differs     *int64     `json:"differs"`  // of a verify: keys that were not as the log says
+	Differs     *int64     `json:"differs"`  // of a verify: keys that differ from the log
 	Drift       []DiffRow  `json:"drift,omitempty"`
 	Flip        *int       `json:"flip"`
 	CreatedAt   time.Time  `json:"createdAt"`
 	ReadyAt     *time.Time `json:"readyAt"`
 	EndedAt     *time.Time `json:"endedAt"`
-	// CanRollBackUntil is when what was live before may be dropped; null where there
-	// is no way back.
+	// CanRollBackUntil is when the previous generation may be dropped; null if a rollback
+	// is impossible.
 	CanRollBackUntil *time.Time `json:"canRollBackUntil"`
 }
 
@@ -47,8 +47,8 @@ type RebuildPage struct {
 	Next string
 }
 
-// A way back exists while nothing lies over the promotion, and what it replaced is
-// kept: until the time from the projection's last flip is over.
+// readRebuilds: a rollback is possible while no later flip covers the promotion and the
+// replaced generation is kept, which lasts a time from the projection's last flip.
 const readRebuilds = `
 SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, r.repair, r.tenant_id, r.period_key, r.reason,
        r.state, r.failure, r.workers, coalesce(r.flip, 0), r.differs, r.created_at, r.ready_at, r.ended_at, r.report::text,
@@ -73,7 +73,7 @@ type stored struct {
 	domain.Rebuild
 	report  []byte
 	until   *time.Time
-	elapsed float64 // seconds that its folding took, or has taken
+	elapsed float64 // seconds spent folding so far
 }
 
 func (r *Reads) keep() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
@@ -94,7 +94,7 @@ func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int
 	return found, err
 }
 
-// rebuildIn reads one rebuild's row; rebuild_not_found where there is none.
+// rebuildIn reads one rebuild's row; rebuild_not_found if it is missing.
 func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, error) {
 	found, err := readStored(ctx, tx, &id, nil, 1, 0)
 	switch {
@@ -106,7 +106,7 @@ func rebuildIn(ctx context.Context, tx pgx.Tx, id uuid.UUID) (domain.Rebuild, er
 	return found[0].Rebuild, nil
 }
 
-// Rebuild reads one rebuild, with every unit of its work and what a verify found.
+// Rebuild reads one rebuild, with all its units and the result of a verify.
 func (r *Reads) Rebuild(ctx context.Context, id uuid.UUID) (RebuildStatus, error) {
 	page, err := r.rebuilds(ctx, &id, nil, 1)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DiffSum is what keys come to. Live, Rebuilt and Delta are of usage_aggregates alone.
+// DiffSum is a sum over keys. Live, Rebuilt and Delta are set for usage_aggregates only.
 type DiffSum struct {
 	TenantID  *uuid.UUID   `json:"tenantId,omitempty"`
 	PeriodKey *string      `json:"periodKey,omitempty"`
@@ -22,7 +22,7 @@ type DiffSum struct {
 	Differing int64        `json:"differing"`
 }
 
-// DiffTotals sum up a whole difference. ByPeriod and ByTenant name what differs, the
+// DiffTotals sum up a whole difference. ByPeriod and ByTenant list the differing ones, the
 // greatest first, at most 100 of each.
 type DiffTotals struct {
 	DiffSum
@@ -31,7 +31,7 @@ type DiffTotals struct {
 }
 
 const (
-	maxSums     = 100  // a sum that nobody reads helps nobody
+	maxSums     = 100  // more would not be read
 	maxReadSums = 1000 // periods and tenants together
 )
 
@@ -71,26 +71,26 @@ func (t *DiffTotals) add(s DiffSum) {
 	}
 }
 
-// Conservation says where every verdict of the scope is, at the positions of the
-// difference: verdicts = counted + parked + withheld. The other figures are of what
-// was recorded up to now: recorded = validated + rejected + undecided. They are null
-// for one period: only a verdict says what the period is.
+// Conservation accounts for every verdict of the scope, at the positions of the
+// difference: verdicts = counted + parked + withheld. The other figures cover all events
+// recorded up to now: recorded = validated + rejected + undecided. They are null for one
+// period, since only a verdict names the period.
 type Conservation struct {
 	Holds    bool   `json:"holds"`
 	Verdicts int64  `json:"verdicts"` // in the log
 	Counted  int64  `json:"counted"`  // in the rebuilt rows
-	Parked   int64  `json:"parked"`   // that could not be folded; a later retry is a verdict of its own
-	Withheld int64  `json:"withheld"` // that alone could not be published
+	Parked   int64  `json:"parked"`   // could not be folded; a later retry is a verdict of its own
+	Withheld int64  `json:"withheld"` // could not be published, only that
 	Recorded *int64 `json:"recorded"`
-	// Validated is every yes; Rejected every event whose verdicts are all no;
-	// Undecided is what has none.
+	// Validated counts events with an accepting verdict; Rejected those with only rejecting
+	// ones; Undecided those without a verdict.
 	Validated *int64 `json:"validated"`
 	Rejected  *int64 `json:"rejected"`
 	Undecided *int64 `json:"undecided"`
 }
 
-// Each term from its own rows: verdicts from the log, what is counted from the
-// rebuilt table. 2 is the topic usage.validated, 3 usage.dead-letter, 11 an event
+// readConservation takes each term from its own rows: verdicts from the log, counted ones
+// from the rebuilt table. 2 is the topic usage.validated, 3 usage.dead-letter, 11 an event
 // that a fold failed for. $1 and $2 are the positions, $3 and $4 bound the tenants,
 // $5 is the period.
 const readConservation = `
@@ -112,7 +112,7 @@ SELECT count(*), count(*) FILTER (WHERE v.parked), count(*) FILTER (WHERE v.with
         WHERE a.generation = $6::int AND a.tenant_id BETWEEN $3::uuid AND $4::uuid AND ($5::text = '' OR a.period_key = $5))
 FROM verdicts v`
 
-// 1 is recorded usage, 2 a yes, 3 a no; a no that a retry turned into a yes is one.
+// 1 is recorded usage, 2 an acceptance, 3 a rejection; a rejection that a retry turned into an acceptance counts as accepted.
 const readAccepted = `
 WITH scope AS MATERIALIZED (SELECT unnest($1::smallint[]) AS partition),
 refused AS (
@@ -127,8 +127,8 @@ FROM (
   FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN (1, 2)
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`
 
-// conservation is nil where figures of one feature are asked for, which only a
-// fold can tell, and for projections that count nothing.
+// conservation returns nil for figures of one feature, which only a fold can determine,
+// and for projections that count nothing.
 func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (*Conservation, error) {
 	if !c.projection.Diff.Sums || q.Feature != "" {
 		return nil, nil
@@ -160,7 +160,7 @@ func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (
 	return k, err
 }
 
-// asItCosts lets the planner sort and hash again: what follows reads the log.
+// asItCosts lets the planner sort and hash again: the next statements read the log.
 const asItCosts = `SET LOCAL random_page_cost TO DEFAULT; SET LOCAL enable_sort TO DEFAULT; SET LOCAL enable_hashagg TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT`
 
 func split(positions []events.Position) (partitions []int16, numbers []int64) {

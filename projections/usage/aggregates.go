@@ -16,7 +16,7 @@ import (
 )
 
 // AggregateQuery asks for a tenant's aggregates, at most Limit of them after the
-// cursor After. Feature and PeriodKey choose, "" is all.
+// cursor After. Feature and PeriodKey filter, "" means all.
 type AggregateQuery struct {
 	TenantID  uuid.UUID
 	Feature   string
@@ -26,9 +26,9 @@ type AggregateQuery struct {
 	Wait      query.Wait
 }
 
-// Aggregate is a billing figure: what a tenant used of a feature in a period
+// Aggregate is a billing figure: a tenant's usage of a feature in a period
 // under a subscription. Amount is an exact integer of any size. The period is
-// [PeriodStart, PeriodEnd) in UTC, nil for lifetime; LastEventAt is the greatest
+// [PeriodStart, PeriodEnd) in UTC, nil for lifetime; LastEventAt is the latest
 // time of usage in it.
 type Aggregate struct {
 	TenantID       uuid.UUID   `json:"tenantId"`
@@ -51,7 +51,7 @@ type Aggregates struct {
 }
 
 // A tenant's aggregates are few: they are sorted whole. $2 is the flip whose
-// generations are to be seen, $5 to $9 are the last row of the page before.
+// generations are shown, $5 to $9 are the last row of the previous page.
 // -infinity puts lifetime last.
 const readAggregates = `
 SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id, a.amount::text, a.event_count, a.period_start, a.period_end, a.last_event_at
@@ -71,9 +71,9 @@ WHERE a.tenant_id = $1
 ORDER BY coalesce(a.period_start, '-infinity') DESC, a.feature, a.period_key, a.subscription_id
 LIMIT $10`
 
-// Which flip readers see now ($2: the one they go on with), and whether what was
-// live then has been dropped since. A generation that a later flip covers wholly
-// was not live.
+// Reads the flip that readers see now ($2: the one their cursor is bound to), and whether
+// a generation live then has been dropped since. A generation that a later flip covers
+// wholly was not live.
 const readFlip = `
 SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
        coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or(g.dropped_at IS NOT NULL
@@ -136,7 +136,7 @@ func scanAggregate(rows pgx.Rows) (Aggregate, error) {
 	return a, err
 }
 
-// aggregatePlace is the last row of a page: what its cursor says.
+// aggregatePlace is the last row of a page, encoded in its cursor.
 type aggregatePlace struct {
 	given        bool
 	flip         *int

@@ -17,13 +17,13 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// A figure as known at a recorded position p is the sum of the verdicts on what was
-// recorded up to p: what the live figure was once all of that had passed. A retried
+// A figure as known at a recorded position p is the sum of the verdicts on events
+// recorded up to p: the value of the live figure once all of them had passed. A retried
 // event counts from the retry's position on, a re-aggregated verdict from its own. A
-// verdict that could not be folded or published counts nowhere: what is counted in
-// its stead is its re-aggregation.
+// verdict that could not be folded or published does not count: its re-aggregation
+// counts instead.
 //
-// It is folded anew at each question, from the tenant's own verdicts, which their
+// It is folded again for each query, from the tenant's own verdicts, which their
 // keys find, by the version of the fold that the live generation is bound to.
 
 // AsOf is a moment: a recorded position or, nil, a time.
@@ -32,8 +32,8 @@ type AsOf struct {
 	Time     time.Time
 }
 
-// AggregatesAsOf lists a tenant's figures as they were known at a moment, as
-// Aggregates does; its cursor stays with the position.
+// AggregatesAsOf lists a tenant's figures as they were known at a moment, in the same way
+// as Aggregates; its cursor stays with the position.
 func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQuery, at AsOf) (Aggregates, error) {
 	after, number, err := ParseAsOfCursor(q.After)
 	if err != nil {
@@ -112,8 +112,8 @@ func listedBefore(a, b *Aggregate) int {
 	return key.compare(Key{Feature: b.Feature, PeriodKey: b.PeriodKey, SubscriptionID: b.SubscriptionID})
 }
 
-// moment gives the position that a moment is at for a tenant, once it has passed
-// the aggregates: at a time, the last that its partition had recorded.
+// moment returns a tenant's position at a moment, once it has passed the aggregates: for
+// a time, the last position that its partition had recorded.
 func (r *Reads) moment(ctx context.Context, v query.Viewer, tenant uuid.UUID, at AsOf, patience time.Duration) (events.Position, error) {
 	position := events.Position{Partition: events.PartitionOf(tenant)}
 	if at.Position != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// DiffEventsQuery asks which events make the difference of a key. SubscriptionID
-// Nil is the key's of all subscriptions.
+// DiffEventsQuery asks which events cause the difference of a key. If SubscriptionID is
+// Nil, the key covers all subscriptions.
 type DiffEventsQuery struct {
 	RebuildID      uuid.UUID
 	TenantID       uuid.UUID
@@ -29,9 +29,9 @@ type DiffEventsQuery struct {
 	After          string
 }
 
-// DiffEvent is an event whose part of a figure is another by the rebuilt
-// generation's fold than by the live one's; null where it has none. Position is
-// where the usage was recorded, VerdictPosition where its verdict was.
+// DiffEvent is an event that adds a different amount by the rebuilt generation's fold than
+// by the live one's; null if it adds none. Position is that of the recorded usage,
+// VerdictPosition that of its verdict.
 type DiffEvent struct {
 	EventID         string          `json:"eventId"`
 	Position        events.Position `json:"position"`
@@ -41,10 +41,10 @@ type DiffEvent struct {
 	Delta           int64           `json:"delta"`
 }
 
-// DiffEvents is a page of them. Of the first page, Delta is the difference of the
-// rows, Explained what the events come to, and Unexplained what they leave: not 0
-// where rows are not what their own fold makes of the log. LiveDrift and
-// RebuiltDrift are that, row less fold.
+// DiffEvents is a page of them. On the first page, Delta is the difference of the
+// rows, Explained the sum over the events, and Unexplained the remainder: not 0 if rows
+// differ from the result of their own fold over the log. LiveDrift and RebuiltDrift are
+// that difference, row less fold.
 type DiffEvents struct {
 	Data          []DiffEvent
 	Next          string
@@ -56,10 +56,10 @@ type DiffEvents struct {
 	Unexplained   *json.Number
 	LiveDrift     *json.Number
 	RebuiltDrift  *json.Number
-	EventsCompare int64 // verdicts of the tenant that were folded to tell
+	EventsCompare int64 // verdicts of the tenant that were folded for the comparison
 }
 
-// What was withheld or could not be folded is in neither generation.
+// Withheld verdicts and those that failed to fold are in neither generation.
 const readKeysVerdicts = `
 SELECT l.position, l.subject, l.event_id, l.recorded_at, l.occurred_at, l.dedupe_key, l.body::text
 FROM event_log_rows l
@@ -77,7 +77,7 @@ FROM usage_aggregates a
 WHERE a.generation IN ($5::int, $6::int) AND a.tenant_id = $1 AND a.feature = $2 AND a.period_key = $3
   AND ($4 = '00000000-0000-0000-0000-000000000000'::uuid OR a.subscription_id = $4)`
 
-// telling is the comparison of a key, event by event.
+// telling compares the folds of a key, event by event.
 type telling struct {
 	q             DiffEventsQuery
 	live, rebuilt Fold
@@ -87,8 +87,8 @@ type telling struct {
 	sums          [2]big.Int // by the folds: live, rebuilt
 }
 
-// DiffEvents folds the tenant's verdicts by both generations' folds and lists those
-// that come to something else for the key.
+// DiffEvents folds the tenant's verdicts by both generations' folds and lists those whose
+// results differ for the key.
 func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, error) {
 	page := DiffEvents{Data: []DiffEvent{}}
 	after, err := ParseEventCursor(q.After)
@@ -158,13 +158,13 @@ func (r *Reads) telling(c *rebuild.Comparison, q DiffEventsQuery, page *DiffEven
 	return t, live.Generation, nil
 }
 
-// part is what an event adds to a figure.
+// part is the amount that an event adds to a figure.
 type part struct {
 	Delta
 	there bool
 }
 
-// of folds an event for the key. One that a fold refuses adds nothing.
+// of folds an event for the key. An event that the fold refuses adds nothing.
 func (t *telling) of(fold Fold, e *events.Envelope) (p part) {
 	_ = projections.Try(*e, func() error {
 		key, delta, err := fold(e)
@@ -206,7 +206,7 @@ func (p *part) amount() *int64 {
 	return &p.Amount
 }
 
-// explain compares what the folds come to with what stands in the rows.
+// explain compares the sums of the folds with the rows.
 func (t *telling) explain(ctx context.Context, tx pgx.Tx, live, rebuilt int) error {
 	var rows [2]big.Int
 	var liveRow, rebuiltRow string

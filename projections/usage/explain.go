@@ -59,20 +59,20 @@ type ExplainedUsage struct {
 	RunningTotal    json.Number     `json:"runningTotal"`
 }
 
-// explaining is an explanation in the making.
+// explaining is the state of an explanation under way.
 type explaining struct {
 	*ExplainQuery
 	place   explainPlace
 	live    bool
-	sum     big.Int // of all that is counted
+	sum     big.Int // of all counted verdicts
 	count   int64
-	before  big.Int // of what was counted up to the page
+	before  big.Int // of the verdicts counted before the page
 	entries []countedUsage
 	limit   int
-	raws    map[int64]bool // recorded positions of what is counted
+	raws    map[int64]bool // recorded positions of the counted events
 }
 
-// Explain gives the events behind a figure.
+// Explain returns the events behind a figure.
 func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Explanation, error) {
 	x := explaining{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
 	place, given, err := ParseExplainCursor(q.After)
@@ -127,7 +127,7 @@ func (x *explaining) moment() AsOf {
 	return *x.AsOf
 }
 
-// Where the generation stands that is live for the figure's period, and what it says.
+// Reads the checkpoint of the generation that is live for the figure's period, and its figure.
 const readFigure = `
 SELECT c.position, coalesce(a.amount, 0)::text, coalesce(a.event_count, 0)
 FROM (SELECT live_generation('usage_aggregates', $2, $4) AS generation) g
@@ -137,7 +137,7 @@ CROSS JOIN LATERAL (
   WHERE a.generation = g.generation AND a.tenant_id = $2 AND a.feature = $3 AND a.period_key = $4
     AND ($5::uuid IS NULL OR a.subscription_id = $5)) a`
 
-// begin notes what a first page is to explain: the live figure as it stands.
+// begin sets the subject of a first page: the live figure at this moment.
 func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
 	if !x.live || x.After != "" {
 		return nil
@@ -170,8 +170,8 @@ func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
 
 var errNoInteger = errors.New("a figure is no integer")
 
-// knows reports whether a verdict belongs to what is explained: the live figure has
-// those up to the checkpoint, a figure as known then those on what was recorded by then.
+// knows reports whether a verdict belongs to the explained figure: the live figure includes
+// verdicts up to the checkpoint, a past figure those on events recorded by then.
 func (x *explaining) knows(c *countedUsage) bool {
 	if x.live && c.position > x.place.bound || !x.live && c.cause > x.place.asOf {
 		return false
@@ -183,7 +183,7 @@ func (x *explaining) knows(c *countedUsage) bool {
 	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
 }
 
-// take adds a verdict, and keeps it where it can be in the page.
+// take adds a verdict, and keeps it if it can be in the page.
 func (x *explaining) take(c *countedUsage) {
 	if !x.knows(c) {
 		return
@@ -204,7 +204,7 @@ func (x *explaining) take(c *countedUsage) {
 	}
 }
 
-// trim keeps the first of the page and one more, which says that another follows.
+// trim keeps the rows of the page and one more, which shows that another page follows.
 func (x *explaining) trim() {
 	slices.SortFunc(x.entries, func(a, b countedUsage) int { return cmp.Compare(a.position, b.position) })
 	x.entries = x.entries[:min(len(x.entries), x.limit+1)]

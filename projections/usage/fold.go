@@ -22,10 +22,10 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// UsageAggregatesV1 is the version of the fold in this file.
+// V1 is the version of the fold in this file.
 const V1 = projections.ProjectionUsage + "/v1"
 
-// UsageFold says what a verdict adds, and to what. It is pure, and commutative: sums.
+// Fold returns the amount that a verdict adds, and its key. It is pure, and commutative: sums.
 type Fold func(e *events.Envelope) (Key, Delta, error)
 
 // upsertUsage adds a batch's sums to the table.
@@ -33,13 +33,13 @@ type Fold func(e *events.Envelope) (Key, Delta, error)
 //go:embed add.sql
 var upsertUsage string
 
-// UsageAggregates is the handler of usage.validated.
+// Handler is the handler of usage.validated.
 type Handler struct {
 	Folds projections.Versions[Fold]
 	NewID func() uuid.UUID
 }
 
-// UsageKey is the key of an aggregate.
+// Key is the key of an aggregate.
 type Key struct {
 	TenantID       uuid.UUID
 	Feature        string
@@ -52,7 +52,7 @@ func (k Key) compare(o Key) int {
 		cmp.Compare(k.PeriodKey, o.PeriodKey), bytes.Compare(k.SubscriptionID[:], o.SubscriptionID[:]))
 }
 
-// UsageDelta is what an event adds to its aggregate.
+// Delta is what an event adds to its aggregate.
 type Delta struct {
 	Amount int64
 	Count  int64
@@ -64,7 +64,7 @@ var (
 	errPeriodKey        = errors.New("the period key is none")
 )
 
-// FoldUsage is the fold usage_aggregates/v1: what a verdict adds, and to what.
+// FoldV1 is the fold usage_aggregates/v1: it returns a verdict's amount and its key.
 func FoldV1(e *events.Envelope) (Key, Delta, error) {
 	if e.Subject != events.UsageValidated && e.Subject != events.Reaggregated {
 		return Key{}, Delta{}, errNotForAggregator
@@ -79,7 +79,7 @@ func FoldV1(e *events.Envelope) (Key, Delta, error) {
 	return Key{e.TenantID, v.Feature, v.PeriodKey, v.ValidatedSubscriptionID}, Delta{v.Amount, v.Count, v.Timestamp}, nil
 }
 
-// usageSum is what a batch adds to an aggregate.
+// usageSum is a batch's sum for one aggregate.
 type usageSum struct {
 	partition int16
 	amount    big.Int // int64 can overflow within a batch
@@ -98,7 +98,7 @@ func (s *usageSum) add(partition int16, d Delta) {
 	}
 }
 
-// usageSums are what events add to a generation's aggregates.
+// usageSums holds a batch's sums for a generation's aggregates.
 type usageSums struct {
 	fold   Fold
 	period string // of the generation's scope
@@ -113,7 +113,7 @@ func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
 	return &usageSums{fold, g.PeriodKey, make(map[Key]*usageSum)}, nil
 }
 
-// take folds one event. It keeps nothing of it but copies.
+// take folds one event. It keeps only copies of the event's data.
 func (s *usageSums) take(e *events.Envelope) *projections.Failure {
 	var key Key
 	var delta Delta
@@ -198,7 +198,7 @@ func (c *usageColumns) add(key Key, s *usageSum) {
 	c.starts, c.ends = append(c.starts, &start), append(c.ends, &end)
 }
 
-// UsageStatements returns the SQL of the fold that runs for each batch, in sessions that keep their
+// Statements returns the SQL of the fold that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on what the tables hold when it is made.
 func Statements() map[string]string {
 	return map[string]string{"usage": upsertUsage}

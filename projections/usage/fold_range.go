@@ -31,7 +31,7 @@ var _ rebuild.BulkFolder = (*Handler)(nil)
 // postgresEpoch is where the server's timestamps begin, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
-// foldStretch implements bulkFolder: sums in memory, piece by piece, then one upsert.
+// FoldStretch implements rebuild.BulkFolder: sums in memory, piece by piece, then one upsert.
 func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *rebuild.Pace) (folded int64, failure *projections.Failure, err error) {
 	sums, err := u.sums(g)
 	if err != nil {
@@ -50,7 +50,7 @@ func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Gene
 	return folded, nil, sums.upsert(ctx, tx, g.Number)
 }
 
-// stretch takes what a stretch of the log has.
+// stretch adds the verdicts of a stretch of the log.
 func (s *usageSums) stretch(ctx context.Context, tx pgx.Tx, g projections.Generation, of events.Stretch, leftOut map[int64]bool) (int64, *projections.Failure, error) {
 	sql, args := readStretch, []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, of.Partition, of.After, of.UpTo}
 	if g.TenantID != uuid.Nil {

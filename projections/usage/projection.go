@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// UsageReads answers queries for figures.
+// Reads answers queries for figures.
 type Reads struct {
 	query.DB
 	Now   func() time.Time
@@ -27,7 +27,7 @@ func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projec
 	}
 }
 
-// AggregatorConsumer adds verdicts up.
+// Consumer adds verdicts up.
 func Consumer(newID func() uuid.UUID, folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupAggregator, Role: "aggregator", Topic: events.TopicUsageValidated, Handler: &Handler{Folds: folds, NewID: newID}, Parks: true, Hot: true,

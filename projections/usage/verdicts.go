@@ -11,10 +11,10 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// countedUsage is a verdict that is counted, with what it adds by the live fold.
+// countedUsage is a counted verdict, with its delta by the live fold.
 type countedUsage struct {
 	position int64 // its own
-	cause    int64 // of what it is on: the recorded event, its retry, or itself where it is re-aggregated
+	cause    int64 // of its event: the recorded event, its retry, or the verdict itself if it is re-aggregated
 	verdict  events.Validated
 	key      Key
 	delta    Delta
@@ -32,7 +32,7 @@ const readRetried = `
 SELECT l.event_id, l.position FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = 6`
 
-// What could not be folded into the aggregates, and what the pipe did not carry to them.
+// Finds verdicts that failed to fold into the aggregates, and those that the pipe did not carry.
 const readUncounted = `
 SELECT (l.payload ->> 'sourcePosition')::bigint, coalesce(l.payload ->> 'code', ''), coalesce(l.payload ->> 'reason', '')
 FROM event_log l JOIN log_origins o ON o.id = l.origin
@@ -45,7 +45,7 @@ SELECT l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.bod
 WHERE l.partition = $1 AND l.tenant_id = $2
   AND (l.dedupe_key > 'v/' AND l.dedupe_key < 'v0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = 12)`
 
-// tenantVerdicts is what a tenant's verdicts are judged by.
+// tenantVerdicts holds the data that decides which of a tenant's verdicts count.
 type tenantVerdicts struct {
 	tenant    uuid.UUID
 	partition int16
@@ -54,16 +54,16 @@ type tenantVerdicts struct {
 	uncounted map[int64]uncountedUsage
 }
 
-// liveFold is the fold of a period's live generation; "": of all that have no other.
+// liveFold is the fold of a period's live generation; "": of all periods without their own.
 type liveFold struct {
 	period string
 	fold   Fold
 }
 
-// uncountedUsage is why a verdict is not counted.
+// uncountedUsage is the reason why a verdict is not counted.
 type uncountedUsage struct{ code, reason string }
 
-// counted visits every verdict of a tenant that is counted, in no order.
+// counted visits every counted verdict of a tenant, in no particular order.
 func (r *Reads) counted(ctx context.Context, v query.Viewer, tenant uuid.UUID, visit func(*countedUsage)) error {
 	return r.Within(ctx, v, func(tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, tenant)
@@ -108,8 +108,8 @@ func (r *Reads) verdictsOf(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*t
 	})))
 }
 
-// visit tells verdicts that are counted from those that are not: what the fold does
-// not take now, the aggregator has not taken either.
+// visit separates counted verdicts from uncounted ones: the aggregator has not counted a
+// verdict that the fold refuses now.
 func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func(*countedUsage)) error {
 	return query.Run(ctx, tx, query.New(readVerdicts, []any{t.partition, t.tenant}, query.Each(func(rows pgx.Rows) error {
 		e := events.Envelope{TenantID: t.tenant, Position: events.Position{Partition: t.partition}}
@@ -146,7 +146,7 @@ func (t *tenantVerdicts) causeOf(e *events.Envelope, raw int64, causation *uuid.
 	return raw
 }
 
-// fold folds by the version of the generation that is live for the period.
+// fold uses the version of the generation that is live for the period.
 func (t *tenantVerdicts) fold(e *events.Envelope) (key Key, delta Delta, err error) {
 	for _, live := range t.folds {
 		key, delta, err = live.fold(e)

@@ -203,7 +203,7 @@ func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
 	return s, nil
 }
 
-// ValidatorConsumer turns recorded usage into verdicts.
+// Consumer turns recorded usage into verdicts.
 func Consumer(newID func() uuid.UUID) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID}, Parks: true, Hot: true,
@@ -215,7 +215,7 @@ func Consumer(newID func() uuid.UUID) projections.Consumer {
 // are held while they are appended, and ingest waits for them.
 const maxVerdicts = 1000
 
-// ValidateStatements returns the SQL of the validator that runs for each batch, in sessions that keep their
+// Statements returns the SQL of the validator that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on what the tables hold when it is made.
 func Statements() map[string]string {
 	return map[string]string{"histories": readHistories}
