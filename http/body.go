@@ -16,18 +16,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// firstRoom is what is set aside for a body before any of it has come: enough for
-// a batch of usual events, too little to be asked for in vain.
+// firstRoom is the largest initial buffer of a body: large enough for a batch of usual
+// events, small enough to waste little if the body never arrives.
 const firstRoom = 128 << 10
 
-// maxWindow is the largest window that zstd's own levels use, and what unpacking a
-// body may take.
+// maxWindow is the largest window that zstd's own levels use, and the memory that
+// decompressing a body may take.
 const maxWindow = 8 << 20
 
 var errBodyTooLarge = errors.New("the body is over its limit")
 
-// readBody reads and decompresses a whole body. Neither what is sent nor what it
-// becomes may be over the limit, whatever the headers say.
+// readBody reads and decompresses a whole body. Both the sent and the decompressed size
+// are bounded, whatever the headers say.
 func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([]byte, *Problem) {
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
@@ -47,15 +47,15 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	return body, nil
 }
 
-// maxDrain is how much more than may be sent is still taken off a connection.
+// maxDrain is how many bytes above the body limit are still read from a connection.
 const maxDrain = 16 << 20
 
-// drain takes what is left of a body off the connection before its refusal is written.
-// Many clients read no answer before they have sent all: of a connection that is closed
-// under them, as net/http does with more than 256 KiB to come, they see that alone. Not
-// waited for are who announces far more or waits for leave to send, and a body that is
-// late already; who is told to come again when there is room sends it again in any case.
-// By HTTP/2 answers are read meanwhile, and one connection has hundreds of requests.
+// drain reads the rest of a body before its refusal is written. Many clients read no
+// answer before they have sent everything: if the connection is closed under them, as
+// net/http does with more than 256 KiB unread, they see only that. drain does not wait
+// for a client that announces far more or waits for 100-continue, nor for a body that is
+// late already. A client that gets a 5xx sends the request again in any case. HTTP/2
+// clients read while they send, and one connection carries hundreds of requests.
 func (s *service) drain(r *nethttp.Request, p *Problem) {
 	switch {
 	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
@@ -68,10 +68,10 @@ func (s *service) drain(r *nethttp.Request, p *Problem) {
 		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
 		defer s.unlessLeaving(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // what does not come has its own end
+	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // the read deadline ends the wait for missing bytes
 }
 
-// unlessLeaving ends a wait when the server shuts down, until the wait is over.
+// unlessLeaving calls end if the server shuts down before over is called.
 func (s *service) unlessLeaving(end func()) (over func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
@@ -85,12 +85,12 @@ func (s *service) unlessLeaving(end func()) (over func()) {
 	return func() { close(done); watch.Wait() }
 }
 
-// readAll takes memory as it needs it: who tells of much and sends little keeps
-// no others from theirs.
+// readAll grows its buffer as bytes arrive: a client that announces a large body and
+// sends little must not take the memory of others.
 func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 	room := 512
 	if guess > 0 {
-		room = bufferSize(int(min(guess+1, firstRoom))) // one more, so that the end is seen without growing
+		room = bufferSize(int(min(guess+1, firstRoom))) // one byte more, to see EOF without growing
 	}
 	if !charge.more(int64(room)) {
 		return nil, tooLargeTogether()
@@ -130,18 +130,18 @@ func bodyProblem(err error, limit int64) *Problem {
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
 }
 
-// keptBuffers are large buffers that nobody uses now, for bodies and answers to come:
-// a pool for each power of two from minKept to maxKept.
+// keptBuffers are pools of large buffers for bodies and answers: one pool for each power
+// of two from minKept to maxKept.
 var keptBuffers [7]sync.Pool
 
-// Of what size they are: smaller ones cost little, larger ones are rare.
+// Sizes of pooled buffers: smaller buffers cost little, larger ones are rare.
 const (
 	minKept = 16 << 10
 	maxKept = minKept << (len(keptBuffers) - 1)
 )
 
-// bufferSize is the size of buffer to take for so many bytes: where buffers are kept, the
-// next power of two.
+// bufferSize is the buffer size to allocate for n bytes: the next power of two if buffers
+// of that size are pooled, else n.
 func bufferSize(n int) int {
 	if n < minKept || n > maxKept {
 		return n
@@ -149,7 +149,7 @@ func bufferSize(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// keptAs is the pool for a size, -1 where none is.
+// keptAs returns the index of the pool for a size, or -1.
 func keptAs(size int) int {
 	if size < minKept || size > maxKept || size&(size-1) != 0 {
 		return -1
@@ -157,7 +157,7 @@ func keptAs(size int) int {
 	return bits.Len(uint(size/minKept)) - 1
 }
 
-// takeBuffer gives an empty buffer of exactly that capacity.
+// takeBuffer returns an empty buffer of exactly that capacity.
 func takeBuffer(size int) []byte {
 	if pool := keptAs(size); pool >= 0 {
 		if kept, ok := keptBuffers[pool].Get().(*[]byte); ok {
@@ -167,14 +167,14 @@ func takeBuffer(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// keepBuffer takes a buffer back that nothing refers to any more.
+// keepBuffer returns an unreferenced buffer to its pool.
 func keepBuffer(b []byte) {
 	if pool := keptAs(cap(b)); pool >= 0 {
 		keptBuffers[pool].Put(&b)
 	}
 }
 
-// bounded reads up to left bytes and fails where there are more.
+// bounded reads up to left bytes and fails if there are more.
 type bounded struct {
 	from io.Reader
 	left int64
@@ -192,10 +192,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isJSONMedia is what the catalogue takes.
+// isJSONMedia accepts the media type of the catalogue's bodies.
 func isJSONMedia(media string) bool { return media == "application/json" }
 
-// checkMedia holds the Content-Type against what is taken, which is UTF-8 only.
+// checkMedia checks the Content-Type: an accepted media type, in UTF-8.
 func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
 	values := r.Header["Content-Type"]
 	if len(values) == 1 && values[0] == "application/json" && takes(values[0]) {
@@ -211,11 +211,10 @@ func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
 	return newProblem("media_type_unsupported", "Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
 }
 
-// unpackers keep decompressors for the next request. With one worker each, they
-// have no goroutines.
+// unpackers pool decompressors. Each has one worker and therefore no goroutines.
 type unpackers struct{ gzip, zstd sync.Pool }
 
-// read gives the decompressed body.
+// read returns the decompressed body.
 func (u *unpackers) read(sent io.Reader, r *nethttp.Request, limit int64, charge *charge) ([]byte, error) {
 	switch strings.ToLower(strings.Join(r.Header["Content-Encoding"], ",")) {
 	case "", "identity":
@@ -240,8 +239,8 @@ func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *charge)
 	return readAll(&bounded{from: z, left: limit}, guess, charge)
 }
 
-// readZstd unpacks when all has come: a frame may ask for a window of many times
-// its own size, and what is unpacked in one piece is its own window.
+// readZstd decompresses after the whole body has arrived. A frame may declare a window
+// many times its own size; DecodeAll uses its output as the window.
 func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *charge) ([]byte, error) {
 	packed, err := readAll(sent, guess, charge)
 	if err != nil {
