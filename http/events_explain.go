@@ -19,8 +19,8 @@ type KnownAt struct {
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
-// read returns the moment, or nil if none is given. Waiting for the moment replaces
-// minPosition.
+// read returns the moment, or nil if none is given. A read at a moment waits for that
+// moment, not for minPosition.
 func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
 	if k.AsOfPosition == "" && k.AsOf == "" {
 		wait, err := fresh.wait()
