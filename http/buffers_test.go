@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Buffers are of sizes that are kept again, and no larger than twice what they are for:
-// that is what a request is charged.
+// Buffers have a size that is pooled, at most twice the requested size: the request is
+// charged for it.
 func TestBuffersAreKeptBySize(t *testing.T) {
 	for _, n := range []int{1, minKept - 1, minKept, minKept + 1, 112_112, firstRoom, 142_012, maxKept, maxKept + 1} {
 		size := bufferSize(n)
@@ -26,7 +26,7 @@ func TestBuffersAreKeptBySize(t *testing.T) {
 		if at := keptAs(minKept << pool); at != pool {
 			t.Errorf("%d bytes are kept in pool %d of %d", minKept<<pool, at, pool)
 		}
-		// Of a pool with a larger one in it somebody has more than he is charged for.
+		// If a pool held a larger buffer, a request would hold more than its charge.
 		for _, odd := range []int{minKept<<pool - 1, minKept<<pool + 1, minKept<<pool + minKept/2} {
 			if at := keptAs(odd); at >= 0 {
 				t.Errorf("a buffer of %d bytes is kept, in pool %d", odd, at)
@@ -35,7 +35,7 @@ func TestBuffersAreKeptBySize(t *testing.T) {
 	}
 }
 
-// What is read is what was sent, whatever buffers others have left.
+// A body is read correctly into a reused buffer.
 func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
 	for pool := range keptBuffers {
 		keepBuffer(bytes.Repeat([]byte{0xff}, minKept<<pool))

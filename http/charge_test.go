@@ -30,7 +30,7 @@ func TestAChargeGivesBackWhatItTook(t *testing.T) {
 	}
 }
 
-// BenchmarkCharge is what each request pays for the bound on memory.
+// BenchmarkCharge measures the cost of the memory bound per request.
 func BenchmarkCharge(b *testing.B) {
 	s := &service{limits: DefaultLimits(), now: time.Now, ingestRate: newRates()}
 	x := &exchange{caller: commands.Caller{TenantID: uuid.New()}, tenant: &domain.Tenant{}}
