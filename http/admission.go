@@ -67,12 +67,12 @@ func tooMuch(o *commands.Overloaded) *Problem {
 // a queue in front of a full service only delays answers.
 type counter struct{ n atomic.Int64 }
 
-func (c *counter) enter(bound int64) bool { return c.take(1, bound) }
+func (c *counter) enter(bound int64) bool { return c.acquire(1, bound) }
 
 func (c *counter) leave() { c.n.Add(-1) }
 
-// take acquires n units at once.
-func (c *counter) take(n, bound int64) bool {
+// acquire takes n units at once.
+func (c *counter) acquire(n, bound int64) bool {
 	if c.n.Add(n) > bound {
 		c.n.Add(-n)
 		return false
@@ -93,15 +93,15 @@ type charge struct {
 	held                 int64
 }
 
-// more acquires n more bytes if they are available.
-func (c *charge) more(n int64) bool {
+// acquire takes n more bytes if they are available.
+func (c *charge) acquire(n int64) bool {
 	if c.all == nil {
 		return true // no bound: a unit test
 	}
-	if !c.all.take(n, c.allBound) {
+	if !c.all.acquire(n, c.allBound) {
 		return false
 	}
-	if c.share != nil && !c.share.take(n, c.shareBound) {
+	if c.share != nil && !c.share.acquire(n, c.shareBound) {
 		c.all.n.Add(-n)
 		return false
 	}
@@ -109,12 +109,12 @@ func (c *charge) more(n int64) bool {
 	return true
 }
 
-// fits reports whether more(n) would succeed, without acquiring memory.
+// fits reports whether acquire(n) would succeed, without acquiring memory.
 func (c *charge) fits(n int64) bool {
 	return c.all == nil || c.all.n.Load()+n <= c.allBound && (c.share == nil || c.share.n.Load()+n <= c.shareBound)
 }
 
-func (c *charge) less(n int64) {
+func (c *charge) release(n int64) {
 	c.held -= n
 	if c.all != nil {
 		c.all.n.Add(-n)
@@ -125,7 +125,7 @@ func (c *charge) less(n int64) {
 }
 
 // close releases the whole charge.
-func (c *charge) close() { c.less(c.held) }
+func (c *charge) close() { c.release(c.held) }
 
 // open starts the charge of an authenticated request.
 func (s *service) open(x *exchange) *Problem {
@@ -133,7 +133,7 @@ func (s *service) open(x *exchange) *Problem {
 	if x.tenant != nil {
 		x.charge.share = &s.ingestRate.of(x.caller.TenantID, s.now(), s.limits).memory
 	}
-	if !x.charge.more(requestCost) {
+	if !x.charge.acquire(requestCost) {
 		return tooLargeTogether()
 	}
 	return nil
@@ -180,8 +180,8 @@ const (
 	smallBody   = 64 << 10
 )
 
-// hurry sets the read deadline of a large body, or of one of unknown size.
-func (s *service) hurry(r *nethttp.Request) (relax func()) {
+// setReadDeadline sets the read deadline of a large body, or of one of unknown size.
+func (s *service) setReadDeadline(r *nethttp.Request) (relax func()) {
 	size := r.ContentLength
 	if size >= 0 && size <= smallBody {
 		return func() {}

@@ -39,8 +39,8 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	if !charge.fits(r.ContentLength) {
 		return nil, tooLargeTogether()
 	}
-	defer s.hurry(r)()
-	body, err := s.unpackers.read(&bounded{from: r.Body, left: limit}, r, limit, charge)
+	defer s.setReadDeadline(r)()
+	body, err := s.unpackers.read(&limitedReader{from: r.Body, left: limit}, r, limit, charge)
 	if err != nil {
 		return nil, bodyProblem(err, limit)
 	}
@@ -66,13 +66,13 @@ func (s *service) drain(r *nethttp.Request, p *Problem) {
 	if x := exchangeOf(r.Context()); x.to != nil {
 		control := nethttp.NewResponseController(x.to)
 		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
-		defer s.unlessLeaving(func() { _ = control.SetReadDeadline(time.Now()) })()
+		defer s.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // the read deadline ends the wait for missing bytes
 }
 
-// unlessLeaving calls end if the server shuts down before over is called.
-func (s *service) unlessLeaving(end func()) (over func()) {
+// onShutdown calls end if the server shuts down before over is called.
+func (s *service) onShutdown(end func()) (over func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -92,10 +92,10 @@ func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 	if guess > 0 {
 		room = bufferSize(int(min(guess+1, firstRoom))) // one byte more, to see EOF without growing
 	}
-	if !charge.more(int64(room)) {
+	if !charge.acquire(int64(room)) {
 		return nil, tooLargeTogether()
 	}
-	body := takeBuffer(room)
+	body := getBuffer(room)
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -106,11 +106,11 @@ func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			if !charge.more(int64(cap(body))) {
+			if !charge.acquire(int64(cap(body))) {
 				return nil, tooLargeTogether()
 			}
-			larger := append(takeBuffer(2*cap(body)), body...)
-			keepBuffer(body)
+			larger := append(getBuffer(2*cap(body)), body...)
+			putBuffer(body)
 			body = larger
 		}
 	}
@@ -130,57 +130,57 @@ func bodyProblem(err error, limit int64) *Problem {
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
 }
 
-// keptBuffers are pools of large buffers for bodies and answers: one pool for each power
-// of two from minKept to maxKept.
-var keptBuffers [7]sync.Pool
+// bufferPools are pools of large buffers for bodies and answers: one pool for each power
+// of two from minPooled to maxPooled.
+var bufferPools [7]sync.Pool
 
 // Sizes of pooled buffers: smaller buffers cost little, larger ones are rare.
 const (
-	minKept = 16 << 10
-	maxKept = minKept << (len(keptBuffers) - 1)
+	minPooled = 16 << 10
+	maxPooled = minPooled << (len(bufferPools) - 1)
 )
 
 // bufferSize is the buffer size to allocate for n bytes: the next power of two if buffers
 // of that size are pooled, else n.
 func bufferSize(n int) int {
-	if n < minKept || n > maxKept {
+	if n < minPooled || n > maxPooled {
 		return n
 	}
 	return 1 << bits.Len(uint(n-1))
 }
 
-// keptAs returns the index of the pool for a size, or -1.
-func keptAs(size int) int {
-	if size < minKept || size > maxKept || size&(size-1) != 0 {
+// poolIndex returns the index of the pool for a size, or -1.
+func poolIndex(size int) int {
+	if size < minPooled || size > maxPooled || size&(size-1) != 0 {
 		return -1
 	}
-	return bits.Len(uint(size/minKept)) - 1
+	return bits.Len(uint(size/minPooled)) - 1
 }
 
-// takeBuffer returns an empty buffer of exactly that capacity.
-func takeBuffer(size int) []byte {
-	if pool := keptAs(size); pool >= 0 {
-		if kept, ok := keptBuffers[pool].Get().(*[]byte); ok {
+// getBuffer returns an empty buffer of exactly that capacity.
+func getBuffer(size int) []byte {
+	if pool := poolIndex(size); pool >= 0 {
+		if kept, ok := bufferPools[pool].Get().(*[]byte); ok {
 			return (*kept)[:0]
 		}
 	}
 	return make([]byte, 0, size)
 }
 
-// keepBuffer returns an unreferenced buffer to its pool.
-func keepBuffer(b []byte) {
-	if pool := keptAs(cap(b)); pool >= 0 {
-		keptBuffers[pool].Put(&b)
+// putBuffer returns an unreferenced buffer to its pool.
+func putBuffer(b []byte) {
+	if pool := poolIndex(cap(b)); pool >= 0 {
+		bufferPools[pool].Put(&b)
 	}
 }
 
-// bounded reads up to left bytes and fails if there are more.
-type bounded struct {
+// limitedReader reads up to left bytes and fails if there are more.
+type limitedReader struct {
 	from io.Reader
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *limitedReader) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
@@ -236,7 +236,7 @@ func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *charge)
 		return nil, err
 	}
 	defer u.gzip.Put(z)
-	return readAll(&bounded{from: z, left: limit}, guess, charge)
+	return readAll(&limitedReader{from: z, left: limit}, guess, charge)
 }
 
 // readZstd decompresses after the whole body has arrived. A frame may declare a window
@@ -253,11 +253,11 @@ func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *charge)
 		}
 	}
 	defer u.zstd.Put(z)
-	if !charge.more(maxWindow) {
+	if !charge.acquire(maxWindow) {
 		return nil, tooLargeTogether()
 	}
 	body, err := z.DecodeAll(packed, nil)
-	charge.less(max(0, maxWindow-int64(cap(body))))
+	charge.release(max(0, maxWindow-int64(cap(body))))
 	if int64(len(body)) > limit {
 		return nil, errBodyTooLarge
 	}

@@ -132,7 +132,7 @@ func FuzzUnpack(f *testing.F) {
 			defer c.close()
 			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
 			r.Header.Set("Content-Encoding", coding)
-			return kept.read(&bounded{from: r.Body, left: limit}, r, limit, c)
+			return kept.read(&limitedReader{from: r.Body, left: limit}, r, limit, c)
 		}
 		body, err := unpack(coding, sent)
 		if len(body) > limit && err == nil {

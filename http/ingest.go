@@ -42,7 +42,7 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 		return err
 	}
 	sums := countVerdicts(verdicts)
-	body := appendVerdicts(takeBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
+	body := appendVerdicts(getBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.ingest.Observe(time.Since(start).Seconds())
 	s.metrics.ingested.add(sums)
 	header := w.Header()
@@ -50,7 +50,7 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(nethttp.StatusAccepted)
 	_, _ = w.Write(body) // a client that has gone retries
-	keepBuffer(body)     // Write has sent or copied it, with HTTP/1 and HTTP/2
+	putBuffer(body)     // Write has sent or copied it, with HTTP/1 and HTTP/2
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
 	if p != nil {
 		return nil, p
 	}
-	defer keepBuffer(body) // decoded items share no memory with the body
+	defer putBuffer(body) // decoded items share no memory with the body
 	switch media {
 	case mediaCloudEvent:
 		return domain.DecodeCloudEvent(body)
