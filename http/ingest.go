@@ -50,7 +50,7 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(nethttp.StatusAccepted)
 	_, _ = w.Write(body) // a client that has gone retries
-	putBuffer(body)     // Write has sent or copied it, with HTTP/1 and HTTP/2
+	putBuffer(body)      // Write has sent or copied it, with HTTP/1 and HTTP/2
 	return nil
 }
 
