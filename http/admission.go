@@ -11,30 +11,30 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// Why a request was sent away that may come again: the label of a counter.
+// Reasons for refusing a request that may be retried: the values of a counter's label.
 const (
-	becauseRequests    = "requests"    // too many are in work
-	becauseConnections = "connections" // too many are open
-	becauseMemory      = "memory"      // the bodies in work are too large together
-	becauseQueue       = "queue"       // what is to be recorded waits too long
-	becauseDatabase    = "database"    // it is away, or none of its connections comes free
-	becauseRate        = "rate"        // the tenant is over its rate
+	becauseRequests    = "requests"    // too many requests in flight
+	becauseConnections = "connections" // too many open connections
+	becauseMemory      = "memory"      // the bodies in flight are too large together
+	becauseQueue       = "queue"       // the wait in the append queue would be too long
+	becauseDatabase    = "database"    // the database is unavailable, or its connection pool is exhausted
+	becauseRate        = "rate"        // the tenant exceeds its rate
 	becauseBacklog     = "backlog"     // too many events wait to be published
-	becauseBehind      = "behind"      // a position is not folded yet
+	becauseBehind      = "behind"      // a position is not applied yet
 )
 
 func reasons() []string {
 	return []string{becauseRequests, becauseConnections, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
 }
 
-// overloaded says that this request was not begun.
+// overloaded is the problem of a request that was not started.
 func overloaded(because, detail string) *Problem {
 	p := newProblem("overloaded", detail)
 	p.because = because
 	return p
 }
 
-// reason is the label that a problem is counted under, "" for those that are not.
+// reason is the label that a problem is counted under, or "" if it is not counted.
 func (p *Problem) reason() string {
 	switch {
 	case p.Code == "rate_limited":
@@ -51,10 +51,10 @@ func (p *Problem) reason() string {
 	return ""
 }
 
-// longestRetry bounds what a client is told to wait: by then much has changed.
+// longestRetry bounds Retry-After: the load has changed by then.
 const longestRetry = 30
 
-// tooMuch is the answer to what would wait too long.
+// tooMuch converts an Overloaded error of ingest to a problem.
 func tooMuch(o *commands.Overloaded) *Problem {
 	p := overloaded(becauseQueue, "More events wait to be recorded than are in reasonable time; nothing of this request was begun, send it again later")
 	if o.Database {
@@ -63,16 +63,16 @@ func tooMuch(o *commands.Overloaded) *Problem {
 	return p.retry(min(max(1, int(math.Ceil(o.Wait.Seconds()))), longestRetry))
 }
 
-// counter is a semaphore that never waits: who finds it full is sent away at
-// once, since a queue in front of a full service only makes answers late.
+// counter is a semaphore that never waits. If it is full, the request is refused at once:
+// a queue in front of a full service only delays answers.
 type counter struct{ n atomic.Int64 }
 
-func (c *counter) enter(bound int64) bool { return c.take(1, bound) }
+func (c *counter) enter(bound int64) bool { return c.acquire(1, bound) }
 
 func (c *counter) leave() { c.n.Add(-1) }
 
-// take is enter of n at once.
-func (c *counter) take(n, bound int64) bool {
+// acquire takes n units at once.
+func (c *counter) acquire(n, bound int64) bool {
 	if c.n.Add(n) > bound {
 		c.n.Add(-n)
 		return false
@@ -80,27 +80,28 @@ func (c *counter) take(n, bound int64) bool {
 	return true
 }
 
-// requestCost is what a request takes beside its body, amply: a tenant's share is
-// then half of the places, too, however small and slow its bodies are.
+// requestCost is a generous estimate of a request's memory beside its body. It limits a
+// tenant to half of the requests in flight, however small and slow its bodies are.
 const requestCost = 32 << 10
 
-// charge is what one request holds of the memory that all may have, and of the
-// share that its tenant may: one that sends slowly and much keeps no others out.
+// charge is the memory that one request holds, counted against the global bound and its
+// tenant's share. The share keeps one slow tenant with large bodies from excluding the
+// others.
 type charge struct {
 	all, share           *counter // share is nil for operators
 	allBound, shareBound int64
 	held                 int64
 }
 
-// more takes n bytes more, if there are so many.
-func (c *charge) more(n int64) bool {
+// acquire takes n more bytes if they are available.
+func (c *charge) acquire(n int64) bool {
 	if c.all == nil {
-		return true // nobody bounds it: a test of a part
+		return true // no bound: a unit test
 	}
-	if !c.all.take(n, c.allBound) {
+	if !c.all.acquire(n, c.allBound) {
 		return false
 	}
-	if c.share != nil && !c.share.take(n, c.shareBound) {
+	if c.share != nil && !c.share.acquire(n, c.shareBound) {
 		c.all.n.Add(-n)
 		return false
 	}
@@ -108,12 +109,12 @@ func (c *charge) more(n int64) bool {
 	return true
 }
 
-// fits tells whether more would take n bytes, without taking them.
+// fits reports whether acquire(n) would succeed, without acquiring memory.
 func (c *charge) fits(n int64) bool {
 	return c.all == nil || c.all.n.Load()+n <= c.allBound && (c.share == nil || c.share.n.Load()+n <= c.shareBound)
 }
 
-func (c *charge) less(n int64) {
+func (c *charge) release(n int64) {
 	c.held -= n
 	if c.all != nil {
 		c.all.n.Add(-n)
@@ -123,16 +124,16 @@ func (c *charge) less(n int64) {
 	}
 }
 
-// close gives all of it back.
-func (c *charge) close() { c.less(c.held) }
+// close releases the whole charge.
+func (c *charge) close() { c.release(c.held) }
 
-// open begins the charge of a request whose caller is known.
+// open starts the charge of an authenticated request.
 func (s *service) open(x *exchange) *Problem {
 	x.charge = charge{all: &s.memory, allBound: s.limits.Memory, shareBound: s.limits.Memory / 2}
 	if x.tenant != nil {
 		x.charge.share = &s.ingestRate.of(x.caller.TenantID, s.now(), s.limits).memory
 	}
-	if !x.charge.more(requestCost) {
+	if !x.charge.acquire(requestCost) {
 		return tooLargeTogether()
 	}
 	return nil
@@ -142,17 +143,18 @@ func tooLargeTogether() *Problem {
 	return overloaded(becauseMemory, "The requests in work take all the memory that they may; send this one again")
 }
 
-// admitQueue refuses before the body is read what would wait too long afterwards.
+// admitQueue refuses a request before its body is read if it would wait too long in the
+// queue.
 func (s *service) admitQueue(x *exchange) error { return s.Ingest.Admit(x.caller) }
 
-// spareConnections are beyond those of clients: who asks after the health of a
-// full service, or for its metrics, is still heard.
+// spareConnections are reserved above the clients' bound, so that health checks and
+// metrics scrapes still reach a full service.
 const spareConnections = 256
 
 type spareKey struct{}
 
-// connected counts a connection. What comes above the bound is told so by the
-// answer to its first request; above the spare ones there is no answer.
+// connected counts a connection. Above the bound, the first request is answered with a
+// refusal; above the spare connections, the connection is closed without an answer.
 func (e *edge) connected(ctx context.Context, c net.Conn) context.Context {
 	n := e.connections.n.Add(1)
 	switch {
@@ -170,16 +172,16 @@ func (e *edge) connection(_ net.Conn, state nethttp.ConnState) {
 	}
 }
 
-// A body has to come at slowestBody bytes a second, after bodyGrace. Small ones
-// have the time that a connection has.
+// A large body must arrive at slowestBody bytes per second, plus bodyGrace. Small bodies
+// have the connection's read timeout.
 const (
 	slowestBody = 128 << 10
 	bodyGrace   = 10 * time.Second
 	smallBody   = 64 << 10
 )
 
-// hurry bounds the time of a large body, or of one whose size is not told.
-func (s *service) hurry(r *nethttp.Request) (relax func()) {
+// setReadDeadline sets the read deadline of a large body, or of one of unknown size.
+func (s *service) setReadDeadline(r *nethttp.Request) (relax func()) {
 	size := r.ContentLength
 	if size >= 0 && size <= smallBody {
 		return func() {}
@@ -189,7 +191,7 @@ func (s *service) hurry(r *nethttp.Request) (relax func()) {
 	}
 	x, start := exchangeOf(r.Context()), time.Now()
 	if x.to == nil {
-		return func() {} // a test of a part
+		return func() {} // a unit test
 	}
 	control := nethttp.NewResponseController(x.to)
 	_ = control.SetReadDeadline(start.Add(bodyGrace + time.Duration(size)*time.Second/slowestBody))

@@ -21,7 +21,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// stall begins an ingest request whose body does not come: it is in work until the
+// stall starts an ingest request whose body does not arrive: it stays in flight until the
 // connection is closed.
 func (w *world) stall(key string, length int, body string) net.Conn {
 	w.Helper()
@@ -33,7 +33,7 @@ func (w *world) stall(key string, length int, body string) net.Conn {
 	return conn
 }
 
-// untilTold waits until the metrics hold a line.
+// untilTold waits until the metrics contain a line.
 func (w *world) untilTold(line string) {
 	w.Helper()
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(string(w.do(call{method: "GET", path: "/metrics"}).body), "\n"+line+"\n"); time.Sleep(time.Millisecond) {
@@ -43,7 +43,7 @@ func (w *world) untilTold(line string) {
 	}
 }
 
-// refusedFor counts the requests that were sent away for a reason, as told.
+// refusedFor returns the number of requests refused for a reason, from the metrics.
 func (w *world) refusedFor(reason string) (n int) {
 	w.Helper()
 	_, rest, found := strings.Cut(string(w.do(call{method: "GET", path: "/metrics"}).body), `meterplex_http_refused_total{reason="`+reason+`"} `)
@@ -68,7 +68,7 @@ func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
 		t.Errorf("%v; %d events are stored instead of %d", refused.header, w.stored(), before)
 	}
 	w.want(200, call{method: "GET", path: "/livez"})
-	w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key}) // other kinds have places of their own
+	w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key}) // other requests have a limit of their own
 	for _, conn := range held {
 		conn.Close()
 	}
@@ -79,7 +79,7 @@ func TestTooManyRequestsAreSentAwayAndHealthIsNot(t *testing.T) {
 
 func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Connections = 3 })
-	w.catalogue() // over one connection
+	w.catalogue() // uses one connection
 	a := w.party("A")
 	w.client.CloseIdleConnections()
 	var idle []net.Conn
@@ -90,7 +90,7 @@ func TestConnectionsAreBoundedAndHealthIsStillHeard(t *testing.T) {
 		idle = append(idle, conn)
 	}
 	refused := answer{}
-	for n := 0; refused.status != 503 && n < 1000; n++ { // until the three are accepted, and the client's old one is gone
+	for n := 0; refused.status != 503 && n < 1000; n++ { // until the three are accepted and the client's old connection is closed
 		w.client.CloseIdleConnections()
 		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	}
@@ -113,7 +113,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Memory = memory })
 	w.catalogue()
 	a, b := w.party("A"), w.party("B")
-	large := func(n int) []any { // some 200 KB
+	large := func(n int) []any { // about 200 KB
 		list := make([]any, 200)
 		for i := range list {
 			list[i] = event(fmt.Sprint(n, "/", i), map[string]any{"metadata": map[string]any{"k": strings.Repeat("x", 900)}})
@@ -123,7 +123,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	w.ingest(a, batch(large(1)...))
 	before := w.stored()
 	var held []net.Conn
-	for range 3 { // each holds what it has sent, and little more
+	for range 3 { // each is charged for what it has sent, and little more
 		held = append(held, w.stall(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
 	w.untilTold(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
@@ -133,7 +133,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	if w.stored() != before || w.refusedFor("memory") == 0 {
 		t.Errorf("%d events are stored instead of %d", w.stored(), before)
 	}
-	w.ingest(b, batch(large(3)...)) // one tenant takes half of it at most
+	w.ingest(b, batch(large(3)...)) // one tenant may hold at most half of it
 	for _, conn := range held {
 		conn.Close()
 	}
@@ -143,7 +143,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	w.untilTold("meterplex_http_request_bytes 0")
 }
 
-// door is a log that is full until it is opened.
+// door is a log that returns Overloaded while full is set.
 type door struct {
 	commands.UsageLog
 	full bool
@@ -200,7 +200,7 @@ func TestReadersThatTakeAllConnectionsLeaveIngestItsOwn(t *testing.T) {
 	w.ingest(a, batch(event("1", nil)))
 }
 
-// Each body below is small and says that it needs a window of 8 MiB to be read.
+// Each body below is small and declares a window of 8 MiB.
 func TestManySmallBodiesWithLargeWindowsTakeLittle(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -210,7 +210,7 @@ func TestManySmallBodiesWithLargeWindowsTakeLittle(t *testing.T) {
 	w.must(err)
 	_, err = z.Write([]byte(`{"events":`))
 	w.must(err)
-	w.must(z.Flush()) // so that the frame does not tell its size
+	w.must(z.Flush()) // so that the frame does not declare its content size
 	_, err = z.Write(bytes.Repeat([]byte(" "), 1<<20))
 	w.must(err)
 	w.must(z.Close())

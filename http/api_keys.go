@@ -36,7 +36,7 @@ type KeyPath struct {
 	KeyID string `path:"keyId" format:"uuid"`
 }
 
-// apiKey is all of a key that may be shown after its first answer.
+// apiKey is a key as later answers show it, without its secret.
 type apiKey struct {
 	ID        uuid.UUID  `json:"id" format:"uuid"`
 	TenantID  *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
@@ -66,7 +66,7 @@ func utc(t *time.Time) *time.Time {
 	return ptr(t.UTC())
 }
 
-// keyAnswer is 201 with the secret, or 200 without it.
+// keyAnswer has status 201 with the secret, or 200 without it.
 type keyAnswer struct {
 	Status int
 	Body   apiKey
@@ -96,7 +96,7 @@ type newOperatorKey struct {
 	ExpiresAt string   `json:"expiresAt,omitempty" format:"date-time"`
 }
 
-// createKey issues a key of a tenant's, or of the operators'.
+// createKey issues a tenant key or an operator key.
 func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*keyAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {

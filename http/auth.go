@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// readBootstrapKey keeps the hash of the configured operator key.
+// readBootstrapKey stores the hash of the configured operator key.
 func (s *service) readBootstrapKey() error {
 	key := s.BootstrapOperatorKey
 	if key == "" {
@@ -29,14 +29,15 @@ func (s *service) readBootstrapKey() error {
 	return nil
 }
 
-// Bounds of a key: 256 random bits need 43 characters. The bootstrap key may be as long
-// as whoever made it pleased; what is longer than this was made to be looked up in vain.
+// Bounds of a key: 256 random bits need 43 characters. A bootstrap key may be of any
+// length up to maxKey; longer keys are not looked up.
 const (
 	minSecret = 32
 	maxKey    = 4 << 10
 )
 
-// isKey tells what may be a key: mp_live_, mp_test_ or mp_op_ and a secret.
+// isKey reports whether key has the form of a key: mp_live_, mp_test_ or mp_op_, then a
+// secret.
 func isKey(key string) bool {
 	rest, ok := strings.CutPrefix(key, "mp_")
 	mode, secret, found := strings.Cut(rest, "_")
@@ -51,7 +52,8 @@ func isKey(key string) bool {
 	return mode == "live" || mode == "test" || mode == "op"
 }
 
-// bearer takes the key out of the one Authorization header.
+// bearer returns the key of the Authorization header, or "" unless there is exactly one
+// valid header.
 func bearer(r *nethttp.Request) string {
 	values := r.Header["Authorization"]
 	if len(values) != 1 {
@@ -64,13 +66,13 @@ func bearer(r *nethttp.Request) string {
 	return key
 }
 
-// unauthenticated is the one answer to every key that is none, so that it tells
-// nothing about which keys there are.
+// unauthenticated is the answer to every invalid key. It is always the same, so that it
+// reveals nothing about existing keys.
 func unauthenticated() *Problem {
 	return newProblem("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
 }
 
-// authenticate finds out who calls and whether they may call this route.
+// authenticate finds the caller and checks that it may call this route.
 func (s *service) authenticate(r *nethttp.Request, x *exchange, row *Route) *Problem {
 	secret := bearer(r)
 	if secret == "" {
@@ -94,7 +96,7 @@ func (s *service) authenticate(r *nethttp.Request, x *exchange, row *Route) *Pro
 	return x.authorize(row)
 }
 
-// authorize holds the key against the route's row.
+// authorize checks the key against the route's row.
 func (x *exchange) authorize(row *Route) *Problem {
 	if isTenant := x.tenant != nil; isTenant && row.Who == Operator || !isTenant && row.Who == Tenant {
 		return newProblem("forbidden", "This route takes "+string(row.Who)+" keys only")
@@ -112,8 +114,8 @@ func (s *service) findKey(r *nethttp.Request, sum [sha256.Size]byte) (*domain.AP
 	return s.Keys.Find(r.Context(), sum)
 }
 
-// bootstrapKey is who acts where the configured key is used; its id is the same
-// everywhere, so that its acts can be found in the log.
+// bootstrapKey is the caller for the configured key. Its id is the same in every
+// deployment, so that its actions can be found in the log.
 func bootstrapKey() *domain.APIKey {
 	return &domain.APIKey{
 		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte("meterplex:bootstrap-operator-key")), TenantID: events.Platform,

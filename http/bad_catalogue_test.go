@@ -10,7 +10,7 @@ func (w *world) catalogueBodies(a *party) (list []badInput) {
 	add := func(method, path, body string, status int, code string) {
 		list = append(list, badInput{method + " " + path + " " + body[:min(len(body), 60)], call{method, path, bootstrap, nil, body}, status, code})
 	}
-	// What is the same for every body.
+	// Cases that are the same for every body.
 	for _, c := range []struct{ method, path string }{
 		{"POST", "/api/v1/tenants"}, {"PATCH", tenant}, {"POST", tenant + "/api-keys"}, {"POST", "/api/v1/operator-keys"}, {"PUT", "/api/v1/features/f"},
 		{"PUT", "/api/v1/plans/p"}, {"POST", tenant + "/subscriptions"}, {"PATCH", tenant + "/subscriptions/" + a.subscription},
@@ -85,7 +85,7 @@ func (w *world) checkBodies(a *party) (list []badInput) {
 	return list
 }
 
-// keyBodies are bodies of requests for keys.
+// keyBodies returns invalid bodies for the creation of keys.
 func (w *world) keyBodies(a *party) (list []badInput) {
 	tenant := "/api/v1/tenants/" + a.id
 	add := func(method, path, body string, status int, code string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// TestTwoKeysAreNone sends every route two keys, which may both be good.
+// TestTwoKeysAreNone sends two keys to every route; both may be valid.
 func TestTwoKeysAreNone(t *testing.T) {
 	m := newMatrix(t)
 	before := m.stored()
@@ -29,7 +29,7 @@ func TestTwoKeysAreNone(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatLie sends what no client library would.
+// TestConnectionsThatLie sends requests that no client library would send.
 func TestConnectionsThatLie(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -70,7 +70,7 @@ func TestConnectionsThatLie(t *testing.T) {
 		if !strings.HasPrefix(got, c[1]) {
 			t.Errorf("%s: %.200q instead of %s", name, got, c[1])
 		}
-		if len(got) > 4096+1024 { // with its head
+		if len(got) > 4096+1024 { // including the header
 			t.Errorf("%s: %d bytes are answered", name, len(got))
 		}
 		for _, word := range leaks {

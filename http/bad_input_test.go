@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// badInput is a request that must be refused: with a status and a code, by a small
-// and discreet problem, and with nothing stored.
+// badInput is a request that must be refused with a status and a code, by a small problem
+// that leaks nothing, and without an append.
 type badInput struct {
 	name string
 	call
@@ -36,7 +36,7 @@ func packed(plain []byte) []byte {
 
 const mib = 1 << 20
 
-// goodBatch is a batch that would be taken, and its one event.
+// goodBatch returns a valid batch and its only event.
 func goodBatch() (whole []byte, one string) {
 	whole, _ = json.Marshal(batch(event("never", nil)))
 	return whole, string(whole[len(`{"events":[`) : len(whole)-len(`]}`)])
@@ -126,7 +126,7 @@ func ingestTransports() []badInput {
 	}
 }
 
-// ingests makes requests to ingest of what is wrong with their bodies.
+// ingests returns ingest requests with invalid bodies.
 func ingests(a *party) []badInput {
 	list := append(ingestBodies(), ingestTransports()...)
 	for i := range list {
@@ -287,7 +287,7 @@ func TestBadInputIsRefusedAndStoresNothing(t *testing.T) {
 	}
 }
 
-// TestBadEventsAreVerdicts: what is wrong inside one element is that element's verdict.
+// TestBadEventsAreVerdicts checks that an error in one element is that element's verdict.
 func TestBadEventsAreVerdicts(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()

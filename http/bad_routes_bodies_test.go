@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// bodyCases are what is wrong with the body of a route, whatever the route is.
+// bodyCases returns the bad bodies that apply to any route.
 func (m *matrix) bodyCases(route http.Route, base call, schema shape, optional bool) (list []badCase) {
 	good, isText := []byte(nil), false
 	if text, ok := base.body.(string); ok {
@@ -28,7 +28,7 @@ func (m *matrix) bodyCases(route http.Route, base call, schema shape, optional b
 	}
 	structures(string(good), optional, bad)
 	list = append(list, transports(base, good)...)
-	ingest := route.Path == "/api/v1/usage/events" // judges its members by itself
+	ingest := route.Path == "/api/v1/usage/events" // validates its members itself
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		members(string(good), name, schema.Properties[name], ingest, bad)
 	}
@@ -37,7 +37,7 @@ func (m *matrix) bodyCases(route http.Route, base call, schema shape, optional b
 
 type addCase func(kind, name string, body any, codes ...string)
 
-// structures are what is no JSON object, or more than one.
+// structures returns bodies that are not exactly one JSON object.
 func structures(good string, optional bool, bad addCase) {
 	const structure, text, malformed, invalid = "JSON structure", "text", "malformed_json", "body_invalid"
 	if !optional {
@@ -70,7 +70,7 @@ func structures(good string, optional bool, bad addCase) {
 	}
 }
 
-// transports are what is wrong with how a good body is sent.
+// transports returns bad ways to send a good body.
 func transports(base call, good []byte) (list []badCase) {
 	add := func(kind, name string, header map[string]string, body any, status int, code string) {
 		c := base
@@ -101,7 +101,7 @@ func transports(base call, good []byte) (list []badCase) {
 	return list
 }
 
-// members are what is wrong with one member of a body, by its type.
+// members returns bad values for one member of a body, by its type.
 func members(good, name string, schema shape, ingest bool, bad addCase) {
 	var body map[string]json.RawMessage
 	if json.Unmarshal([]byte(good), &body) != nil {
@@ -125,7 +125,7 @@ func members(good, name string, schema shape, ingest bool, bad addCase) {
 		"boolean": {"1", `"true"`, "[]", `"yes"`}, "array": {"1", `"x"`, "{}", "true"}, "object": {"1", `"x"`, "[]", "true"},
 	}
 	kinds := map[string]string{"string": "strings", "integer": "numbers", "boolean": "enumerations", "array": "JSON structure", "object": "JSON structure"}
-	typed := "object" // of a reference
+	typed := "object" // for a reference
 	for _, t := range []string{"string", "integer", "boolean", "array"} {
 		if schema.is(t) {
 			typed = t
@@ -148,7 +148,7 @@ func members(good, name string, schema shape, ingest bool, bad addCase) {
 	}
 }
 
-// snakeOf is a member's name as codes have it.
+// snakeOf converts a member's name to the form that codes use.
 func snakeOf(name string) string {
 	var out strings.Builder
 	for _, c := range name {

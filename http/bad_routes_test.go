@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// badCase is a request that a route must refuse: with one of some statuses and one of
-// some codes. What is "" among the codes is any. kind is what is wrong with it.
+// badCase is a request that a route must refuse with one of the statuses and one of the
+// codes. An empty code matches any. kind is the kind of error.
 type badCase struct {
 	kind, name string
 	call
@@ -21,7 +21,7 @@ type badCase struct {
 	codes    []string
 }
 
-// described is what a test reads of the description of a route.
+// described holds the parts of a route's description that the test reads.
 type described struct {
 	Parameters []struct {
 		Name, In string
@@ -34,7 +34,7 @@ type described struct {
 }
 
 type shape struct {
-	Type       any // a string, or a list of them
+	Type       any // a string or a list of strings
 	Enum       []any
 	Ref        string `json:"$ref"`
 	Properties map[string]shape
@@ -52,15 +52,15 @@ type description struct {
 	Components struct{ Schemas map[string]shape }
 }
 
-// describedRoutes reads the description as clients do.
+// describedRoutes reads the OpenAPI document like a client.
 func (m *matrix) describedRoutes() (d description) {
 	m.Helper()
 	m.must(json.Unmarshal(m.do(call{method: "GET", path: "/openapi.json"}).body, &d))
 	return d
 }
 
-// kinds of what is wrong: what the specification wants of every route that can have
-// it. A route that has a body, a query or a path parameter must have all of its kind.
+// The kinds of errors that the specification requires. A route with a body, a query or a
+// path parameter must have all kinds for it.
 var (
 	everyRoute = []string{"keys", "methods", "paths", "query"}
 	everyBody  = []string{"JSON structure", "members", "media types", "encodings", "bombs", "sizes", "text"}
@@ -69,9 +69,9 @@ var (
 	onlySome   = []string{"numbers", "strings", "enumerations", "times", "positions"}
 )
 
-// TestEveryRouteRefusesEveryKindOfBadInput makes its cases from the route table and
-// the description: a route, a parameter or a member that is new has its cases at once,
-// or fails here because nobody said what is wrong with it.
+// TestEveryRouteRefusesEveryKindOfBadInput generates its cases from the route table and
+// the description. A new route, parameter or member gets its cases automatically, or the
+// test fails because it has no bad values for it.
 func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 	m := newMatrix(t)
 	doc := m.describedRoutes()
@@ -134,7 +134,7 @@ func wantedKinds(route http.Route, of described) []string {
 	return want
 }
 
-// refusedAs asks, and checks that the answer is a refusal as it should be.
+// refusedAs sends the request and checks its refusal.
 func (m *matrix) refusedAs(route string, c badCase) {
 	m.Helper()
 	got := m.do(c.call)
@@ -177,7 +177,7 @@ func (m *matrix) badCases(route http.Route, base call, of described, doc descrip
 }
 
 func methodCases(route http.Route, base call) (list []badCase) {
-	taken := map[string]bool{"HEAD": true} // as GET, or refused without a body
+	taken := map[string]bool{"HEAD": true} // handled like GET, or refused without a body
 	for _, r := range http.Routes() {
 		if r.Path == route.Path {
 			taken[r.Method] = true
@@ -191,7 +191,7 @@ func methodCases(route http.Route, base call) (list []badCase) {
 		c.method, c.body = method, nil
 		statuses, codes := []int{405}, []string{"method_not_allowed"}
 		if method == "GET" && (strings.HasSuffix(route.Path, "/bulk") || strings.HasSuffix(route.Path, "/rewind")) {
-			statuses, codes = []int{404}, []string{"not_found", "replay_not_found"} // it is an id there
+			statuses, codes = []int{404}, []string{"not_found", "replay_not_found"} // there it is an id
 		}
 		list = append(list, badCase{"methods", method, c, statuses, codes})
 	}
@@ -227,7 +227,7 @@ func pathCases(route http.Route, base call) (list []badCase) {
 			"braces": "%7B" + newID().String() + "%7D", "not normal": "e%CC%81", "backslash": "..%5C..%5C", "semicolon": "a;b=c",
 		} {
 			if route.Method == "PUT" && (name == "nobody's" || name == "nil") {
-				continue // it would be a new one's
+				continue // it would be the id of a new entity
 			}
 			other := slices.Clone(segments)
 			other[i] = id
@@ -252,8 +252,8 @@ func queryCases(base call) (list []badCase) {
 	return list
 }
 
-// parameterCases are what is wrong for a parameter, by its type or, where that says
-// nothing, its name; none where neither is known.
+// parameterCases returns bad values for a parameter by its type, else by its name; none
+// if both are unknown.
 func parameterCases(base call, name string, schema shape) (list []badCase) {
 	add := func(kind, value string, statuses []int, codes ...string) {
 		c := base
@@ -286,7 +286,7 @@ func parameterCases(base call, name string, schema shape) (list []badCase) {
 			add("positions", v, refuse, "position_invalid", "cursor_invalid", invalid)
 		}
 	case slices.Contains([]string{"tenantId", "subscriptionId"}, name):
-		for _, v := range []string{"x", "%7B" + newID().String() + "%7D", "'%20OR%201=1--", "..%2F"} { // nobody's id is the matrix's
+		for _, v := range []string{"x", "%7B" + newID().String() + "%7D", "'%20OR%201=1--", "..%2F"} { // no id of the matrix
 			add("ids", v, []int{400, 404}, "tenant_not_found", "subscription_not_found", "figure_not_found", "not_found", invalid, "forbidden")
 		}
 	}
@@ -302,7 +302,7 @@ func parameterCases(base call, name string, schema shape) (list []badCase) {
 	return list
 }
 
-// without takes a parameter out of a path's query.
+// without removes a parameter from a path's query.
 func without(path, name string) string {
 	before, query, found := strings.Cut(path, "?")
 	if !found {
@@ -315,7 +315,7 @@ func without(path, name string) string {
 	return before + "?" + strings.Join(kept, "&")
 }
 
-// first gives the name of a body's first member, as it is written.
+// first returns the name of a body's first member as written.
 func first(body []byte) (name string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil || len(members) == 0 {

@@ -16,18 +16,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// firstRoom is what is set aside for a body before any of it has come: enough for
-// a batch of usual events, too little to be asked for in vain.
+// firstRoom is the largest initial buffer of a body: large enough for a batch of usual
+// events, small enough to waste little if the body never arrives.
 const firstRoom = 128 << 10
 
-// maxWindow is the largest window that zstd's own levels use, and what unpacking a
-// body may take.
+// maxWindow is the largest window that zstd's own levels use, and the memory that
+// decompressing a body may take.
 const maxWindow = 8 << 20
 
 var errBodyTooLarge = errors.New("the body is over its limit")
 
-// readBody reads and decompresses a whole body. Neither what is sent nor what it
-// becomes may be over the limit, whatever the headers say.
+// readBody reads and decompresses a whole body. Both the sent and the decompressed size
+// are bounded, whatever the headers say.
 func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([]byte, *Problem) {
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
@@ -39,23 +39,23 @@ func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([
 	if !charge.fits(r.ContentLength) {
 		return nil, tooLargeTogether()
 	}
-	defer s.hurry(r)()
-	body, err := s.unpackers.read(&bounded{from: r.Body, left: limit}, r, limit, charge)
+	defer s.setReadDeadline(r)()
+	body, err := s.unpackers.read(&limitedReader{from: r.Body, left: limit}, r, limit, charge)
 	if err != nil {
 		return nil, bodyProblem(err, limit)
 	}
 	return body, nil
 }
 
-// maxDrain is how much more than may be sent is still taken off a connection.
+// maxDrain is how many bytes above the body limit are still read from a connection.
 const maxDrain = 16 << 20
 
-// drain takes what is left of a body off the connection before its refusal is written.
-// Many clients read no answer before they have sent all: of a connection that is closed
-// under them, as net/http does with more than 256 KiB to come, they see that alone. Not
-// waited for are who announces far more or waits for leave to send, and a body that is
-// late already; who is told to come again when there is room sends it again in any case.
-// By HTTP/2 answers are read meanwhile, and one connection has hundreds of requests.
+// drain reads the rest of a body before its refusal is written. Many clients read no
+// answer before they have sent everything: if the connection is closed under them, as
+// net/http does with more than 256 KiB unread, they see only that. drain does not wait
+// for a client that announces far more or waits for 100-continue, nor for a body that is
+// late already. A client that gets a 5xx sends the request again in any case. HTTP/2
+// clients read while they send, and one connection carries hundreds of requests.
 func (s *service) drain(r *nethttp.Request, p *Problem) {
 	switch {
 	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
@@ -66,13 +66,13 @@ func (s *service) drain(r *nethttp.Request, p *Problem) {
 	if x := exchangeOf(r.Context()); x.to != nil {
 		control := nethttp.NewResponseController(x.to)
 		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
-		defer s.unlessLeaving(func() { _ = control.SetReadDeadline(time.Now()) })()
+		defer s.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // what does not come has its own end
+	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // the read deadline ends the wait for missing bytes
 }
 
-// unlessLeaving ends a wait when the server shuts down, until the wait is over.
-func (s *service) unlessLeaving(end func()) (over func()) {
+// onShutdown calls end if the server shuts down before over is called.
+func (s *service) onShutdown(end func()) (over func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -85,17 +85,17 @@ func (s *service) unlessLeaving(end func()) (over func()) {
 	return func() { close(done); watch.Wait() }
 }
 
-// readAll takes memory as it needs it: who tells of much and sends little keeps
-// no others from theirs.
+// readAll grows its buffer as bytes arrive: a client that announces a large body and
+// sends little must not take the memory of others.
 func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 	room := 512
 	if guess > 0 {
-		room = bufferSize(int(min(guess+1, firstRoom))) // one more, so that the end is seen without growing
+		room = bufferSize(int(min(guess+1, firstRoom))) // one byte more, to see EOF without growing
 	}
-	if !charge.more(int64(room)) {
+	if !charge.acquire(int64(room)) {
 		return nil, tooLargeTogether()
 	}
-	body := takeBuffer(room)
+	body := getBuffer(room)
 	for {
 		n, err := from.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -106,11 +106,11 @@ func readAll(from io.Reader, guess int64, charge *charge) ([]byte, error) {
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			if !charge.more(int64(cap(body))) {
+			if !charge.acquire(int64(cap(body))) {
 				return nil, tooLargeTogether()
 			}
-			larger := append(takeBuffer(2*cap(body)), body...)
-			keepBuffer(body)
+			larger := append(getBuffer(2*cap(body)), body...)
+			putBuffer(body)
 			body = larger
 		}
 	}
@@ -130,57 +130,57 @@ func bodyProblem(err error, limit int64) *Problem {
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
 }
 
-// keptBuffers are large buffers that nobody uses now, for bodies and answers to come:
-// a pool for each power of two from minKept to maxKept.
-var keptBuffers [7]sync.Pool
+// bufferPools are pools of large buffers for bodies and answers: one pool for each power
+// of two from minPooled to maxPooled.
+var bufferPools [7]sync.Pool
 
-// Of what size they are: smaller ones cost little, larger ones are rare.
+// Sizes of pooled buffers: smaller buffers cost little, larger ones are rare.
 const (
-	minKept = 16 << 10
-	maxKept = minKept << (len(keptBuffers) - 1)
+	minPooled = 16 << 10
+	maxPooled = minPooled << (len(bufferPools) - 1)
 )
 
-// bufferSize is the size of buffer to take for so many bytes: where buffers are kept, the
-// next power of two.
+// bufferSize is the buffer size to allocate for n bytes: the next power of two if buffers
+// of that size are pooled, else n.
 func bufferSize(n int) int {
-	if n < minKept || n > maxKept {
+	if n < minPooled || n > maxPooled {
 		return n
 	}
 	return 1 << bits.Len(uint(n-1))
 }
 
-// keptAs is the pool for a size, -1 where none is.
-func keptAs(size int) int {
-	if size < minKept || size > maxKept || size&(size-1) != 0 {
+// poolIndex returns the index of the pool for a size, or -1.
+func poolIndex(size int) int {
+	if size < minPooled || size > maxPooled || size&(size-1) != 0 {
 		return -1
 	}
-	return bits.Len(uint(size/minKept)) - 1
+	return bits.Len(uint(size/minPooled)) - 1
 }
 
-// takeBuffer gives an empty buffer of exactly that capacity.
-func takeBuffer(size int) []byte {
-	if pool := keptAs(size); pool >= 0 {
-		if kept, ok := keptBuffers[pool].Get().(*[]byte); ok {
+// getBuffer returns an empty buffer of exactly that capacity.
+func getBuffer(size int) []byte {
+	if pool := poolIndex(size); pool >= 0 {
+		if kept, ok := bufferPools[pool].Get().(*[]byte); ok {
 			return (*kept)[:0]
 		}
 	}
 	return make([]byte, 0, size)
 }
 
-// keepBuffer takes a buffer back that nothing refers to any more.
-func keepBuffer(b []byte) {
-	if pool := keptAs(cap(b)); pool >= 0 {
-		keptBuffers[pool].Put(&b)
+// putBuffer returns an unreferenced buffer to its pool.
+func putBuffer(b []byte) {
+	if pool := poolIndex(cap(b)); pool >= 0 {
+		bufferPools[pool].Put(&b)
 	}
 }
 
-// bounded reads up to left bytes and fails where there are more.
-type bounded struct {
+// limitedReader reads up to left bytes and fails if there are more.
+type limitedReader struct {
 	from io.Reader
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *limitedReader) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
@@ -192,10 +192,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isJSONMedia is what the catalogue takes.
+// isJSONMedia accepts the media type of the catalogue's bodies.
 func isJSONMedia(media string) bool { return media == "application/json" }
 
-// checkMedia holds the Content-Type against what is taken, which is UTF-8 only.
+// checkMedia checks the Content-Type: an accepted media type, in UTF-8.
 func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
 	values := r.Header["Content-Type"]
 	if len(values) == 1 && values[0] == "application/json" && takes(values[0]) {
@@ -211,11 +211,10 @@ func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
 	return newProblem("media_type_unsupported", "Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
 }
 
-// unpackers keep decompressors for the next request. With one worker each, they
-// have no goroutines.
+// unpackers pool decompressors. Each has one worker and therefore no goroutines.
 type unpackers struct{ gzip, zstd sync.Pool }
 
-// read gives the decompressed body.
+// read returns the decompressed body.
 func (u *unpackers) read(sent io.Reader, r *nethttp.Request, limit int64, charge *charge) ([]byte, error) {
 	switch strings.ToLower(strings.Join(r.Header["Content-Encoding"], ",")) {
 	case "", "identity":
@@ -237,11 +236,11 @@ func (u *unpackers) readGzip(sent io.Reader, guess, limit int64, charge *charge)
 		return nil, err
 	}
 	defer u.gzip.Put(z)
-	return readAll(&bounded{from: z, left: limit}, guess, charge)
+	return readAll(&limitedReader{from: z, left: limit}, guess, charge)
 }
 
-// readZstd unpacks when all has come: a frame may ask for a window of many times
-// its own size, and what is unpacked in one piece is its own window.
+// readZstd decompresses after the whole body has arrived. A frame may declare a window
+// many times its own size; DecodeAll uses its output as the window.
 func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *charge) ([]byte, error) {
 	packed, err := readAll(sent, guess, charge)
 	if err != nil {
@@ -254,11 +253,11 @@ func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *charge)
 		}
 	}
 	defer u.zstd.Put(z)
-	if !charge.more(maxWindow) {
+	if !charge.acquire(maxWindow) {
 		return nil, tooLargeTogether()
 	}
 	body, err := z.DecodeAll(packed, nil)
-	charge.less(max(0, maxWindow-int64(cap(body))))
+	charge.release(max(0, maxWindow-int64(cap(body))))
 	if int64(len(body)) > limit {
 		return nil, errBodyTooLarge
 	}

@@ -7,40 +7,40 @@ import (
 	"github.com/google/uuid"
 )
 
-// Buffers are of sizes that are kept again, and no larger than twice what they are for:
-// that is what a request is charged.
+// Buffers have a size that is pooled, at most twice the requested size: the request is
+// charged for it.
 func TestBuffersAreKeptBySize(t *testing.T) {
-	for _, n := range []int{1, minKept - 1, minKept, minKept + 1, 112_112, firstRoom, 142_012, maxKept, maxKept + 1} {
+	for _, n := range []int{1, minPooled - 1, minPooled, minPooled + 1, 112_112, firstRoom, 142_012, maxPooled, maxPooled + 1} {
 		size := bufferSize(n)
 		if size < n || size > 2*n {
 			t.Errorf("%d bytes get a buffer of %d", n, size)
 		}
-		if kept := keptAs(size) >= 0; kept != (n >= minKept && n <= maxKept) {
+		if kept := poolIndex(size) >= 0; kept != (n >= minPooled && n <= maxPooled) {
 			t.Errorf("a buffer for %d bytes, of %d, is kept: %v", n, size, kept)
 		}
-		if got := takeBuffer(size); len(got) != 0 || cap(got) != size {
+		if got := getBuffer(size); len(got) != 0 || cap(got) != size {
 			t.Errorf("a buffer of %d has %d of %d", size, len(got), cap(got))
 		}
 	}
-	for pool := range keptBuffers {
-		if at := keptAs(minKept << pool); at != pool {
-			t.Errorf("%d bytes are kept in pool %d of %d", minKept<<pool, at, pool)
+	for pool := range bufferPools {
+		if at := poolIndex(minPooled << pool); at != pool {
+			t.Errorf("%d bytes are kept in pool %d of %d", minPooled<<pool, at, pool)
 		}
-		// Of a pool with a larger one in it somebody has more than he is charged for.
-		for _, odd := range []int{minKept<<pool - 1, minKept<<pool + 1, minKept<<pool + minKept/2} {
-			if at := keptAs(odd); at >= 0 {
+		// If a pool held a larger buffer, a request would hold more than its charge.
+		for _, odd := range []int{minPooled<<pool - 1, minPooled<<pool + 1, minPooled<<pool + minPooled/2} {
+			if at := poolIndex(odd); at >= 0 {
 				t.Errorf("a buffer of %d bytes is kept, in pool %d", odd, at)
 			}
 		}
 	}
 }
 
-// What is read is what was sent, whatever buffers others have left.
+// A body is read correctly into a reused buffer.
 func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
-	for pool := range keptBuffers {
-		keepBuffer(bytes.Repeat([]byte{0xff}, minKept<<pool))
+	for pool := range bufferPools {
+		putBuffer(bytes.Repeat([]byte{0xff}, minPooled<<pool))
 	}
-	for _, n := range []int{0, 1, minKept, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, maxKept + 5} {
+	for _, n := range []int{0, 1, minPooled, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, maxPooled + 5} {
 		sent := bytes.Repeat([]byte(uuid.NewString()), n/36+1)[:n]
 		for _, told := range []int64{int64(n), -1} {
 			charge := &charge{}
@@ -48,10 +48,10 @@ func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
 			if err != nil || !bytes.Equal(got, sent) {
 				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
 			}
-			if told > 0 && n >= minKept && n < maxKept && keptAs(cap(got)) < 0 {
+			if told > 0 && n >= minPooled && n < maxPooled && poolIndex(cap(got)) < 0 {
 				t.Errorf("%d bytes are read into a buffer of %d, which is not kept", n, cap(got))
 			}
-			keepBuffer(got)
+			putBuffer(got)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestIdempotencyKeysRepeatTheFirstAnswer(t *testing.T) {
 	} {
 		c.header = map[string]string{"Idempotency-Key": "once " + name}
 		first := w.do(c)
-		c.body = " " + strings.Replace(c.body.(string), ":", ": ", 1) // the same, written otherwise
+		c.body = " " + strings.Replace(c.body.(string), ":", ": ", 1) // the same content, encoded differently
 		stored := w.stored()
 		again := w.do(c)
 		if secret := bytes.Contains(first.body, []byte(`"secret":"mp_`)); first.status != 201 || secret != (name != "tenant") {
@@ -95,7 +95,7 @@ func TestCatalogueAnswers(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/entitlements", key: a.key}), 401, "unauthenticated")
 }
 
-// Checks are folded from the log; the answer to a change waits until they see it.
+// Checks are folded from the log. The answer to a change waits until checks see it.
 func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Settle = time.Minute })
 	w.catalogue()
@@ -137,14 +137,14 @@ func TestEntitlementsAreConditional(t *testing.T) {
 		t.Fatalf("%d %v %s", first.status, first.header, first.body)
 	}
 	w.inUTC(path, first.body)
-	// What another feature uses moves the position, not what is said.
+	// Usage of another feature moves the position, but not the content.
 	w.ingest(a, batch(event("e2", map[string]any{"feature": "storage"})))
 	w.fold()
 	same := w.do(call{"GET", path, a.key, map[string]string{"If-None-Match": `"other", ` + tag}, nil})
 	if same.status != 304 || len(same.body) > 0 || same.header.Get("ETag") != tag {
 		t.Errorf("%d %s", same.status, same.body)
 	}
-	// The figure in an answer is a part of what is said, also where the answer itself stays.
+	// The amount in an answer is part of its content, even if the verdict stays the same.
 	one := "/api/v1/entitlements/api_calls/check?amount=1"
 	little := w.do(call{method: "GET", path: one, key: a.key}).header.Get("ETag")
 	w.ingest(a, batch(event("e3", nil)))
@@ -182,7 +182,8 @@ func TestASuspendedTenantIsShutOutAtOnce(t *testing.T) {
 	w.ingest(a, batch(event("e2", nil)))
 }
 
-// What a subscription no longer accepts is refused at once, and taken again once it does.
+// Usage that a subscription no longer accepts is refused at once, and accepted again
+// when its status allows usage again.
 func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -199,7 +200,7 @@ func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
 	}
 }
 
-// A key that was given an end is taken until then, and not a second longer.
+// A key with an expiry is accepted until then, and not a second longer.
 func TestAKeyEndsWhenItWasGivenAnEnd(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()

@@ -14,10 +14,10 @@ func TestAChargeGivesBackWhatItTook(t *testing.T) {
 	s := &service{limits: Limits{Memory: 200_000, EventsBurst: 1}, now: time.Now, ingestRate: newRates()}
 	x := &exchange{caller: commands.Caller{TenantID: uuid.New()}, tenant: &domain.Tenant{}}
 	y := &exchange{caller: commands.Caller{TenantID: uuid.New()}, tenant: &domain.Tenant{}}
-	if s.open(x) != nil || x.charge.more(100_000) || !x.charge.more(40_000) || x.charge.fits(40_000) || !x.charge.fits(20_000) {
+	if s.open(x) != nil || x.charge.acquire(100_000) || !x.charge.acquire(40_000) || x.charge.fits(40_000) || !x.charge.fits(20_000) {
 		t.Error("a tenant has not its half, or more than that")
 	}
-	if s.open(y) != nil || !y.charge.more(66_000) {
+	if s.open(y) != nil || !y.charge.acquire(66_000) {
 		t.Error("another tenant has not its own half")
 	}
 	if p := s.open(&exchange{}); p == nil || p.Code != "overloaded" || p.retryAfter < 1 {
@@ -30,13 +30,13 @@ func TestAChargeGivesBackWhatItTook(t *testing.T) {
 	}
 }
 
-// BenchmarkCharge is what each request pays for the bound on memory.
+// BenchmarkCharge measures the cost of the memory bound per request.
 func BenchmarkCharge(b *testing.B) {
 	s := &service{limits: DefaultLimits(), now: time.Now, ingestRate: newRates()}
 	x := &exchange{caller: commands.Caller{TenantID: uuid.New()}, tenant: &domain.Tenant{}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if s.open(x) != nil || !x.charge.fits(200) || !x.charge.more(201) {
+		if s.open(x) != nil || !x.charge.fits(200) || !x.charge.acquire(201) {
 			b.Fatal("refused")
 		}
 		x.charge.close()

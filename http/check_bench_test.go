@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// nowhere takes an answer that nobody reads.
+// nowhere is a ResponseWriter that discards the answer.
 type nowhere struct {
 	header nethttp.Header
 	status int
@@ -17,7 +17,7 @@ func (n *nowhere) Header() nethttp.Header         { return n.header }
 func (n *nowhere) WriteHeader(status int)         { n.status = status }
 func (n *nowhere) Write(body []byte) (int, error) { return len(body), nil }
 
-// BenchmarkCheck is what a check costs above the server of the standard library.
+// BenchmarkCheck measures a check without the cost of the standard library's server.
 func BenchmarkCheck(b *testing.B) {
 	var server *http.Server
 	w := newWorld(b, func(s *http.Server) { server = s })

@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// entityTag names what an answer says, whatever position it was true at: a weak
-// validator (RFC 9110, section 8.8.1).
+// entityTag hashes the content of an answer without its position: a weak validator (RFC
+// 9110, section 8.8.1).
 func entityTag(says []byte) string {
 	sum := sha256.Sum256(says)
 	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
@@ -33,16 +33,16 @@ func unchanged(r *nethttp.Request, tag string) bool {
 	return false
 }
 
-// Freshness is the part of a read's parameters that says how new it has to be.
+// Freshness holds the parameters of a read that say how recent its data must be.
 type Freshness struct {
 	MinPosition string `query:"minPosition" doc:"A position of the tenant's: answer only once every event recorded up to it has its verdict and that is folded." example:"17-4711"`
 	Prefer      string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for minPosition (RFC 7240)." example:"wait=10"`
 }
 
-// maxWait is the longest a reader may ask to wait.
+// maxWait is the longest wait that a reader may request.
 const maxWait = 30 * time.Second
 
-// wait reads the parameters.
+// wait parses the parameters.
 func (f Freshness) wait() (query.Wait, error) {
 	if f.MinPosition == "" {
 		return query.Wait{}, nil
@@ -54,7 +54,7 @@ func (f Freshness) wait() (query.Wait, error) {
 	return query.Wait{MinPosition: &position, For: preferredWait(f.Prefer)}, nil
 }
 
-// applied is the value of Preference-Applied, "" where nothing was preferred.
+// applied is the value of Preference-Applied, or "" without a preference.
 func (f Freshness) applied() string {
 	if wait := preferredWait(f.Prefer); wait > 0 && f.MinPosition != "" {
 		return "wait=" + strconv.Itoa(int(wait/time.Second))
@@ -62,8 +62,8 @@ func (f Freshness) applied() string {
 	return ""
 }
 
-// preferredWait reads wait=N out of a Prefer header. What cannot be honoured is
-// ignored, as RFC 7240 wants; more than maxWait is maxWait.
+// preferredWait reads wait=N from a Prefer header. An invalid preference is ignored, as
+// RFC 7240 requires; N is capped at maxWait.
 func preferredWait(prefer string) time.Duration {
 	for preference := range strings.SplitSeq(prefer, ",") {
 		name, value, _ := strings.Cut(preference, "=")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestEntitlementsAreWrittenAlikeForEveryType: a client writes all members of each
-// entitlement; those that mean nothing for a BOOLEAN feature do no harm.
+// TestEntitlementsAreWrittenAlikeForEveryType: a client sends all members of each
+// entitlement; those without a meaning for a BOOLEAN feature are ignored.
 func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -37,7 +37,7 @@ func TestEntitlementsAreWrittenAlikeForEveryType(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsBeginInAnyStatus: only ACTIVE and TRIALING ones accept usage.
+// TestSubscriptionsBeginInAnyStatus: only ACTIVE and TRIALING subscriptions accept usage.
 func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -54,7 +54,8 @@ func TestSubscriptionsBeginInAnyStatus(t *testing.T) {
 	}
 }
 
-// TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired: the first answer, whatever the time.
+// TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired: the answer is the first one, at any
+// time.
 func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -71,7 +72,7 @@ func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 	w.refused(w.do(c), 400, "expires_at_invalid")
 }
 
-// TestNamesAreCountedInCharacters as the description does.
+// TestNamesAreCountedInCharacters checks the length limit that the description documents.
 func TestNamesAreCountedInCharacters(t *testing.T) {
 	w := newWorld(t)
 	name := strings.Repeat("é", 200)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestEveryReadOfEventsTakesAPosition: it waits for it, or says that it is behind.
+// TestEveryReadOfEventsTakesAPosition: a read waits for minPosition, or answers
+// projection_behind.
 func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	m := newMatrix(t)
 	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
@@ -34,8 +35,8 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	m.refused(m.do(call{method: "GET", path: "/api/v1/events?minPosition=" + at, key: m.audit}), 400, "position_invalid")
 }
 
-// TestFiguresAreExplainedByTheParametersTheyAreReadWith names a figure once and asks
-// for it and for what is in it.
+// TestFiguresAreExplainedByTheParametersTheyAreReadWith uses the same parameters to read
+// a figure and to explain it.
 func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -54,8 +55,8 @@ func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400, "parameter_invalid")
 }
 
-// TestP3_TheIdentityIsToldInItsOwnWords adds the members up that are called as the
-// promise calls its terms.
+// TestP3_TheIdentityIsToldInItsOwnWords adds up the members that have the names of the
+// promise's terms.
 func TestP3_TheIdentityIsToldInItsOwnWords(t *testing.T) {
 	m := newMatrix(t)
 	m.ingest(m.a, batch(event("undecided", nil)))

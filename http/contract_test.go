@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// TestAllowNamesEveryMethodInOneLine: many clients read the first line of a header alone.
+// TestAllowNamesEveryMethodInOneLine: many clients read only the first line of a header.
 func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
@@ -34,8 +34,8 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	}
 }
 
-// TestRefusalsReachWhoSendsBeforeReading: a connection that is closed under a client that
-// sends all of its body first would lose it the answer.
+// TestRefusalsReachWhoSendsBeforeReading: a client that sends its whole body first would
+// lose the answer if its connection were closed.
 func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -56,7 +56,7 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 			t.Errorf("%s, %d bytes: not %d: %v %.200s", c.path, c.size, c.status, err, got)
 		}
 	}
-	asked := time.Now() // who announces far too much, or waits for leave, is answered at once
+	asked := time.Now() // a client that announces far too much, or waits for 100-continue, is answered at once
 	for _, header := range []string{"Content-Length: 99999999999", "Content-Length: 5242880\r\nExpect: 100-continue"} {
 		got, err := w.sendAll("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n"+json+"Authorization: Bearer "+a.key+"\r\n"+header+"\r\n\r\n", 0)
 		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 413 ") || time.Since(asked) > 5*time.Second {
@@ -65,8 +65,8 @@ func TestRefusalsReachWhoSendsBeforeReading(t *testing.T) {
 	}
 }
 
-// TestWhoIsRefusedHoldsNoPlace: what is left of the bodies of those who may not send, or
-// send what is not taken, is waited for without a place that others need.
+// TestWhoIsRefusedHoldsNoPlace: while the server drains the body of a refused request,
+// the request does not count as in flight.
 func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Limits.Requests = 1 })
 	w.catalogue()
@@ -83,13 +83,13 @@ func TestWhoIsRefusedHoldsNoPlace(t *testing.T) {
 			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{", c.header, c.key, c.size)
 			w.must(err)
 		}
-		time.Sleep(100 * time.Millisecond) // they are refused by now, and waited for
+		time.Sleep(100 * time.Millisecond) // they are refused by now, and being drained
 		w.ingest(a, batch(event(fmt.Sprint("in-their-midst-", i), nil)))
 	}
 }
 
-// TestHTTP2IsAnsweredBeforeTheBody: there a client reads while it sends, and one connection
-// has hundreds of requests: none of those that are refused is waited for.
+// TestHTTP2IsAnsweredBeforeTheBody: HTTP/2 clients read while they send, and one
+// connection carries hundreds of requests, so the server does not drain refused bodies.
 func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
 	handler, err := (&http.Server{}).Handler()
 	if err != nil {
@@ -112,7 +112,7 @@ func TestHTTP2IsAnsweredBeforeTheBody(t *testing.T) {
 	}
 }
 
-// A stop does not wait for the rest of what is refused: a client may take its time.
+// Shutdown does not wait for the rest of a refused body: a client may send slowly.
 func TestAStopWaitsForNoRefusedBody(t *testing.T) {
 	handler, err := (&http.Server{}).Handler()
 	if err != nil {
@@ -132,17 +132,17 @@ func TestAStopWaitsForNoRefusedBody(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // it is refused by now, and waited for
+	time.Sleep(200 * time.Millisecond) // it is refused by now, and being drained
 	began := time.Now()
 	if err := server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 7*time.Second { // such a body has ten
+	if took := time.Since(began); took > 7*time.Second { // the drain deadline is ten seconds
 		t.Errorf("the stop took %v", took)
 	}
 }
 
-// sendAll sends a head and as many bytes as it announces, all of them before it reads.
+// sendAll sends a head and the announced number of bytes, all of them before it reads.
 func (w *world) sendAll(head string, size int) (string, error) {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// cursor is where a list goes on. It is opaque to clients: what it holds may
-// change with cursorVersion. It carries no right to anything: a list shows a
-// caller what it would show without a cursor.
+// cursor is the position of the next page. It is opaque to clients: its content may
+// change with cursorVersion. It grants no rights: a page shows a caller only what the
+// list shows without a cursor.
 type cursor struct {
 	Version    int    `json:"v"`
 	Generation int    `json:"g,omitempty"` // of the projection the page was read from
@@ -24,8 +24,8 @@ const (
 	sumLength     = 12
 )
 
-// list is what a cursor belongs to: a route, a tenant and the filters. A cursor of
-// another list is refused, since its place means nothing here.
+// list identifies the list of a cursor: a route, a tenant and the filters. A cursor of
+// another list is refused, because its position has no meaning here.
 type list []string
 
 func (l list) sum(generation int, after string) []byte {
@@ -37,7 +37,7 @@ func (l list) sum(generation int, after string) []byte {
 	return h.Sum(nil)[:sumLength]
 }
 
-// next writes the cursor to the page after an entry.
+// next encodes the cursor of the page after an entry.
 func (l list) next(generation int, after string) *string {
 	// A struct of numbers and valid strings always encodes.
 	body, _ := json.Marshal(cursor{cursorVersion, generation, after, l.sum(generation, after)})
@@ -49,7 +49,7 @@ func cursorInvalid() *Problem {
 	return newProblem("cursor_invalid", "cursor is not one that this list gave for these filters; start again without it")
 }
 
-// open reads a cursor that next wrote for the same list; "" is the first page.
+// open decodes a cursor that next wrote for the same list; "" is the first page.
 func (l list) open(text string) (generation int, after string, _ error) {
 	if text == "" {
 		return 0, "", nil
@@ -70,23 +70,23 @@ func (l list) open(text string) (generation int, after string, _ error) {
 	return c.Generation, c.After, nil
 }
 
-// Paging is the part of a list's query that all lists have.
+// Paging holds the query parameters that all lists share.
 type Paging struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many entries a page has at most."`
 	Cursor string `query:"cursor" doc:"nextCursor of the page before; opaque."`
 }
 
-// page is an answer that lists.
+// page is the answer of a list.
 type page[T any] struct {
 	Data       []T     `json:"data" nullable:"false"`
 	NextCursor *string `json:"nextCursor" doc:"null on the last page."`
 }
 
-// listed is a page as an operation's output.
+// listed is a page as the output of an operation.
 type listed[T any] struct{ Body page[T] }
 
-// cut makes a page of what was asked for with one more than limit: only where
-// that one is there does a next page follow. key names an entry's place.
+// cut makes a page of a query for limit+1 entries: a next page follows only if the extra
+// entry was found. key returns an entry's position.
 func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
 	p := page[T]{Data: entries}
 	if len(entries) > limit {
@@ -99,8 +99,8 @@ func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
 	return p
 }
 
-// behind gives those entries of a whole list, which is in the order of its keys, that
-// come after one; "" is before all.
+// behind returns the entries after a key in a complete list, which is sorted by key. An
+// empty key returns all entries.
 func behind[T any](entries []T, after string, key func(*T) string) []T {
 	for len(entries) > 0 && key(&entries[0]) <= after {
 		entries = entries[1:]

@@ -49,7 +49,7 @@ type deadLettersRequest struct {
 	Paging
 }
 
-// deadLetterQuery makes of filters what the projections are asked.
+// deadLetterQuery converts filters to a query of the projection.
 func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (ask deadletters.DeadLetterQuery, err error) {
 	ask = deadletters.DeadLetterQuery{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
@@ -67,12 +67,12 @@ func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (a
 	return ask, err
 }
 
-// list is what a cursor of a list with these filters belongs to.
+// list identifies the list of a cursor with these filters.
 func (in *DeadLetterFilters) list(name string) list {
 	return list{name, in.TenantID, in.Status, in.Stage, in.Reason, in.Fingerprint, in.Feature, in.Consumer, in.Topic, in.From, in.To}
 }
 
-// opened is what a page of a list is asked with, and the list that its cursors belong to.
+// opened returns the query of a page and the list that its cursors belong to.
 func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (ask deadletters.DeadLetterQuery, l list, err error) {
 	if ask, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
 		return ask, l, err

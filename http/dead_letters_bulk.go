@@ -32,7 +32,7 @@ func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersReque
 	return &listed[deadletters.DeadLetterGroup]{listedFrom(l, found.Data, found.Next)}, err
 }
 
-// bulkFilter is DeadLetterFilters in a body, and ids.
+// bulkFilter is DeadLetterFilters as a body, with ids.
 type bulkFilter struct {
 	Status      string   `json:"status,omitempty" enum:"FAILED,RETRYING,RESOLVED,DISCARDED"`
 	Stage       string   `json:"stage,omitempty" enum:"INGESTION,PUBLISHING,VALIDATION,AGGREGATION"`

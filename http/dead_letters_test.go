@@ -16,8 +16,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// rejections records n events of a feature that the tenant has no more, and folds
-// what comes of them: as many dead letters of one cause.
+// rejections records n events of a feature that the tenant no longer has, and folds the
+// result: n dead letters with one cause.
 func (w *world) rejections(p *party, feature string, n int) {
 	w.Helper()
 	tenant := uuid.MustParse(p.id)
@@ -35,7 +35,7 @@ func (w *world) rejections(p *party, feature string, n int) {
 	w.fold()
 }
 
-// execute is the command router.
+// execute runs the command router.
 func (w *world) execute() {
 	w.Helper()
 	letters := &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID}
@@ -88,7 +88,7 @@ func TestDeadLetterIsDiscarded(t *testing.T) {
 	}
 }
 
-// A payload conflict cannot be retried, but somebody may have looked at it.
+// A payload conflict cannot be retried, but it can be discarded after review.
 func TestConflictIsDiscarded(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -103,7 +103,7 @@ func TestConflictIsDiscarded(t *testing.T) {
 	if got := w.letters("?status=DISCARDED"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	// Another payload was never accepted: it is no term of the identity.
+	// A conflicting payload was never accepted, so it is not a term of the identity.
 	total := w.want(200, call{method: "GET", path: "/api/v1/system/identity", key: bootstrap})["total"].(map[string]any)
 	if fmt.Sprintf("%v %v %v %v", total["accepted"], total["applied"], total["rejected"], total["parked"]) != "1 1 0 0" {
 		t.Errorf("%v", total)
@@ -191,7 +191,7 @@ func TestBulkOfDeadLetters(t *testing.T) {
 	if causes != 34 || tenants != 2 {
 		t.Errorf("%d requests of %d tenants name the bulk", causes, tenants)
 	}
-	// Not executed yet: another bulk leaves them alone.
+	// Not executed yet: another bulk request skips them.
 	if other := w.want(202, post("/bulk", ask)); fmt.Sprintf("%v %v", other["matched"], other["requested"]) != "35 0" {
 		t.Errorf("%v", other)
 	}

@@ -12,8 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// edge is what every request passes first and every answer last: ids, headers
-// that all answers have, faults of ours, metrics, the log.
+// edge wraps every request: request ids, common headers, panics, metrics, the access log.
 type edge struct {
 	*service
 	next nethttp.Handler
@@ -36,14 +35,14 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	e.next.ServeHTTP(out, r)
 }
 
-// Values of headers that many answers share: net/http writes to none of them.
+// Header values that many answers share: net/http does not write to them.
 var (
 	noSniff  = []string{"nosniff"}
 	noStore  = []string{"no-store"}
 	jsonType = []string{mediaJSON}
 )
 
-// finish answers for a panic, counts and logs.
+// finish recovers a panic, counts the request and logs it.
 func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time.Time) {
 	if fault := recover(); fault != nil {
 		if fault == nethttp.ErrAbortHandler {
@@ -64,10 +63,10 @@ func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time
 		"route", routePath(x.route), "status", out.status, "took", took)
 }
 
-// checkPath refuses what no id or key can hold and a store or a log might choke on,
-// and empty segments, which would be empty ids.
+// checkPath refuses characters that no id or key can hold and that a database or a log
+// may not accept. It also refuses empty segments, which would be empty ids.
 func checkPath(u *url.URL) *Problem {
-	sent := u.RawPath // with its escapes: an id may hold slashes
+	sent := u.RawPath // still escaped: an id may hold slashes
 	if sent == "" {
 		sent = u.Path
 	}
@@ -81,7 +80,7 @@ func checkPath(u *url.URL) *Problem {
 	return nil
 }
 
-// recorder notes the status of an answer.
+// recorder records the status of an answer.
 type recorder struct {
 	nethttp.ResponseWriter
 	status int

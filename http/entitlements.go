@@ -27,13 +27,13 @@ func (s *service) entitlementOperations(t *site) {
 		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }
 
-// check is a hot path: parameters are read and the answer is written by hand.
+// check is a hot path: it parses parameters and encodes the answer by hand.
 func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	feature := pathValue(r, "feature")
 	if !isFeature(feature) {
 		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
 	}
-	params, _ := url.ParseQuery(r.URL.RawQuery) // the guard has read it before
+	params, _ := url.ParseQuery(r.URL.RawQuery) // the guard has validated it
 	amount := int64(1)
 	if text := params.Get("amount"); text != "" {
 		amount, _ = strconv.ParseInt(text, 10, 64)
@@ -70,7 +70,7 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	return nil
 }
 
-// isFeature tells what can be the key of a feature.
+// isFeature reports whether s can be the key of a feature.
 func isFeature(key string) bool {
 	if len(key) < 1 || len(key) > domain.MaxFeature || key[0]-'a' > 'z'-'a' {
 		return false
@@ -83,8 +83,8 @@ func isFeature(key string) bool {
 	return true
 }
 
-// entitlementCheck documents projections.Check, the answer about one feature: a
-// BOOLEAN feature has no figures; what is not granted has only a reason.
+// entitlementCheck documents projections.Check, the answer about one feature. A BOOLEAN
+// feature has no figures; a feature that is not granted has only a reason.
 type entitlementCheck struct {
 	Allowed       bool            `json:"allowed"`
 	Feature       string          `json:"feature"`
@@ -99,7 +99,7 @@ type entitlementCheck struct {
 	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
 }
 
-// appendCheck writes what Check.MarshalJSON does, without the position it is true at.
+// appendCheck writes the same JSON as Check.MarshalJSON, without the position.
 func appendCheck(dst []byte, c *entitlements.Check) []byte {
 	dst = strconv.AppendBool(append(dst, `{"allowed":`...), c.Allowed)
 	dst = appendMember(dst, "feature", c.Feature)
@@ -137,7 +137,7 @@ func appendNumber(dst []byte, name string, n *json.Number) []byte {
 	return append(dst, *n...)
 }
 
-// appendPosition ends an answer with the position it is true at.
+// appendPosition ends an answer with its position.
 func appendPosition(dst []byte, p events.Position) []byte {
 	dst = strconv.AppendInt(append(dst, `,"asOfPosition":"`...), int64(p.Partition), 10)
 	dst = strconv.AppendInt(append(dst, '-'), p.Number, 10)

@@ -40,7 +40,7 @@ func (s *service) eventOperations(t *site) {
 		problems:    gone}, s.explain)
 }
 
-// EventsWanted is the part of a query that chooses events of the log.
+// EventsWanted holds the query parameters that filter events of the log.
 type EventsWanted struct {
 	TenantID      string `query:"tenantId" doc:"One tenant's events; platform for those that belong to none. A tenant's key names its tenant already." example:"platform"`
 	Subject       string `query:"subject" doc:"A subject, or the first words of some." example:"meterplex.usage."`
@@ -51,7 +51,7 @@ type EventsWanted struct {
 	After         string `query:"after" doc:"After this position, in the order of partitions and positions; or several, joined by commas: after each in its partition." example:"17-4711"`
 }
 
-// wanted reads what is asked for, and by whose eyes.
+// wanted parses the filters and finds the viewer.
 func (s *service) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer, f audit.EventFilter, after audit.Frontier, err error) {
 	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, f, after, err
@@ -83,7 +83,7 @@ func (s *service) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer,
 	return v, f, after, err
 }
 
-// placeIn reads a place in the log, which for a tenant has to be in its own.
+// placeIn parses a place in the log. For a tenant, it must be in the tenant's partition.
 func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 	if p, err := events.ParsePosition(text); err == nil && tenant != nil && p.Partition != events.PartitionOf(*tenant) {
 		return audit.Frontier{}, &domain.Error{Code: "position_invalid", Message: "after is not a position of this tenant's log"}
@@ -91,7 +91,7 @@ func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 	return audit.ParseFrontier(text)
 }
 
-// logOf finds whose log is read, nil for everybody's, and by whose eyes.
+// logOf finds the tenant whose log is read, nil for all tenants, and the viewer.
 func (s *service) logOf(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
 	isOperator := exchangeOf(ctx).tenant == nil
 	if isOperator && named == "" {
@@ -155,8 +155,8 @@ func whose(tenant *uuid.UUID) string {
 	return tenant.String()
 }
 
-// eventRequest names an event; the tenant, where an operator names it, makes it
-// quicker to find.
+// eventRequest names an event. If an operator also names the tenant, the event is found
+// faster.
 type eventRequest struct {
 	TenantID string `query:"tenantId" doc:"Operator keys may name the tenant here: the event is found sooner, and only if it is the tenant's."`
 	Event    string `path:"event" doc:"An eventId, or a position." example:"17-4711"`
@@ -199,10 +199,10 @@ func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer
 	return &lineageAnswer{found}, err
 }
 
-// loggedEvent is an event as it is on the wire.
+// loggedEvent is an event in its wire format.
 type loggedEvent struct{ events.Envelope }
 
-// MarshalJSON writes the envelope as consumers get it.
+// MarshalJSON writes the envelope as consumers receive it.
 func (e loggedEvent) MarshalJSON() ([]byte, error) { return events.AppendWire(nil, &e.Envelope) }
 
 // Schema implements huma.SchemaProvider.

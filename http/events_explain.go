@@ -13,14 +13,14 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// KnownAt asks for figures as they were known at a moment.
+// KnownAt requests figures as they were known at a moment.
 type KnownAt struct {
 	AsOfPosition string `query:"asOfPosition" doc:"As known when everything recorded up to this position had been counted, and nothing recorded later." example:"17-4711"`
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
-// read gives the moment, nil where none is asked for. Waiting for it takes the place
-// of minPosition.
+// read returns the moment, or nil if none is given. A read at a moment waits for that
+// moment, not for minPosition.
 func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
 	if k.AsOfPosition == "" && k.AsOf == "" {
 		wait, err := fresh.wait()
@@ -113,13 +113,13 @@ func (in *explainRequest) ask(tenant uuid.UUID) (usage.ExplainQuery, error) {
 	return ask, err
 }
 
-// isPeriod tells what can be the key of a period.
+// isPeriod reports whether s can be the key of a period.
 func isPeriod(key string) bool {
 	_, _, ok := domain.PeriodBounds(key)
 	return ok || key == domain.PeriodLifetime
 }
 
-// aggregatesAt answers with figures as they were known.
+// aggregatesAt answers with figures as known at a moment.
 func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, ask usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
 	if at == nil {
 		return s.Reads.Usage.Aggregates(ctx, viewer, ask)

@@ -15,24 +15,24 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// Bounds of what reads the log for as long as it likes.
+// Bounds of streams that read the log without a time limit.
 const (
-	maxStreams = 64                     // at the same time, of one instance
-	tailEvery  = 100 * time.Millisecond // how late at most an event is seen
-	checkEvery = tailEvery              // how long a key that is known to be revoked goes on
+	maxStreams = 64                     // open at the same time, per instance
+	tailEvery  = 100 * time.Millisecond // the longest delay before an event is sent
+	checkEvery = tailEvery              // how long a stream continues after its key's revocation is known here
 )
 
 const mediaNDJSON = "application/x-ndjson"
 
-// logStreams are the answers that go on: each is read page by page, and between two
-// pages holds nothing but its connection.
+// logStreams are the long-lived answers. Each reads page by page, and between two pages
+// holds only its connection.
 type logStreams struct {
 	*service
 	open counter
 }
 
-// logStream is one of them. Its context ends with the connection, not with the time
-// that other requests may take.
+// logStream is one stream. Its context ends with the connection, not with the request
+// timeout.
 type logStream struct {
 	*service
 	ctx     context.Context
@@ -44,7 +44,8 @@ type logStream struct {
 	buffer  []byte
 }
 
-// begin gives the stream, and what ends it; a problem where there are too many.
+// begin returns the stream and a function that ends it, or a problem if too many streams
+// are open.
 func (s *logStreams) begin(w nethttp.ResponseWriter, r *nethttp.Request) (*logStream, func(), error) {
 	if !s.open.enter(maxStreams) {
 		return nil, nil, newProblem("overloaded", "Too many streams of the log are open; come again later")
@@ -62,14 +63,14 @@ func (s *logStreams) begin(w nethttp.ResponseWriter, r *nethttp.Request) (*logSt
 	return l, func() { cancel(); s.open.leave() }, nil
 }
 
-// start writes the head of the answer. From here on it cannot become a problem.
+// start writes the status and headers. After it, an error cannot become a problem.
 func (l *logStream) start(media string) {
 	l.w.Header().Set("Content-Type", media)
-	l.w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	l.w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers the answer
 	l.w.WriteHeader(nethttp.StatusOK)
 }
 
-// flush sends what is in the buffer; an error means that nobody takes it.
+// flush sends the buffer. An error means that the client is gone.
 func (l *logStream) flush() error {
 	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	if _, err := l.w.Write(l.buffer); err != nil {
@@ -79,7 +80,7 @@ func (l *logStream) flush() error {
 	return l.control.Flush()
 }
 
-// alive reports whether the stream may go on: its key may have been revoked.
+// alive reports whether the stream may continue: its key may have been revoked.
 func (l *logStream) alive() bool {
 	if time.Since(l.checked) >= checkEvery {
 		l.checked = time.Now()
@@ -90,20 +91,20 @@ func (l *logStream) alive() bool {
 	return l.ctx.Err() == nil
 }
 
-// appendLine appends the envelope in one line.
+// appendLine appends the envelope as one line.
 func (l *logStream) appendLine(e *events.Envelope) error {
 	line, err := events.AppendWire(l.buffer, e)
 	if err != nil {
 		return err
 	}
-	if raw := line[len(l.buffer):]; bytes.IndexByte(raw, '\n') >= 0 { // payloads are written without, but nothing forbids it
-		copy(raw, bytes.ReplaceAll(raw, []byte{'\n'}, []byte{' '})) // between tokens: within a string it is escaped
+	if raw := line[len(l.buffer):]; bytes.IndexByte(raw, '\n') >= 0 { // payloads are written without newlines, but this is not enforced
+		copy(raw, bytes.ReplaceAll(raw, []byte{'\n'}, []byte{' '})) // only between tokens: a newline in a string is escaped
 	}
 	l.buffer = append(line, '\n')
 	return nil
 }
 
-// export answers with the log as it is, once.
+// export streams the current log once.
 func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	in, more := wantedOf(r)
 	if more.Get("format") == "parquet" {
@@ -128,7 +129,7 @@ func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error 
 	}
 	for !walk.Done() {
 		if !l.alive() || l.exportPage(walk) != nil {
-			panic(nethttp.ErrAbortHandler) // the client sees that it does not have all
+			panic(nethttp.ErrAbortHandler) // the client sees that the answer is incomplete
 		}
 	}
 	return nil
@@ -150,11 +151,11 @@ func (l *logStream) exportPage(walk *audit.EventWalk) error {
 	return err
 }
 
-// tail answers with what is recorded, as long as the client listens.
+// tail streams new events until the client disconnects.
 func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	in, more := wantedOf(r)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		in.After = last // a browser repeats the first URL when it comes again
+		in.After = last // a browser repeats the first URL when it reconnects
 		more.Del("last")
 	}
 	viewer, filter, after, err := s.wanted(r.Context(), in)
@@ -188,7 +189,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	return nil
 }
 
-// follow gives what there is, and where it is to, what comes.
+// follow sends the existing events, then new ones if on is set.
 func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	l.buffer = append(l.buffer, "retry: 1000\n\n"...)
 	if l.flush() != nil {
@@ -199,7 +200,7 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	for l.alive() {
 		list, err := tail.Next(l.ctx)
 		if err != nil || l.sendPage(tail, list) != nil || len(list) == 0 && !on {
-			return // whoever comes again goes on where this ended
+			return // a client that reconnects continues from its last id
 		}
 		if len(list) > 0 {
 			continue
@@ -211,8 +212,8 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	}
 }
 
-// sendPage sends events, or where there were none for long, a sign of life, which
-// moves the place past what was not asked for.
+// sendPage sends events. After a quiet interval it sends a heartbeat, which moves the
+// client's place past events that the filter excludes.
 func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
@@ -230,7 +231,7 @@ func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) erro
 	return l.flush()
 }
 
-// wantedOf reads the query, which the guard has checked.
+// wantedOf parses the query, which the guard has validated.
 func wantedOf(r *nethttp.Request) (*EventsWanted, url.Values) {
 	q := r.URL.Query()
 	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"), CorrelationID: q.Get("correlationId"),
@@ -253,7 +254,7 @@ func describeEventStream(op *huma.Operation, types schemas) {
 		Content: map[string]*huma.MediaType{mediaEvents: {Schema: types.of(loggedEvent{})}}}
 }
 
-// wantedParams describes EventsWanted where reflection does not.
+// wantedParams documents EventsWanted for operations without reflection.
 func wantedParams(bounded bool) []*huma.Param {
 	param := func(name, doc string) *huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}

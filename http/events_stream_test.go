@@ -29,7 +29,7 @@ type listener struct {
 	last string // id
 }
 
-// listen opens a stream of the log. It fails the test where that is refused.
+// listen opens a stream of the log. A refusal fails the test.
 func (w *world) listen(ctx context.Context, key, query, lastID string) *listener {
 	w.Helper()
 	request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/stream"+query, nil)
@@ -47,7 +47,7 @@ func (w *world) listen(ctx context.Context, key, query, lastID string) *listener
 	return &listener{TB: w.TB, body: response.Body, scan: bufio.NewReader(response.Body), last: lastID}
 }
 
-// next gives the data of the next event; false where the stream has ended.
+// next returns the data of the next event, or false if the stream has ended.
 func (l *listener) next() (data string, ok bool) {
 	id := l.last
 	for {
@@ -69,8 +69,8 @@ func (l *listener) next() (data string, ok bool) {
 	}
 }
 
-// A client that loses its connection again and again, while others record, has
-// everything once when it goes on with its last id.
+// A client that reconnects often, during appends, receives each event exactly once if it
+// continues from its last id.
 func TestStreamsMissAndRepeatNothing(t *testing.T) {
 	w, a, b, auditor := told(t)
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestStreamsMissAndRepeatNothing(t *testing.T) {
 				w.ingest(b, batch(event(fmt.Sprint(name, i), nil)))
 			}
 		})
-		for range 10 { // of 20 that are recorded at least
+		for range 10 { // at least 20 are recorded
 			ctx, cancel := context.WithCancel(t.Context())
 			l := w.listen(ctx, c.key, c.query, last)
 			for range 1 + rand.N(2) {
@@ -147,7 +147,8 @@ func TestStreamsBeginWithTheLast(t *testing.T) {
 	l.body.Close()
 }
 
-// served is the world's server once more, with other times, and its end.
+// served starts another server for the world, with other timeouts, and returns a function
+// that stops it.
 func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context) error) {
 	w.Helper()
 	handler, err := w.server().Handler()
@@ -163,7 +164,7 @@ func (w *world) served(change func(*nethttp.Server)) (stop func(context.Context)
 	return server.Shutdown
 }
 
-// A stream outlives the times that bound other requests, and ends with the server.
+// A stream outlives the timeouts of other requests, and ends with the server.
 func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 	w, a, _, auditor := told(t)
 	recording := *w // its own answers may take longer
@@ -188,21 +189,21 @@ func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 	t.Logf("the server ended within %s", time.Since(began))
 }
 
-// A key that is revoked is not told more than a moment longer.
+// A stream ends soon after its key is revoked.
 func TestP9_AStreamEndsWithItsKey(t *testing.T) {
 	w, a, _, _ := told(t)
 	key, id := w.key(a.id, nil, "events:read")
 	l := w.listen(t.Context(), key, "", "")
 	defer l.body.Close()
 	w.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + a.id + "/api-keys/" + id, key: bootstrap})
-	for _, ok := l.next(); ok; _, ok = l.next() { // the revocation itself may be the last
+	for _, ok := l.next(); ok; _, ok = l.next() { // the revocation itself may be the last event
 	}
 }
 
-// Whoever leaves is let go at once: nothing of the stream is left behind.
+// A client that disconnects is released at once: its stream leaves no resources behind.
 func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
 	w, a, _, auditor := told(t)
-	for range 3 * 64 { // three times as many as may be open
+	for range 3 * 64 { // three times the maximum of open streams
 		for _, path := range []string{"stream", "export"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/"+path, nil)
@@ -217,7 +218,7 @@ func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
 				if response.StatusCode == 200 {
 					break
 				}
-				if response.StatusCode != 503 || time.Now().After(end) { // some before may still be on their way out
+				if response.StatusCode != 503 || time.Now().After(end) { // earlier streams may still be closing
 					t.Fatal(response.StatusCode)
 				}
 			}
@@ -230,9 +231,9 @@ func TestWhoLeavesAStreamIsLetGo(t *testing.T) {
 	}
 }
 
-// sessions gives a look at what the service's sessions do, by one that is shown that,
-// as the service's own role is not: how many work or are in a transaction, and how many
-// seconds one has been idle in it.
+// sessions returns a function that inspects the service's database sessions: how many are
+// active or in a transaction, and the longest time in seconds that one has been idle in
+// it. It uses an admin connection, because the service's own role may not see this.
 func (w *world) sessions() (look func() (open int, idle float64)) {
 	w.Helper()
 	admin, err := pgx.Connect(w.Context(), localtest.Postgres(w).AdminURL())
@@ -250,7 +251,7 @@ func (w *world) sessions() (look func() (open int, idle float64)) {
 	}
 }
 
-// A client that takes nothing holds no transaction, and no more than a page.
+// A client that does not read holds no transaction, and at most one page.
 func TestSlowClientsHoldNothing(t *testing.T) {
 	w, a, _, auditor := told(t)
 	for i := range 30 {
@@ -273,7 +274,7 @@ func TestSlowClientsHoldNothing(t *testing.T) {
 		t.Fatalf("%s", head)
 	}
 	quiet, look := 0, w.sessions()
-	for quiet < 20 { // nothing is done for it once its connection is full
+	for quiet < 20 { // once its connection is full, the server does nothing for it
 		time.Sleep(10 * time.Millisecond)
 		open, idle := look()
 		if idle > 2 { // the server itself would end it later

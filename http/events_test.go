@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// wires is a party's log, or all of it where it is nil, as it is on the wire.
+// wires returns the log of a party, or the whole log if it is nil, in its wire format.
 func (w *world) wires(p *party) (lines []string) {
 	w.Helper()
 	w.must(pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
@@ -39,7 +39,7 @@ func (w *world) wires(p *party) (lines []string) {
 	return lines
 }
 
-// pages reads a list to its end, as it was written.
+// pages reads all pages of a list and returns the entries as written.
 func (w *world) pages(key, path string) (all []string) {
 	w.Helper()
 	for cursor := ""; ; {
@@ -61,7 +61,7 @@ func (w *world) pages(key, path string) (all []string) {
 	}
 }
 
-// told is a world with two parties to whom something happened.
+// told is a world with two parties and some events.
 func told(t *testing.T) (w *world, a, b *party, auditor string) {
 	w = newWorld(t)
 	w.catalogue()
@@ -143,7 +143,7 @@ func TestOneEventAndItsLineage(t *testing.T) {
 	w.refused(w.do(call{method: "GET", path: "/api/v1/events/" + e.CausationID + "/lineage", key: b.key}), 404, "not_found")
 }
 
-// P12: figures as known, and what they are made of, over HTTP.
+// P12: figures as known at a moment, and their events, over HTTP.
 func TestP12_FiguresThenAndWhatTheyAreMadeOf(t *testing.T) {
 	w, a, _, auditor := told(t)
 	figures := func(query string) map[string]any {
@@ -214,7 +214,7 @@ func TestBadQuestionsAboutTheLog(t *testing.T) {
 	}
 }
 
-// Cursors of the log belong to their question, and to their caller.
+// A cursor of the log is bound to its filters and its caller.
 func TestP9_CursorsOfTheLogBelongToTheirList(t *testing.T) {
 	w, a, b, _ := told(t)
 	next := "&cursor=" + w.want(200, call{method: "GET", path: "/api/v1/events?limit=1", key: a.key})["nextCursor"].(string)
@@ -226,7 +226,7 @@ func TestP9_CursorsOfTheLogBelongToTheirList(t *testing.T) {
 	}
 }
 
-// lines is an export's answer.
+// lines splits the answer of an export.
 func lines(a answer) []string {
 	return strings.FieldsFunc(string(a.body), func(r rune) bool { return r == '\n' })
 }
@@ -241,7 +241,7 @@ func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
 		if got.status != 200 || got.header.Get("Content-Type") != "application/x-ndjson" || !slices.Equal(lines(got), c.want) || !bytes.HasSuffix(got.body, []byte("}\n")) {
 			t.Errorf("%q: %d %v, %d lines instead of %d", c.path, got.status, got.header, len(lines(got)), len(c.want))
 		}
-		for n, line := range c.want { // broken off after each line
+		for n, line := range c.want { // interrupted after each line
 			var e struct{ Position events.Position }
 			w.must(json.Unmarshal([]byte(line), &e))
 			rest := w.do(call{method: "GET", path: "/api/v1/events/export" + with(c.path, "after="+e.Position.String()), key: c.key})
@@ -250,7 +250,7 @@ func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
 			}
 		}
 	}
-	// A place in every partition goes on with all that was recorded since.
+	// A read after a place in every partition returns all later events.
 	var place audit.Frontier
 	for _, line := range w.wires(nil) {
 		var e struct{ Position events.Position }

@@ -11,24 +11,25 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// exchange is what is known of one request beside the request itself.
+// exchange holds the data of one request beside the request itself.
 type exchange struct {
 	id     string    // X-Request-Id
-	trace  uuid.UUID // the 16 bytes of the trace id; also the events' correlation
-	route  *Route    // nil until it is known
+	trace  uuid.UUID // the 16 bytes of the trace id; also the correlation id of the events
+	route  *Route    // nil until the request is routed
 	caller commands.Caller
-	tenant *domain.Tenant // of a tenant key
+	tenant *domain.Tenant // for a tenant key
 	body   []byte         // read, decompressed and checked to be JSON
 	from   *nethttp.Request
-	charge charge                 // of its memory
+	charge charge                 // of the request's memory
 	to     nethttp.ResponseWriter // the connection's
-	// refused is what a handler that writes its own answer refused, and has not answered.
+	// refused is the problem of a handler that writes its own answers, if it is not written
+	// yet.
 	refused *Problem
 }
 
 type exchangeKey struct{}
 
-// exchangeOf gives the exchange that edge has put into every request's context.
+// exchangeOf returns the exchange that edge has put into every request's context.
 func exchangeOf(ctx context.Context) *exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
 	if x == nil {
@@ -39,7 +40,7 @@ func exchangeOf(ctx context.Context) *exchange {
 
 func (x *exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
 
-// newExchange takes the ids a client sent where they are sane, else fresh.
+// newExchange uses the client's ids if they are valid, else fresh.
 func newExchange(r *nethttp.Request, fresh uuid.UUID) *exchange {
 	x := &exchange{id: r.Header.Get("X-Request-Id"), from: r}
 	if !isRequestID(x.id) {
@@ -52,7 +53,7 @@ func newExchange(r *nethttp.Request, fresh uuid.UUID) *exchange {
 	return x
 }
 
-// maxRequestID bounds what of a client is repeated in an answer and in logs.
+// maxRequestID bounds the client's id, which answers and logs repeat.
 const maxRequestID = 128
 
 func isRequestID(id string) bool {
@@ -68,8 +69,8 @@ func isAlphanumeric(c byte) bool {
 	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
-// traceOf reads the trace id of a traceparent header (W3C Trace Context, section
-// 3.2). What is malformed is as if it was not there, as that standard wants.
+// traceOf reads the trace id of a traceparent header (W3C Trace Context, section 3.2). A
+// malformed header is ignored, as the standard requires.
 func traceOf(values []string) (trace uuid.UUID, ok bool) {
 	if len(values) != 1 {
 		return trace, false

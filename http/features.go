@@ -21,7 +21,7 @@ type FeaturePath struct {
 	LookupKey string `path:"lookupKey" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
 }
 
-// featureAnswer is 201 for a new feature, else 200.
+// featureAnswer has status 201 for a new feature, else 200.
 type featureAnswer struct {
 	Status int
 	Body   domain.Feature

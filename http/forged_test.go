@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// A cursor is no secret: whoever reads this can write one to any place. It is then
-// answered, or refused as a cursor or position; the database never stumbles over it.
+// A cursor is not secret: a client can decode it and forge one to any place. The answer
+// is then a page or a refusal of the cursor or position, never a database error.
 func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -70,7 +70,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 				refused[path]++
 				code := "cursor_invalid"
 				if strings.Contains(string(a.body), `"position_invalid"`) {
-					code = "position_invalid" // of the log, that the place names
+					code = "position_invalid" // an error of the log, which parses the place
 				}
 				w.refused(a, 400, code)
 			default:

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// awkwardBodies are what bodies of the catalogue go wrong by.
+// awkwardBodies are seeds of catalogue bodies.
 func awkwardBodies() []string {
 	return []string{`{"name":"Pro","type":"QUOTA","unit":"call"}`, `{"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD"},{"feature":"b","limit":null}]}`,
 		`{"plan":"pro","status":"ACTIVE"}`, `{"name":"k","scopes":["usage:write"],"expiresAt":"2030-01-01T00:00:00Z"}`, `{"action":"retry","filter":{"ids":["x"]},"reason":"r"}`,
@@ -25,8 +25,8 @@ func awkwardBodies() []string {
 		`{"fromPosition":"17-1","toPosition":"17-9","reason":"x"}`, `{"scope":{"tenantId":"t"},"workers":4,"reason":"x"}`, `{"overlapSeconds":3600}`}
 }
 
-// FuzzBodies: a body that is taken decodes into what the operation reads, without a
-// member lost, and holds no text that the database would refuse.
+// FuzzBodies: an accepted body decodes into the operation's input without losing a
+// member, and holds no text that the database refuses.
 func FuzzBodies(f *testing.F) {
 	ops, registry, _ := served(f)
 	var rules []*bodyRules
@@ -64,7 +64,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// typeOf makes what a body is decoded into.
+// typeOf returns a new value of the type that a body is decoded into.
 func typeOf(b *bodyRules) reflect.Value {
 	t := b.registry.TypeFromRef(b.schema.Ref)
 	for t.Kind() == reflect.Pointer {
@@ -73,7 +73,7 @@ func typeOf(b *bodyRules) reflect.Value {
 	return reflect.New(t)
 }
 
-// checkTexts finds texts that PostgreSQL cannot store.
+// checkTexts fails on text that PostgreSQL cannot store.
 func checkTexts(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -96,7 +96,7 @@ func checkTexts(t *testing.T, v reflect.Value) {
 	}
 }
 
-// packed compresses by both codings.
+// packed compresses with both codings.
 func packed(plain []byte) (gzipped, zstandard []byte) {
 	var b bytes.Buffer
 	z := stdgzip.NewWriter(&b)
@@ -106,9 +106,9 @@ func packed(plain []byte) (gzipped, zstandard []byte) {
 	return b.Bytes(), w.EncodeAll(plain, nil)
 }
 
-// FuzzUnpack: what is unpacked is what another reader unpacks, is never over the
-// limit, and the memory that it was charged for is given back; a body that cannot be
-// unpacked spoils nothing for the next.
+// FuzzUnpack: a decompressed body equals the output of another implementation, never
+// exceeds the limit, and its charge is released. An invalid body does not affect the next
+// one.
 func FuzzUnpack(f *testing.F) {
 	const limit = 4 << 10
 	for _, plain := range [][]byte{nil, []byte(`{"events":[]}`), bytes.Repeat([]byte("a"), limit), bytes.Repeat([]byte("a"), limit+1), make([]byte, 1<<20)} {
@@ -132,7 +132,7 @@ func FuzzUnpack(f *testing.F) {
 			defer c.close()
 			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
 			r.Header.Set("Content-Encoding", coding)
-			return kept.read(&bounded{from: r.Body, left: limit}, r, limit, c)
+			return kept.read(&limitedReader{from: r.Body, left: limit}, r, limit, c)
 		}
 		body, err := unpack(coding, sent)
 		if len(body) > limit && err == nil {
@@ -155,7 +155,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// reference unpacks by a reader of its own.
+// reference decompresses with another implementation.
 func reference(coding string, sent []byte) ([]byte, error) {
 	switch strings.ToLower(coding) {
 	case "gzip":
@@ -175,7 +175,7 @@ func reference(coding string, sent []byte) ([]byte, error) {
 	return sent, nil
 }
 
-// FuzzMedia: what is taken is a media type in UTF-8.
+// FuzzMedia: an accepted Content-Type is a media type in UTF-8.
 func FuzzMedia(f *testing.F) {
 	for _, value := range []string{"application/json", "Application/JSON; charset=UTF-8", "application/json;charset=latin1", "application/json; charset", "application/json, text/plain", "", "text/plain", "application/json; q=\"", "application/cloudevents+json;a=b", "\x00"} {
 		f.Add(value)

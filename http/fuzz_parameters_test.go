@@ -30,7 +30,7 @@ func (anyTenant) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error)
 	return &domain.Tenant{ID: id}, nil
 }
 
-// served is every operation that the site describes, in a fixed order.
+// served returns all operations of the site, in a fixed order.
 func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 	t.Helper()
 	s := &service{Server: &Server{Reader: anyTenant{}}, limits: DefaultLimits(), log: slog.New(slog.DiscardHandler), now: time.Now,
@@ -56,8 +56,8 @@ func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 	return all, site.api.OpenAPI().Components.Schemas, s
 }
 
-// FuzzQuery: what is taken names known parameters, once, as their types want it,
-// and holds nothing that the database would refuse.
+// FuzzQuery: an accepted query has only known parameters, each once and of its type, and
+// holds no text that the database refuses.
 func FuzzQuery(f *testing.F) {
 	ops, _, _ := served(f)
 	for i := range ops {
@@ -94,7 +94,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzCursor: a cursor that is taken is one that the list itself wrote.
+// FuzzCursor: an accepted cursor is one that the same list wrote.
 func FuzzCursor(f *testing.F) {
 	l := list{"dead letters", "tenant", ""}
 	for _, after := range []string{"17-4711", "", "\x00", "\xff", "é", "\u2028<>&", `"\`, strings.Repeat("x", 3000)} {
@@ -121,15 +121,15 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// awkwardTimes are at the edges of what a time may be.
+// awkwardTimes are times at the edges of the valid range.
 func awkwardTimes() []string {
 	return []string{"", "2026-05-01T12:00:00Z", "2026-05-01T12:00:00.123456789+23:59", "2026-05-01t12:00:00z", "2026-05-01T12:00:00,5Z", "2026-05-01T23:59:60Z",
 		"2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "0000-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-14:00", "10000-01-01T00:00:00Z",
 		"1777636800", "2026-05-01 12:00:00Z", "2026-05-01T12:00:00", "2026-05-01T24:00:00Z", "1969-12-31T23:59:59.999999Z"}
 }
 
-// FuzzTimes: a range that is taken is one, exact to the microsecond, and can be
-// written down again.
+// FuzzTimes: an accepted range is valid, exact to the microsecond, and can be formatted
+// again.
 func FuzzTimes(f *testing.F) {
 	for i, from := range awkwardTimes() {
 		f.Add(from, awkwardTimes()[len(awkwardTimes())-1-i], "17-4711", "wait=3")
@@ -169,7 +169,7 @@ func checkInstant(t *testing.T, at time.Time) {
 	}
 }
 
-// FuzzConditions: Prefer, If-None-Match and what is answered to them.
+// FuzzConditions covers Prefer, If-None-Match and the answers to them.
 func FuzzConditions(f *testing.F) {
 	tag := entityTag([]byte("says"))
 	for _, header := range []string{"", "wait=10", "WAIT=1, wait=2", "wait=\"3\";x=y", "wait=-1", "wait=1e3", "wait=99999999999999999999", "respond-async, wait = 7", "*", tag, tag[2:], `"a", ` + tag, tag + "x", "W/", ",,,", "\x00", "\xff"} {
@@ -190,8 +190,8 @@ func FuzzConditions(f *testing.F) {
 	})
 }
 
-// FuzzTraceIDs: what is taken of a client's headers is repeated as it was, and is
-// the same trace for those who read it elsewhere.
+// FuzzTraceIDs: accepted ids of a client's headers are repeated unchanged, and other
+// readers of the header find the same trace.
 func FuzzTraceIDs(f *testing.F) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, parent := range []string{good, "", "ff" + good[2:], strings.ToUpper(good), good + "-x", strings.Repeat("0", 55), good[:35] + "-0000000000000000-01", "\x00", good[:3] + "g" + good[4:]} {
@@ -211,7 +211,7 @@ func FuzzTraceIDs(f *testing.F) {
 	})
 }
 
-// FuzzKeys: Authorization gives a key of the documented form, or none.
+// FuzzKeys: Authorization holds a key of the documented form, or none.
 func FuzzKeys(f *testing.F) {
 	form := regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]{32,}$`)
 	secret := strings.Repeat("a", 43)
@@ -235,8 +235,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// FuzzIdempotencyKey: the same request under the same key is the same whatever its
-// body's order and spaces, and another one is another.
+// FuzzIdempotencyKey: the hash of a request does not depend on its body's member order
+// and whitespace, and differs for another request.
 func FuzzIdempotencyKey(f *testing.F) {
 	for _, key := range []string{"a", "", " ", "é", "a\nb", strings.Repeat("k", 255), strings.Repeat("k", 256), "\x7f", "~"} {
 		f.Add(key, "/api/v1/tenants", []byte(`{"b":1.50,"a":"\u00e9"}`))
@@ -267,7 +267,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 	})
 }
 
-// FuzzDeadLetterFilter: a filter that is taken is kept in the log, and says the same
+// FuzzDeadLetterFilter: an accepted filter is stored in the log and has the same meaning
 // when it is read from there.
 func FuzzDeadLetterFilter(f *testing.F) {
 	_, _, s := served(f)

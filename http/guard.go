@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// guard stands before every operation: it lets nobody in without a key that may,
-// and nothing that the operation does not know.
+// guard runs before every operation: it refuses requests without an authorized key, and
+// parameters or members that the operation does not define.
 type guard struct {
 	*site
 	row    *Route
 	query  *queryRules
 	body   *bodyRules
 	next   nethttp.Handler
-	inWork *counter // requests of its kind
-	bound  int64    // and how many there may be
+	inWork *counter // the counter of its kind of requests
+	bound  int64    // its limit
 }
 
 func (t *site) guard(row *Route, query *queryRules, body *bodyRules, next nethttp.Handler) nethttp.Handler {
@@ -38,11 +38,11 @@ func (g *guard) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 		p = g.let(w, r, x)
 	}
 	if p != nil {
-		g.refuse(w, r, p) // what is left of its body is waited for outside of what others need
+		g.refuse(w, r, p) // it drains the rest of the body without holding a place in flight
 	}
 }
 
-// within is let in one of the places that there are.
+// within serves a request that counts against the limit of requests in flight.
 func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
 	if r.Context().Value(spareKey{}) != nil {
 		w.Header().Set("Connection", "close")
@@ -58,8 +58,7 @@ func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange
 	return g.let(w, r.WithContext(ctx), x)
 }
 
-// let serves a request that nothing speaks against. A problem that it gives is still to
-// be answered.
+// let admits a request and serves it. The caller must write the problem that it returns.
 func (g *guard) let(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
 	if p := g.admit(r, x, g.row, g.query, g.body); p != nil {
 		return p
@@ -68,12 +67,12 @@ func (g *guard) let(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *
 	return x.refused
 }
 
-// limited tells the API from what is asked about the health of the service, which
-// is answered also when the API is full.
+// limited reports whether a route belongs to the API. Health routes are not limited: they
+// answer also if the API is full.
 func limited(row *Route) bool { return strings.HasPrefix(row.Path, prefix) }
 
-// admit checks in the order that tells least to those who may know least: the
-// key, then the query, then the body.
+// admit checks the key, then the query, then the body, so that an unauthenticated caller
+// learns nothing about the rest.
 func (t *site) admit(r *nethttp.Request, x *exchange, row *Route, query *queryRules, body *bodyRules) *Problem {
 	if row.Who != Public {
 		if p := t.authenticate(r, x, row); p != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// An instance that has no part in the API is asked for its health and metrics as any
-// other is, and for nothing else.
+// An instance without the API role serves health and metrics like any other, and no other
+// route.
 func TestHealthWithoutTheAPI(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var away error
@@ -45,8 +45,8 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 	ask("/livez", 200, `"live"`)
 }
 
-// What costs latency only while it is away is named, and is no reason to send nobody here;
-// nor does it keep who asks for as long as what is needed may.
+// A dependency that costs only latency while it is down is reported, but the instance
+// stays ready. Its check has a shorter timeout than that of a required dependency.
 func TestP11_ReadyWithoutWhatIsSpare(t *testing.T) {
 	var database error
 	s := &http.Server{Version: "test", Health: []http.HealthCheck{

@@ -18,8 +18,7 @@ const (
 	mediaCloudEventBatch = "application/cloudevents-batch+json"
 )
 
-// ingest is the hot path: the body is decoded without reflection, and the answer
-// is written without it.
+// ingest is the hot path: it decodes the body and encodes the answer without reflection.
 func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	x, start := exchangeOf(r.Context()), time.Now()
 	if p := s.admitBacklog(); p != nil {
@@ -43,20 +42,20 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 		return err
 	}
 	sums := countVerdicts(verdicts)
-	body := appendVerdicts(takeBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
+	body := appendVerdicts(getBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
 	s.metrics.ingest.Observe(time.Since(start).Seconds())
 	s.metrics.ingested.add(sums)
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(nethttp.StatusAccepted)
-	_, _ = w.Write(body) // who went away sends it again
-	keepBuffer(body)     // Write has sent or copied it, by HTTP/1 and HTTP/2
+	_, _ = w.Write(body) // a client that has gone retries
+	putBuffer(body)      // Write has sent or copied it, with HTTP/1 and HTTP/2
 	return nil
 }
 
-// readReplay takes the word of a queue that is emptied after an outage. It ends in
-// the envelope's metadata, never in the payload.
+// readReplay reads the Meterplex-Replay header, which a client sends with events that it
+// queued during an outage. It is stored in the envelope's metadata, never in the payload.
 func (x *exchange) readReplay(values []string) *Problem {
 	if len(values) == 0 {
 		return nil
@@ -68,8 +67,8 @@ func (x *exchange) readReplay(values []string) *Problem {
 	return nil
 }
 
-// readEvents decodes the body by its media type. Attributes of a CloudEvent in
-// headers make the request one in binary mode, whatever JSON type data has.
+// readEvents decodes the body by its media type. CloudEvents attributes in headers select
+// binary mode, whatever JSON type the data has.
 func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
 	binary := hasAttributes(r.Header)
 	media := ""
@@ -85,7 +84,7 @@ func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
 	if p != nil {
 		return nil, p
 	}
-	defer keepBuffer(body) // what is decoded shares no memory with it
+	defer putBuffer(body) // decoded items share no memory with the body
 	switch media {
 	case mediaCloudEvent:
 		return domain.DecodeCloudEvent(body)
@@ -107,7 +106,7 @@ func hasAttributes(header nethttp.Header) bool {
 	return false
 }
 
-// describeIngest is what reflection would have found in typed bodies.
+// describeIngest documents the bodies that ingest decodes without reflection.
 func describeIngest(op *huma.Operation, types schemas) {
 	cloudEvent := types.of(cloudEvent{})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -134,7 +133,7 @@ func describeIngest(op *huma.Operation, types schemas) {
 
 func ptr[T any](v T) *T { return &v }
 
-// usageBatch, usageEvent and cloudEvent describe bodies that domain decodes.
+// usageBatch, usageEvent and cloudEvent document bodies that package domain decodes.
 type usageBatch struct {
 	Events []usageEvent `json:"events" minItems:"1" maxItems:"1000" nullable:"false"`
 }

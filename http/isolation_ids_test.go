@@ -9,14 +9,14 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// TestP9_IDsBelongToTheirTenant names one tenant and what is another's, on every route
-// whose path or query can: it is as if that was not. A parameter that names something
-// in a new way fails until it stands here.
+// TestP9_IDsBelongToTheirTenant combines one tenant's id with another tenant's entity, on
+// every route that has such parameters. The answer must equal that for an unknown entity.
+// A new kind of id parameter fails until it is listed here.
 func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	m := newMatrix(t)
 	_, spare := m.key(m.b.id, nil, "usage:read")
 	of := map[string]string{"keyId": spare, "subscriptionId": m.b.subscription} // B's
-	own := []string{"tenantId", "eventId", "event", "feature"}                  // asked for by TestP9_AnothersIsAsIfItWasNot
+	own := []string{"tenantId", "eventId", "event", "feature"}                  // covered by TestP9_AnothersIsAsIfItWasNot
 	platforms := []string{"deadLetterId", "lookupKey", "key", "name", "rebuildId", "replayId"}
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {
@@ -47,7 +47,7 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 				continue
 			}
 			mine := m.ids[name]
-			if strings.Contains(route.Path, "operator-keys") { // a tenant's key is no operator's
+			if strings.Contains(route.Path, "operator-keys") { // a tenant key is not an operator key
 				mine = m.ids["operator keyId"]
 			}
 			ask(name, strings.Replace(c.path, url.PathEscape(mine), id, 1), strings.Replace(c.path, url.PathEscape(mine), newID().String(), 1))

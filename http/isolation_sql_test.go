@@ -14,15 +14,16 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// relation is a table or view as the database's own catalogue has it.
+// relation is a table or view in the database's catalogue.
 type relation struct {
-	name, tenant    string // tenant is the column that says whose a row is, "" for none
-	guarded         bool   // by row level security that binds its owner, too
+	name, tenant    string // tenant is the column with the tenant of a row, or ""
+	guarded         bool   // by row level security, also for its owner
 	readable        bool   // by the role that reads for tenants
-	written, erased string // what that role, and the one that appends, may do beside reading
+	written, erased string // privileges beyond SELECT of that role and of the one that appends
 }
 
-// relations asks the catalogue, so that a table of a later migration is among them.
+// relations reads the database's catalogue, so that tables of later migrations are
+// included.
 func (m *matrix) relations() (list []relation) {
 	m.Helper()
 	rows, err := m.pool.Query(m.Context(), `
@@ -46,14 +47,14 @@ FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN (
 	return list
 }
 
-// What tenants' reads may see although no row of it is a tenant's: the catalogue, and
-// how far the log and its readers are.
+// Relations without tenant rows that tenants' reads may see: the catalogue, and the
+// progress of the log and its readers.
 func sharedByAll() []string {
 	return []string{"consumer_checkpoints", "features", "plans", "log_epochs", "log_heads", "log_origins", "log_vocabularies", "outbox_publications", "relay_cursors", "goose_db_version"}
 }
 
-// asTenant runs a query under the tenants' role, with the tenant that is named; nil
-// sets none. denied is where the role may not read at all.
+// asTenant runs a query with the tenants' role and that tenant setting; nil leaves it
+// unset. denied reports that the role may not read the relation.
 func (m *matrix) asTenant(tenant *string, query string) (n int, denied bool, err error) {
 	m.Helper()
 	tx, err := m.pool.Begin(m.Context())
@@ -73,8 +74,8 @@ func (m *matrix) asTenant(tenant *string, query string) (n int, denied bool, err
 	return n, false, err
 }
 
-// TestP9_EveryTableShowsATenantItsOwnRows reads every relation there is in SQL, as
-// another tenant, as none, and as one that cannot be.
+// TestP9_EveryTableShowsATenantItsOwnRows reads every relation in SQL: as another tenant,
+// without a tenant, and with an invalid tenant.
 func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
 	m := newMatrix(t)
 	m.ingest(m.b, batch(event("of-B", nil)))
@@ -99,7 +100,7 @@ func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
 		}
 		own := fmt.Sprintf(`SELECT count(*) FROM %s WHERE %s = '%s'`, r.name, r.tenant, m.a.id)
 		others := fmt.Sprintf(`SELECT count(*) FROM %s WHERE %s <> '%s'`, r.name, r.tenant, m.a.id)
-		if strings.HasPrefix(r.name, "projection_") { // what holds for all tenants is for all
+		if strings.HasPrefix(r.name, "projection_") { // rows for all tenants are visible to all
 			others += fmt.Sprintf(` AND %s <> '%s'`, r.tenant, platform)
 		}
 		var all int
@@ -131,8 +132,8 @@ func TestP9_EveryTableShowsATenantItsOwnRows(t *testing.T) {
 	}
 }
 
-// TestP9_TablesOfTenantsAreGuarded fails for a new table that names a tenant, until row
-// level security is forced on it, or it stands here and tenants' reads cannot see it.
+// TestP9_TablesOfTenantsAreGuarded fails for a new table with a tenant column until row
+// level security is forced on it, or it is listed here and tenants' reads cannot see it.
 func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 	m := newMatrix(t)
 	unseen := []string{"event_log_rows", "projection_rebuilds", "replays", "inbox", "outbox_events", "withheld_records"}
@@ -146,8 +147,8 @@ func TestP9_TablesOfTenantsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestP6_WhatIsRecordedCannotBeTakenBack holds what the service's role may do against
-// what each table is for.
+// TestP6_WhatIsRecordedCannotBeTakenBack compares the privileges of the service's role
+// with the purpose of each table.
 func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 	m := newMatrix(t)
 	appendOnly := []string{"event_log", "event_log_rows", "log_origins", "log_vocabularies", "log_epochs", "log_identity", "subscription_history", "idempotency_answers", "withheld_records"}
@@ -176,8 +177,9 @@ func TestP6_WhatIsRecordedCannotBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestP9_FunctionsThatSeeAllShowATenantItsOwn: what runs as its owner is bound by no
-// row level security. Each such function stands here, and asks for itself who asks.
+// TestP9_FunctionsThatSeeAllShowATenantItsOwn: row level security does not bind a
+// function that runs as its owner. Each such function is listed here and must check its
+// caller itself.
 func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
 	m := newMatrix(t)
 	known := []string{"broker_place", "caused_positions", "consumer_standing", "failing_positions", "log_positions", "position_of_event", "recorded_residencies", "recorded_until", "usage_positions"}
@@ -202,7 +204,8 @@ func TestP9_FunctionsThatSeeAllShowATenantItsOwn(t *testing.T) {
 	}
 }
 
-// TestP9_NothingOfATenantStaysWithAConnection: the next to use it is who he was.
+// TestP9_NothingOfATenantStaysWithAConnection: the next user of a connection does not
+// inherit the tenant.
 func TestP9_NothingOfATenantStaysWithAConnection(t *testing.T) {
 	m := newMatrix(t)
 	for range 3 {

@@ -18,14 +18,14 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// matrix is what the isolation tests ask with: a tenant whose ids are used, another
-// one, and keys of every kind.
+// matrix holds the fixtures of the isolation tests: a tenant whose ids are used, another
+// tenant, and keys of every kind.
 type matrix struct {
 	*world
 	a, b                    *party
 	billing, audit, admin   string
 	suspended, eventsReader string
-	bad                     map[string]call // keys that are none
+	bad                     map[string]call // invalid keys
 	ids                     map[string]string
 }
 
@@ -54,15 +54,15 @@ func newMatrix(t *testing.T) *matrix {
 	return m
 }
 
-// firstOf is the eventId of the first event in a party's log that another has not.
+// firstOf returns the eventId of the first usage event in a party's log.
 func (w *world) firstOf(p *party) (id string) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT event_id FROM event_log_rows WHERE tenant_id = $1 AND subject = 1 ORDER BY position LIMIT 1`, p.id).Scan(&id))
 	return id
 }
 
-// letter records usage that the validator then rejects: its feature was in the
-// subscription at ingest only. A dead letter of stage VALIDATION comes of it.
+// letter records usage that the validator rejects later, because its feature was in the
+// subscription only at ingest. The result is a dead letter of stage VALIDATION.
 func (w *world) letter(p *party) {
 	w.Helper()
 	tenant, payload := uuid.MustParse(p.id), `{"amount":1,"eventId":"rejected-of-A","feature":"gone","timestamp":"`+now()+`","type":"usage"}`
@@ -93,8 +93,8 @@ func (m *matrix) badKeys() {
 	}
 }
 
-// sample is a request that a route takes when its key may: with ids of tenant A.
-// Every route that takes a key must have one here.
+// sample returns a valid request for a route, with ids of tenant A. Every route that
+// requires a key must have one here.
 func (m *matrix) sample(r http.Route) (call, bool) {
 	bodies := map[string]any{
 		"POST /usage/events":                                       batch(event("matrix", nil)),
@@ -138,7 +138,7 @@ func (m *matrix) sample(r http.Route) (call, bool) {
 	return call{method: r.Method, path: path, body: body}, known
 }
 
-// queries are what routes cannot do without; a stream has to end.
+// queries holds the required query parameters of routes; a stream must end.
 var queries = map[string]string{
 	"GET /events/stream":            "?follow=false&last=100",
 	"GET /usage/aggregates/explain": "?feature=api_calls&period=lifetime",
@@ -153,7 +153,7 @@ func with(path, query string) string {
 
 var parameter = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
-// allowed is a key that a route takes.
+// allowed returns a key that a route accepts.
 func (m *matrix) allowed(r http.Route) string {
 	switch {
 	case r.Who == http.Tenant:
@@ -166,7 +166,7 @@ func (m *matrix) allowed(r http.Route) string {
 	return m.admin
 }
 
-// denied lists the keys that a route must not take, with the code of the refusal.
+// denied lists the keys that a route must refuse, with the code of the refusal.
 func (m *matrix) denied(r http.Route) map[string][2]string {
 	keys := map[string][2]string{"suspended": {m.suspended, "tenant_suspended"}}
 	if r.Who == http.Operator {
@@ -234,14 +234,14 @@ func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// varying is what differs between two answers that say the same.
+// varying matches the members that differ between equal answers.
 var varying = regexp.MustCompile(`"(instance|traceId)":"[^"]*"`)
 
 func leveled(body []byte) string { return varying.ReplaceAllString(string(body), `"$1":""`) }
 
 func TestP9_TheRightKeyIsLetIn(t *testing.T) {
 	m := newMatrix(t)
-	// Deletes last, so that what they end is there for the others.
+	// Deletes last, because the other requests need the deleted entities.
 	routes := http.Routes()
 	slices.SortStableFunc(routes, func(a, b http.Route) int { return rank(a) - rank(b) })
 	for _, route := range routes {
@@ -266,8 +266,8 @@ func rank(r http.Route) int {
 	return 0
 }
 
-// TestP9_AnothersIsAsIfItWasNot asks for what is A's with B's key, and for what
-// does not exist, and compares the answers byte for byte.
+// TestP9_AnothersIsAsIfItWasNot requests A's entities and unknown entities with B's key,
+// and compares the answers byte for byte.
 func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 	m := newMatrix(t)
 	nobody := newID().String()
@@ -285,7 +285,7 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}"}, p) { // a feature is nobody's
+			if !slices.Contains([]string{"{eventId}", "{event}", "{feature}"}, p) { // a feature belongs to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
 		}
@@ -301,13 +301,13 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 			}
 			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found"}[name])
 		}
-		if !strings.Contains(route.Path, "{event") { // it would be repeated as the instance
+		if !strings.Contains(route.Path, "{event") { // the problem's instance would repeat it
 			m.showsNothingOf(m.a, m.do(c), route)
 		}
 	}
 }
 
-// TestP9_EqualEventIDsOfTwoTenantsNeverMeet is dedupe across tenants.
+// TestP9_EqualEventIDsOfTwoTenantsNeverMeet checks dedupe across tenants.
 func TestP9_EqualEventIDsOfTwoTenantsNeverMeet(t *testing.T) {
 	m := newMatrix(t)
 	got := verdicts(m.ingest(m.b, batch(event("secret-of-A", map[string]any{"amount": 3}))))
@@ -328,7 +328,7 @@ func (m *matrix) showsNothingOf(p *party, a answer, route http.Route) {
 	}
 }
 
-// TestP9_CursorsBelongToTheirList hands B the cursor of A's list.
+// TestP9_CursorsBelongToTheirList gives B the cursor of A's list.
 func TestP9_CursorsBelongToTheirList(t *testing.T) {
 	m := newMatrix(t)
 	m.ingest(m.a, batch(event("a1", nil), event("a2", nil)))

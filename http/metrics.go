@@ -12,17 +12,17 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// metrics count what was answered. No label names a tenant.
+// metrics counts answers. No label names a tenant.
 type metrics struct {
 	ingested *ingested
 	ingest   prometheus.Histogram
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
-	kinds    atomic.Pointer[map[answerKind]answerMeters] // replaced where there is a new one
+	kinds    atomic.Pointer[map[answerKind]answerMeters] // replaced if a new kind is added
 }
 
-// answerKind is what answers are told apart by. There are few.
+// answerKind is the label set of an answer. There are few.
 type answerKind struct {
 	route  *Route
 	method string
@@ -34,7 +34,7 @@ type answerMeters struct {
 	seconds  prometheus.Observer
 }
 
-// newMetrics registers the metrics, and gauges of what is in work.
+// newMetrics registers the metrics and the gauges of requests in flight.
 func newMetrics(registerer prometheus.Registerer, gauges ...prometheus.Collector) (*metrics, error) {
 	if registerer == nil {
 		registerer = prometheus.NewRegistry()
@@ -65,14 +65,14 @@ func newMetrics(registerer prometheus.Registerer, gauges ...prometheus.Collector
 	return m, errors.Join(faults...)
 }
 
-// refuse counts a problem that says to come again.
+// refuse counts a problem if it has a reason label.
 func (m *metrics) refuse(p *Problem) {
 	if reason := p.reason(); reason != "" {
 		m.refused.WithLabelValues(reason).Inc()
 	}
 }
 
-// inFlight are gauges of what is in work now.
+// inFlight returns the gauges of current requests and memory.
 func (s *service) inFlight() []prometheus.Collector {
 	gauge := func(name, help string, labels prometheus.Labels, c *counter) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.n.Load()) })
@@ -85,8 +85,8 @@ func (s *service) inFlight() []prometheus.Collector {
 	}
 }
 
-// answered counts one request. What matched no route is one label, or a scanner
-// would make as many as it can think of.
+// answered counts one request. All requests without a route share one label, otherwise a
+// scanner could create any number of label values.
 func (m *metrics) answered(route *Route, method string, status int, took time.Duration) {
 	if route == nil {
 		method = "none"
@@ -96,7 +96,7 @@ func (m *metrics) answered(route *Route, method string, status int, took time.Du
 	meters.seconds.Observe(took.Seconds())
 }
 
-// metersOf spares looking labels up for each request.
+// metersOf caches the meters of each kind, which saves label lookups on each request.
 func (m *metrics) metersOf(kind answerKind) answerMeters {
 	known := m.kinds.Load()
 	if known != nil {
@@ -110,18 +110,18 @@ func (m *metrics) metersOf(kind answerKind) answerMeters {
 	if known != nil {
 		maps.Copy(more, *known)
 	}
-	m.kinds.CompareAndSwap(known, &more) // who comes second does it again
+	m.kinds.CompareAndSwap(known, &more) // if another goroutine was first, the next answer tries again
 	return meters
 }
 
-// ingested counts verdicts, whichever way the events came in.
+// ingested counts verdicts of all ingest transports.
 type ingested struct {
 	accepted, duplicate, conflict, rejected prometheus.Counter // by verdict
 
 	conflicts prometheus.Counter
 }
 
-// newIngested registers the counters, or takes those that are registered already.
+// newIngested registers the counters, or reuses registered ones.
 func newIngested(registerer prometheus.Registerer) (*ingested, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
 		Help: "Usage events answered at ingest, by verdict."}, []string{"verdict"})
@@ -132,7 +132,7 @@ func newIngested(registerer prometheus.Registerer) (*ingested, error) {
 	var err1, err2 error
 	events, err1 = registered(registerer, events)
 	c.conflicts, err2 = registered(registerer, c.conflicts)
-	// All are there from the start: a rate needs the zero before the first.
+	// Create all series at the start: a rate needs the zero before the first increment.
 	c.accepted, c.duplicate = events.WithLabelValues(commands.StatusAccepted), events.WithLabelValues(commands.StatusDuplicate)
 	c.conflict, c.rejected = events.WithLabelValues(commands.StatusConflict), events.WithLabelValues(commands.StatusRejected)
 	return c, errors.Join(err1, err2)
@@ -156,7 +156,7 @@ func (i *ingested) add(c counts) {
 	i.rejected.Add(float64(c.rejected))
 }
 
-// CountVerdicts gives what counts verdicts on usage that did not come by HTTP, in
+// CountVerdicts returns a function that counts verdicts of other transports than HTTP in
 // the same metrics.
 func CountVerdicts(registerer prometheus.Registerer) (func(verdicts []commands.EventVerdict), error) {
 	c, err := newIngested(registerer)

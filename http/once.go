@@ -15,8 +15,8 @@ type Idempotent struct {
 
 const maxIdempotencyKey = 255
 
-// once makes the request one that takes effect once, where the caller gave a key.
-// Two requests are the same when method, path and canonical body are.
+// once returns the idempotency key of the request, if it has one. Two requests are the
+// same if method, path and canonical body are equal.
 func once(ctx context.Context) (commands.Once, error) {
 	x := exchangeOf(ctx)
 	values := x.from.Header["Idempotency-Key"]

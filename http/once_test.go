@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// TestAnIdempotencyKeyForTwoTenantsAtOnce sends two requests under one key at the same
-// moment, for tenants of different partitions, whom no common lock keeps apart. One of
-// them takes effect, and the other is told that the key was used.
+// TestAnIdempotencyKeyForTwoTenantsAtOnce sends two concurrent requests under one key,
+// for tenants of different partitions, which share no lock. One takes effect; the other
+// is refused because the key was used.
 func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()

@@ -27,7 +27,7 @@ const (
 	operatorScheme = "operatorKey"
 )
 
-// description is what stands above the operations.
+// description returns the document without operations.
 func description(version string) *huma.OpenAPI {
 	if version == "" {
 		version = "dev"
@@ -59,7 +59,7 @@ func description(version string) *huma.OpenAPI {
 	}
 }
 
-// newRegistry knows what Go's types do not say.
+// newRegistry returns a registry with schemas for types that reflection cannot describe.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer)
 	r.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[exactInteger]())
@@ -69,8 +69,8 @@ func newRegistry() huma.Registry {
 	return r
 }
 
-// exactInteger, id and position document a json.Number, which is an integer of any
-// size, a uuid.UUID and an events.Position.
+// exactInteger, id and position are the schemas of json.Number (an integer of any size),
+// uuid.UUID and events.Position.
 type (
 	exactInteger struct{}
 	id           struct{}
@@ -90,17 +90,17 @@ func (position) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9]{1,2}-[0-9]+$", Examples: []any{"17-4711"}}
 }
 
-// schemaPrefix is where references point.
+// schemaPrefix is the prefix of schema references.
 const schemaPrefix = "#/components/schemas/"
 
-// problemCode explains a code on the reference page.
+// problemCode documents a code on the reference page.
 type problemCode struct {
 	Code   string `json:"code"`
 	Status int    `json:"status"`
 	Title  string `json:"title"`
 }
 
-// problemCodes lists the codes that are not simply "the request is not valid".
+// problemCodes lists the codes with a status or title of their own.
 func problemCodes() []problemCode {
 	var list []problemCode
 	for _, r := range refusals() {
@@ -109,8 +109,8 @@ func problemCodes() []problemCode {
 	return list
 }
 
-// describe makes huma's description of an operation: its security from the route
-// table, its problems from what every route of its kind may answer.
+// describe builds huma's operation: its security from the route table, its problems from
+// the kind of route.
 func (t *site) describe(o operation) huma.Operation {
 	row := t.rows[o.method+" "+o.path]
 	op := huma.Operation{
@@ -137,7 +137,7 @@ func (t *site) describe(o operation) huma.Operation {
 	return op
 }
 
-// refusalHeaders are those that tell a client what to do about a status.
+// refusalHeaders documents the headers that tell a client how to react to a status.
 func refusalHeaders(status int) map[string]*huma.Param {
 	switch status {
 	case nethttp.StatusUnauthorized:
@@ -148,7 +148,7 @@ func refusalHeaders(status int) map[string]*huma.Param {
 	return nil
 }
 
-// security lists the keys that are taken; each alternative stands by itself.
+// security lists the accepted keys as alternatives.
 func security(row *Route) []map[string][]string {
 	var all []map[string][]string
 	for _, scope := range row.Scopes {
@@ -161,8 +161,8 @@ func security(row *Route) []map[string][]string {
 	return all
 }
 
-// tidy takes out of the description what huma adds for its own errors, and lets
-// answers grow: only what we read is closed to members nobody knows.
+// tidy removes the schemas that huma adds for its own errors, and allows unknown members
+// in answers: only request bodies are closed.
 func tidy(api *huma.OpenAPI) {
 	all := api.Components.Schemas.Map()
 	delete(all, "ErrorModel")
@@ -187,7 +187,7 @@ func tidy(api *huma.OpenAPI) {
 		}
 		for _, member := range schema.Properties {
 			if member.Type == huma.TypeArray {
-				member.Nullable = false // an empty list is written []
+				member.Nullable = false // an empty list is encoded as []
 			}
 		}
 		if shaped[name] {
@@ -203,7 +203,8 @@ func tidy(api *huma.OpenAPI) {
 	orNull(all["DiffBody"], "totals", "conservation")
 }
 
-// optionalOrNull says of a body what shape takes for nothing.
+// optionalOrNull documents that optional members of a body may be null: shape treats null
+// as absent.
 func optionalOrNull(schema *huma.Schema) {
 	for name, member := range schema.Properties {
 		if member.Ref != "" || slices.Contains(schema.Required, name) {
@@ -215,7 +216,8 @@ func optionalOrNull(schema *huma.Schema) {
 	}
 }
 
-// orNull lets members be null whose Go types, in another package, cannot say so.
+// orNull marks members as nullable if their Go type, in another package, cannot express
+// it.
 func orNull(schema *huma.Schema, members ...string) {
 	if schema == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// document is what the test reads of a description.
+// document holds the parts of the description that the tests read.
 type document struct {
 	OpenAPI    string                               `json:"openapi"`
 	Info       struct{ Title, Version string }      `json:"info"`
@@ -48,7 +48,7 @@ func describe(t *testing.T) (document, []byte) {
 	return d, w.Body.Bytes()
 }
 
-// TestNullIsDescribedWhereItIsTaken: shape takes null for an optional member as nothing.
+// TestNullIsDescribedWhereItIsTaken: shape treats null as absent for an optional member.
 func TestNullIsDescribedWhereItIsTaken(t *testing.T) {
 	d, _ := describe(t)
 	for _, c := range []struct{ schema, want string }{

@@ -21,7 +21,7 @@ type PlanPath struct {
 	Key string `path:"key" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"`
 }
 
-// planAnswer is 201 for a new plan, else 200.
+// planAnswer has status 201 for a new plan, else 200.
 type planAnswer struct {
 	Status int
 	Body   domain.Plan

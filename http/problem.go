@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Problem is the answer to everything that is refused or fails (RFC 9457). Code
-// is stable; clients branch on it.
+// Problem is the answer to every refused or failed request (RFC 9457). Code is stable:
+// clients branch on it.
 type Problem struct {
 	Type     string  `json:"type" format:"uri-reference" doc:"Where the code is explained."`
 	Title    string  `json:"title" doc:"What the code says, the same for each occurrence."`
@@ -24,14 +24,14 @@ type Problem struct {
 	because    string // see reason
 }
 
-// Fault is one thing that is wrong with a body.
+// Fault is one error in a body.
 type Fault struct {
 	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) into the body; empty where it is not about a member."`
 	Code    string `json:"code"`
 	Detail  string `json:"detail"`
 }
 
-// Bounds of an answer: together they stay below 4 KiB.
+// Bounds of a problem: the encoded answer stays below 4 KiB.
 const (
 	maxDetail  = 400 // bytes
 	maxPointer = 300
@@ -45,7 +45,7 @@ func newProblem(code, detail string) *Problem {
 		Detail: clip(detail, maxDetail), retryAfter: r.retry}
 }
 
-// at adds the member at fault, with the problem's own code and detail.
+// at adds the pointer of the invalid member, with the problem's own code and detail.
 func (p *Problem) at(pointer string) *Problem {
 	if pointer != "" && len(p.Errors) < maxFaults {
 		p.Errors = append(p.Errors, Fault{clip(pointer, maxPointer), p.Code, p.Detail})
@@ -58,7 +58,7 @@ func (p *Problem) retry(seconds int) *Problem {
 	return p
 }
 
-// clip cuts text to at most n bytes, between characters.
+// clip truncates text to at most n bytes, at a character boundary.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -73,18 +73,19 @@ func clip(text string, n int) string {
 	return text + "…"
 }
 
-// Error, GetStatus and ContentType are what huma asks of an error it writes.
+// Error, GetStatus and ContentType implement the interfaces that huma requires of an
+// error.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// GetStatus is the HTTP status.
+// GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is RFC 9457's media type.
+// ContentType returns the media type of RFC 9457.
 func (p *Problem) ContentType(string) string { return problemType }
 
 const problemType = "application/problem+json"
 
-// GetHeaders are the headers that go with the problem.
+// GetHeaders returns the problem's headers.
 func (p *Problem) GetHeaders() nethttp.Header {
 	h := nethttp.Header{}
 	if p.retryAfter > 0 {
@@ -96,10 +97,10 @@ func (p *Problem) GetHeaders() nethttp.Header {
 	return h
 }
 
-// maxInstance bounds how much of a path is repeated.
+// maxInstance bounds the path that a problem repeats.
 const maxInstance = 256
 
-// of completes the problem with what belongs to the request.
+// of adds the trace id and the path of the request.
 func (p *Problem) of(r *nethttp.Request) *Problem {
 	p.TraceID = exchangeOf(r.Context()).traceID()
 	if p.Instance = r.URL.EscapedPath(); len(p.Instance) > maxInstance || !strings.HasPrefix(p.Instance, "/") {
@@ -108,7 +109,7 @@ func (p *Problem) of(r *nethttp.Request) *Problem {
 	return p
 }
 
-// refuse writes a problem. Nothing of the answer may have been written before.
+// refuse writes a problem. The caller must not have written any of the answer.
 func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
 	s.metrics.refuse(p)
 	s.drain(r, p)
@@ -119,7 +120,7 @@ func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Proble
 	w.Header().Set("Content-Type", problemType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that went away has no use for it
+	_, _ = w.Write(body) // a disconnected client does not need it
 }
 
 func (p *Problem) encode() []byte {
@@ -128,7 +129,7 @@ func (p *Problem) encode() []byte {
 		p.Errors, p.Detail = []Fault{}, clip(p.Detail, maxDetail/4)
 		body, err = json.Marshal(p)
 	}
-	if err != nil { // no member of a problem can fail to encode
+	if err != nil { // a problem has no member that can fail to encode
 		return []byte(`{"status":500,"code":"internal"}`)
 	}
 	return append(body, '\n')

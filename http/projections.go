@@ -45,7 +45,7 @@ type ProjectionPath struct {
 	Name string `path:"name" example:"usage_aggregates"`
 }
 
-// RebuildScope is the part of a body that says what of a projection is meant.
+// RebuildScope is the part of a body that selects what to rebuild of a projection.
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
@@ -94,7 +94,7 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 	return s.accepted(ctx, r.ID)
 }
 
-// accepted answers with a rebuild as it is now.
+// accepted answers with the current state of a rebuild.
 func (s *service) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 	return &rebuildAccepted{rebuildLocation(id), found}, err
@@ -125,7 +125,7 @@ type verifyAnswer struct {
 	} `nameHint:"Verified"`
 }
 
-// verifyReason stands for the reason of a verify that changes nothing.
+// verifyReason is the default reason of a verify that changes nothing.
 const verifyReason = "verify"
 
 func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
@@ -168,12 +168,12 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	return answer, nil
 }
 
-// verified reports whether a verify has come to its end.
+// verified reports whether a verify has finished.
 func verified(r *rebuild.RebuildStatus) bool {
 	return r.State != domain.RebuildFolding && r.State != domain.RebuildCatchingUp && r.State != domain.RebuildReady
 }
 
-// outcomePoll is how often a verify is looked at while its end is waited for.
+// outcomePoll is the poll interval while a request waits for a verify to finish.
 const outcomePoll = 50 * time.Millisecond
 
 func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (rebuild.RebuildStatus, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// queryRules are the query parameters an operation knows.
+// queryRules holds the query parameters of an operation.
 type queryRules struct{ known map[string]*huma.Schema }
 
 func newQueryRules(op *huma.Operation) *queryRules {
@@ -24,11 +24,11 @@ func newQueryRules(op *huma.Operation) *queryRules {
 	return rules
 }
 
-// maxParameter is more than any parameter needs; a cursor is the longest.
+// maxParameter is above the length of any valid parameter; a cursor is the longest.
 const maxParameter = 2048
 
-// check refuses what the operation does not know, what is said twice, and what is
-// not of its type: a misspelt filter must not answer for all.
+// check refuses unknown, repeated and mistyped parameters: without it, a misspelt filter
+// would return all entries.
 func (rules *queryRules) check(raw string) *Problem {
 	if raw == "" {
 		return nil
@@ -52,7 +52,7 @@ func (rules *queryRules) check(raw string) *Problem {
 	return nil
 }
 
-// echo repeats a little of the input, printable and quoted.
+// echo quotes the start of the input in printable ASCII.
 func echo(s string) string { return strconv.QuoteToASCII(clip(s, 40)) }
 
 func parameterFault(schema *huma.Schema, value string) string {
@@ -70,8 +70,8 @@ func parameterFault(schema *huma.Schema, value string) string {
 	return ""
 }
 
-// integerFault judges digits against the bounds of a schema; a number is written
-// in digits only.
+// integerFault checks a number against the bounds of a schema. Only its shortest form is
+// accepted: digits without a plus sign or leading zeros.
 func integerFault(schema *huma.Schema, digits string) string {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != digits {

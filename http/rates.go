@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// rates are the token buckets of tenants' ingest, one token for an event. A
-// bucket belongs to this instance: the bound protects the instance.
+// rates holds the token buckets of tenants' ingest, one token per event. A bucket is
+// local to this instance, because the bound protects the instance.
 type rates struct{ buckets sync.Map } // uuid.UUID → *bucket
 
 func newRates() *rates { return &rates{} }
@@ -20,10 +20,10 @@ type bucket struct {
 	mu     sync.Mutex
 	tokens float64
 	at     time.Time
-	memory counter // bytes that the tenant's requests in work take
+	memory counter // bytes held by the tenant's requests in flight
 }
 
-// of gives a tenant's bucket; a new one is full.
+// of returns a tenant's bucket; a new bucket is full.
 func (r *rates) of(tenant uuid.UUID, now time.Time, l Limits) *bucket {
 	found, known := r.buckets.Load(tenant)
 	if !known {
@@ -32,8 +32,8 @@ func (r *rates) of(tenant uuid.UUID, now time.Time, l Limits) *bucket {
 	return found.(*bucket)
 }
 
-// take takes n tokens if they are there, and tells how many are left and, where
-// they were not there, how long until they are.
+// take removes n tokens if they are available. It returns the remaining tokens and, if
+// there were too few, the time until there are enough.
 func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left float64, wait time.Duration, ok bool) {
 	b := r.of(tenant, now, l)
 	b.mu.Lock()
@@ -42,7 +42,7 @@ func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left flo
 		b.tokens = min(l.EventsBurst, b.tokens+passed.Seconds()*l.EventsPerSecond)
 		b.at = now
 	}
-	// A batch over the whole burst waits for a full bucket, and leaves a debt.
+	// A batch larger than the burst waits for a full bucket and leaves a debt.
 	if missing := min(float64(n), l.EventsBurst) - b.tokens; missing > 0 {
 		return b.tokens, time.Duration(missing / l.EventsPerSecond * float64(time.Second)), false
 	}
@@ -50,8 +50,8 @@ func (r *rates) take(tenant uuid.UUID, n int, now time.Time, l Limits) (left flo
 	return b.tokens, 0, true
 }
 
-// admitEvents takes n events' tokens, and tells the client the limit before it is
-// hit (draft-ietf-httpapi-ratelimit-headers).
+// admitEvents takes n tokens and sets the rate limit headers, so that a client knows the
+// limit before it reaches it (draft-ietf-httpapi-ratelimit-headers).
 func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *Problem {
 	left, wait, ok := s.ingestRate.take(tenant, n, s.now(), s.limits)
 	reset := math.Ceil((s.limits.EventsBurst - left) / s.limits.EventsPerSecond)
@@ -64,13 +64,13 @@ func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *P
 		retry(max(1, int(math.Ceil(wait.Seconds()))))
 }
 
-// ratePolicy is the header that tells the limit.
+// ratePolicy is the RateLimit-Policy header.
 func ratePolicy(l Limits) []string {
 	window := math.Ceil(l.EventsBurst / l.EventsPerSecond)
 	return []string{`"events";q=` + strconv.FormatInt(int64(l.EventsBurst), 10) + ";w=" + strconv.Itoa(int(window))}
 }
 
-// admitBacklog refuses while more events wait to be published than may.
+// admitBacklog refuses ingest while too many events wait to be published.
 func (s *service) admitBacklog() *Problem {
 	if s.Backlog == nil {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A rebuild that nobody works on says who would: else it is waited for in vain.
+// A rebuild without progress names the role that must run, after a minute.
 func TestARebuildSaysWhomItWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	made := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"x"}`})

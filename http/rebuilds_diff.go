@@ -21,7 +21,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// diffBody is a page of a difference as it is answered.
+// diffBody is a page of a difference in its wire format.
 type diffBody struct {
 	RebuildID    uuid.UUID             `json:"rebuildId" format:"uuid"`
 	Projection   string                `json:"projection"`
@@ -58,12 +58,12 @@ func describeDiff(op *huma.Operation, types schemas) {
 
 const defaultPage = 100
 
-// diffAsked reads what is asked of a difference; the list is what its cursor belongs to.
+// diffAsked parses the query of a difference; l identifies the list of its cursor.
 func diffAsked(r *nethttp.Request) (q rebuild.DiffQuery, l list, query url.Values, err error) {
 	if q.RebuildID, err = idOf(pathValue(r, "rebuildId"), "rebuild_not_found"); err != nil {
 		return q, nil, nil, err
 	}
-	query, _ = url.ParseQuery(r.URL.RawQuery) // the guard has read it before
+	query, _ = url.ParseQuery(r.URL.RawQuery) // the guard has validated it
 	if text := query.Get("tenantId"); text != "" {
 		if q.TenantID, err = idOf(text, "tenant_not_found"); err != nil {
 			return q, nil, nil, err
@@ -108,7 +108,7 @@ func (s *service) diffRebuild(w nethttp.ResponseWriter, r *nethttp.Request) erro
 	return nil
 }
 
-// wantsCSV tells whether CSV is asked for: by the parameter, else by what is accepted.
+// wantsCSV reports whether CSV is requested: by the parameter, else by Accept.
 func wantsCSV(format string, accept []string) bool {
 	if format != "" {
 		return format == "csv"
@@ -124,14 +124,14 @@ func wantsCSV(format string, accept []string) bool {
 	return false
 }
 
-// csvTime bounds a whole answer in CSV, which holds a snapshot open.
+// csvTime bounds a CSV answer, which holds a snapshot open.
 const csvTime = 10 * time.Minute
 
-// csvFlush is how many rows are brought on their way at once.
+// csvFlush is the number of rows per flush.
 const csvFlush = 500
 
-// diffCSV streams every row of a difference. What goes wrong after the first row
-// cuts the answer off, so that nobody takes a part for the whole.
+// diffCSV streams all rows of a difference. An error after the first row aborts the
+// connection, so that a partial answer never looks complete.
 func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q rebuild.DiffQuery) error {
 	ctx, cancel := context.WithTimeout(exchangeOf(r.Context()).from.Context(), csvTime)
 	defer cancel()
@@ -155,7 +155,7 @@ func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q rebuil
 	return err
 }
 
-// diffWriter writes rows as CSV, the header before the first.
+// diffWriter writes rows as CSV, with a header before the first.
 type diffWriter struct {
 	w       nethttp.ResponseWriter
 	control *nethttp.ResponseController
@@ -188,7 +188,7 @@ func (d *diffWriter) row(row rebuild.DiffRow) error {
 	if d.rows++; d.rows%csvFlush != 0 {
 		return nil
 	}
-	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // where there are no deadlines, the context ends it
+	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // without write deadlines, the context ends it
 	d.csv.Flush()
 	return d.csv.Error()
 }
@@ -201,7 +201,7 @@ func (d *diffWriter) close() error {
 	return d.csv.Error()
 }
 
-// diffCell is a member of a row; "" is null.
+// diffCell formats a member of a row; "" is null.
 func diffCell(row *rebuild.DiffRow, name string) string {
 	count := func(n *int64) string {
 		if n == nil {
@@ -276,7 +276,7 @@ type diffEventsAnswer struct {
 	} `nameHint:"DiffEvents"`
 }
 
-// driftNote goes with a difference that no event explains.
+// driftNote is the note of a difference that no event explains.
 const driftNote = "The rows have drifted from what their own fold makes of the log: liveDrift and rebuiltDrift say which. meterplex projections verify tells how far it goes."
 
 func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {

@@ -13,11 +13,11 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// Times of a stream of events.
+// Intervals of an event stream.
 const (
 	streamEvery     = 500 * time.Millisecond
-	streamHeartbeat = 15 * time.Second // proxies drop what says nothing for longer
-	streamWrite     = 30 * time.Second // a client that takes nothing for so long is gone
+	streamHeartbeat = 15 * time.Second // proxies close connections that are idle for longer
+	streamWrite     = 30 * time.Second // a client that reads nothing for so long is disconnected
 )
 
 const mediaEvents = "text/event-stream"
@@ -34,24 +34,24 @@ func rebuildParam() *huma.Param {
 	return &huma.Param{Name: "rebuildId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
 }
 
-// events is an answer of server-sent events.
+// eventStream is an answer with server-sent events.
 type eventStream struct {
 	w       nethttp.ResponseWriter
 	control *nethttp.ResponseController
 }
 
-// streamEvents begins one. Its context ends with the connection, not with the time
-// that other requests may take.
+// streamEvents starts a stream. The stream lives as long as its connection and is not
+// bound by the request timeout.
 func streamEvents(w nethttp.ResponseWriter) *eventStream {
 	w.Header().Set("Content-Type", mediaEvents)
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers events
 	w.WriteHeader(nethttp.StatusOK)
 	return &eventStream{w, nethttp.NewResponseController(w)}
 }
 
-// send writes text and brings it on its way; an error means that nobody listens.
+// send writes and flushes text. An error means that the client is gone.
 func (e *eventStream) send(text []byte) error {
-	// Where the connection has no deadlines, its context alone ends the stream.
+	// Without write deadlines, only the connection's context ends the stream.
 	_ = e.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	if _, err := e.w.Write(text); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (e *eventStream) event(name string, data []byte) error {
 
 func (e *eventStream) heartbeat() error { return e.send([]byte(": alive\n\n")) }
 
-// watchRebuild looks at the rebuild twice a second, in a transaction each, and holds
-// none in between.
+// watchRebuild polls the rebuild twice a second. Each poll is its own transaction; none
+// is open in between.
 func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	id, err := idOf(pathValue(r, "rebuildId"), "rebuild_not_found")
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 		case <-ticker.C:
 		}
 		if s.authenticate(x.from, x, x.route) != nil {
-			return nil // the key was revoked meanwhile
+			return nil // the key has been revoked
 		}
 		if next, err := s.look(ctx, found); err == nil {
 			found = next
@@ -118,7 +118,8 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 	}
 }
 
-// look reads a rebuild again; what cannot be read now is looked at in half a second.
+// look reads a rebuild again. After an error, the next poll tries again half a second
+// later.
 func (s *service) look(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
 	defer cancel()

@@ -37,7 +37,8 @@ func foldTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, d, err
 }
 
-// twoFolds are the folds of a release whose newest fold of usage has the planted difference.
+// twoFolds returns the folds of a release whose newest usage fold has the planted
+// difference.
 func twoFolds() models.Folds {
 	folds := models.DefaultFolds()
 	folds.Usage = folds.Usage.With(twice, foldTwice)
@@ -52,13 +53,13 @@ func rebuildsBy(store commands.RebuildStore, folds models.Folds) *commands.Rebui
 	return r
 }
 
-// byTwice lets rebuilds of usage be by the fold with the planted difference.
+// byTwice lets usage rebuilds use the fold with the planted difference.
 func byTwice(s *http.Server) {
 	s.Rebuilds = rebuildsBy(s.Rebuilds.Store, twoFolds())
 	s.Reads = models.NewReads(s.Reads.Rebuilds.DB, s.Reads.Entitlements.Grants, twoFolds(), time.Now, 0)
 }
 
-// rebuilding runs the workers until the test ends.
+// rebuilding runs the rebuild workers until the test ends.
 func (w *world) rebuilding() (stop func()) {
 	w.Helper()
 	reads := models.NewReads(query.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
@@ -83,7 +84,7 @@ func (w *world) rebuilding() (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// rebuilt is the id of a rebuild that is READY.
+// rebuilt returns the id of a rebuild that is READY.
 func (w *world) rebuilt(projection string, more map[string]any) string {
 	w.Helper()
 	defer w.rebuilding()()
@@ -125,7 +126,7 @@ func (w *world) decide(id, step string) map[string]any {
 	return w.want(202, call{"POST", "/api/v1/rebuilds/" + id + "/" + step, bootstrap, nil, `{"reason":"test"}`})
 }
 
-// figure is a tenant's total of storage, as readers see it.
+// figure is a tenant's total of storage as readers see it.
 func (w *world) figure(p *party) string {
 	w.Helper()
 	data := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates?feature=storage", key: p.key})["data"].([]any)
@@ -261,7 +262,7 @@ func TestP5_VerifyFindsDriftAndRepairsIt(t *testing.T) {
 	}
 }
 
-// TestProgressIsStreamed watches a rebuild from before it is worked on to its end.
+// TestProgressIsStreamed watches a rebuild from before its start to its end.
 func TestProgressIsStreamed(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
 	w.served(func(s *nethttp.Server) { s.ReadTimeout = 200 * time.Millisecond })
@@ -293,7 +294,7 @@ func TestProgressIsStreamed(t *testing.T) {
 		if after, ok := strings.CutPrefix(line, "data: "); ok {
 			w.must(json.Unmarshal([]byte(after), &last))
 			if seen = append(seen, name+" "+last.State); len(seen) == 1 {
-				time.Sleep(300 * time.Millisecond) // longer than a request's body may take
+				time.Sleep(300 * time.Millisecond) // longer than the read timeout
 				stop = w.rebuilding()
 				defer stop()
 			}
@@ -304,7 +305,7 @@ func TestProgressIsStreamed(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheServer shuts a server down while somebody watches.
+// TestStreamsEndWithTheServer shuts a server down while a client watches.
 func TestStreamsEndWithTheServer(t *testing.T) {
 	w, _, _ := newRebuildWorld(t)
 	id := w.want(202, call{"POST", "/api/v1/projections/usage_aggregates/rebuilds", bootstrap, nil, `{"reason":"r"}`})["id"].(string)

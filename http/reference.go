@@ -2,7 +2,7 @@ package http
 
 import (
 	"crypto/sha256"
-	_ "embed" // for the page below
+	_ "embed" // for referencePage
 	"encoding/base64"
 	nethttp "net/http"
 	"strconv"
@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// referencePage shows the description of the API. It is one file that loads
-// nothing but that description, so that it works where there is no internet.
+// referencePage renders the OpenAPI document. It is one file and loads only that
+// document, so that it works without internet access.
 //
 //go:embed reference.html
 var referencePage string
 
-// newReference serves the page under a policy that lets only its own script and
-// style run, by their hashes.
+// newReference serves the page with a Content-Security-Policy that allows only its own
+// script and style, by their hashes.
 func newReference() nethttp.Handler {
 	policy := "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:; " +
 		"script-src '" + hashOf("script") + "'; style-src '" + hashOf("style") + "'"
@@ -29,7 +29,7 @@ func newReference() nethttp.Handler {
 	})
 }
 
-// hashOf is the hash of the page's one element of a name, as a policy names it.
+// hashOf returns the policy hash of the page's only element of that name.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(referencePage, "<"+element+">")
 	text, _, _ := strings.Cut(rest, "</"+element+">")
@@ -37,7 +37,7 @@ func hashOf(element string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// document serves the description, written once, when all of it is known.
+// document serves the OpenAPI document, which is encoded once, at the first request.
 func (t *site) document(media string, write func() ([]byte, error)) nethttp.Handler {
 	once := sync.OnceValues(write)
 	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {

@@ -12,17 +12,16 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// refusal is a code that is not answered with 400, and its title.
+// refusal is a code with a status other than 400, and its title.
 type refusal struct {
 	code   string
 	status int
 	title  string
-	retry  int // seconds to wait before the same is sent again; 0: it would be refused again
+	retry  int // seconds until a retry can succeed; 0: a retry is refused again
 }
 
-// refusals is the one place that gives codes their statuses. A code that is not
-// here says that the request itself is wrong: 400, or 404 where it ends in
-// _not_found.
+// refusals maps codes to statuses, and is the only place that does. Other codes are
+// errors of the request: 400, or 404 if the code ends in _not_found.
 func refusals() []refusal {
 	return []refusal{
 		{"unauthenticated", nethttp.StatusUnauthorized, "A valid key is required", 0},
@@ -80,15 +79,15 @@ func refusalOf(code string) refusal {
 	return refusal{code, nethttp.StatusBadRequest, titleInvalid, 0}
 }
 
-// problemOf turns an error of a command or a read into what is answered; cause is
-// what is to be logged, nil where the caller alone is at fault.
+// problemOf converts an error of a command or a read to a problem. cause is the error to
+// log, nil if only the caller is at fault.
 func problemOf(err error) (p *Problem, cause error) {
 	var refused *domain.Error
 	var full *commands.Overloaded
 	switch {
 	case errors.As(err, &p):
 		return p, nil
-	case errors.As(err, &refused): // reads refuse with these, too
+	case errors.As(err, &refused): // reads return these, too
 		return newProblem(refused.Code, refused.Message).at(refused.Pointer), nil
 	case errors.As(err, &full):
 		return tooMuch(full), nil
@@ -98,9 +97,9 @@ func problemOf(err error) (p *Problem, cause error) {
 	return newProblem("internal", "Something is wrong on our side; the request id helps to find out what"), err
 }
 
-// isOutage tells a database that is away from a fault of ours. The classes of
-// SQLSTATE are: 08 connection, 40 rolled back, 53 resources, 55 lock not
-// available, 57 operator intervention, 58 system error.
+// isOutage distinguishes an unavailable database from an internal error. The classes of
+// SQLSTATE are: 08 connection, 40 rolled back, 53 resources, 55 lock not available, 57
+// operator intervention, 58 system error.
 func isOutage(err error) bool {
 	if errors.Is(err, commands.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
@@ -110,8 +109,8 @@ func isOutage(err error) bool {
 	if errors.As(err, &network) {
 		return true
 	}
-	// The driver says "conn closed" of a connection that ended under a read, also of
-	// one whose COMMIT was not answered.
+	// The driver reports "conn closed" for a connection that ended during a read, and for one
+	// whose COMMIT was not answered.
 	var driver interface{ SafeToRetry() bool }
 	if errors.As(err, &driver) {
 		return true
@@ -127,11 +126,11 @@ func isOutage(err error) bool {
 	return state.SQLState() == idleTooLong
 }
 
-// idleTooLong ends the session of a transaction that nothing came from: the network
-// carried nothing for a while.
+// idleTooLong ends a session whose transaction was idle too long: the network was
+// interrupted.
 const idleTooLong = "25P03"
 
-// problem is problemOf for a request: what is not the caller's fault is logged.
+// problem converts an error to a problem and logs it unless only the caller is at fault.
 func (s *service) problem(ctx context.Context, err error) *Problem {
 	p, cause := problemOf(err)
 	if cause != nil && ctx.Err() != context.Canceled {

@@ -27,7 +27,7 @@ func (s *service) replayOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
 }
 
-// replayBody is a replay as it is answered.
+// replayBody is a replay in its wire format.
 type replayBody struct {
 	ID         uuid.UUID    `json:"id" format:"uuid"`
 	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"What goes again: a range of the log, the relay, or a consumer."`
@@ -54,12 +54,12 @@ type replayPart struct {
 	Done      *int64 `json:"done,omitempty" doc:"Published up to here."`
 }
 
-// overdue is when a rewind that nobody has made shows that nobody is there: a member
-// asks each second, and the session of one that is gone lasts 10 s.
+// overdue is the age at which a pending rewind shows that no consumer is running: a
+// consumer polls each second, and the session of a stopped one expires after 10 s.
 const overdue = 30 * time.Second
 
-// waitsFor says whose work a replay is. Which instances have a role is known to
-// nobody; that one is missing shows by the time that has passed.
+// waitsFor returns the role whose instances do the replay. The service does not know
+// which instances have the role; only the elapsed time shows that none is running.
 func waitsFor(r *commands.Replay, now time.Time) string {
 	role := ""
 	switch {
@@ -76,7 +76,7 @@ func waitsFor(r *commands.Replay, now time.Time) string {
 	return "an instance with the role " + role
 }
 
-// roleOf is the role that runs a consumer.
+// roleOf returns the role that runs a consumer.
 func roleOf(consumer string) string {
 	switch consumer {
 	case events.GroupValidator:
@@ -104,7 +104,7 @@ func replayOf(r *commands.Replay, now time.Time) replayBody {
 		switch {
 		case r.Kind == events.ReplayRange:
 			b.Partitions = append(b.Partitions, replayPart{u.Partition, u.First, u.UpTo, &u.Cursor})
-		case u.UpTo > u.Cursor: // it went back
+		case u.UpTo > u.Cursor: // the cursor moved back
 			b.Partitions = append(b.Partitions, replayPart{u.Partition, u.UpTo, u.Cursor, nil})
 		}
 	}
@@ -165,7 +165,7 @@ func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAcc
 	return accepted(s.Replays.Range(ctx, exchangeOf(ctx).caller, once, ask))
 }
 
-// positionMember reads a position of a body; nil where there is none.
+// positionMember parses a position of a body, nil if it is empty.
 func positionMember(pointer, text string) (*events.Position, error) {
 	if text == "" {
 		return nil, nil
@@ -177,7 +177,7 @@ func positionMember(pointer, text string) (*events.Position, error) {
 	return &p, nil
 }
 
-// timeMember reads a time of a body; zero where there is none.
+// timeMember parses a time of a body, zero if it is empty.
 func timeMember(pointer, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// replayBodies are requests for replays that are refused.
+// replayBodies returns replay requests that must be refused.
 func (w *world) replayBodies(a *party) (list []badInput) {
 	add := func(path, body string, status int, code string) {
 		list = append(list, badInput{"POST " + path + " " + body[:min(len(body), 80)], call{"POST", "/api/v1/replays" + path, bootstrap, nil, body}, status, code})
@@ -57,7 +57,7 @@ func (w *world) replayBodies(a *party) (list []badInput) {
 	return list
 }
 
-// published puts the relay's cursors to the heads, as a relay would have.
+// published moves the relay's cursors to the heads, like a relay.
 func (w *world) published() {
 	w.Helper()
 	_, err := w.pool.Exec(w.Context(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
@@ -97,13 +97,13 @@ func (w *world) events(subject events.Subject) (n int) {
 	return n
 }
 
-// The relay goes back to what consumers still need, to a time, to positions; never
-// forward. Pages of the list are whole.
+// The relay rewinds to the position that consumers still need, to a time or to positions,
+// but never forward. Pages of the list are complete.
 func TestTheRelayGoesBack(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
 	a := w.party("A")
-	for events.PartitionOf(uuid.MustParse(a.id)) == 0 { // the platform's, whose commands nobody executes here
+	for events.PartitionOf(uuid.MustParse(a.id)) == 0 { // partition 0 is the platform's, and no router executes its commands here
 		a = w.party("A")
 	}
 	partition := events.PartitionOf(uuid.MustParse(a.id))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A consumer's rewind is the work of an instance with its role: the answer says
-// which, and, where nobody has done it for long, that one must be started.
+// A consumer's rewind is done by an instance with its role. The answer names the role
+// and, if the rewind is overdue, says that such an instance must be started.
 func TestARewindSaysWhomItWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	made := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","to":"start","reason":"x"}`})

@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
-// A tenant has the residency that it was created with, else the deployment's region;
-// a change is an event. Each event keeps the residency that it was recorded under.
+// A tenant has the residency of its creation, or the deployment's region by default; a
+// change is an event. Each event keeps the residency under which it was recorded.
 func TestTenantsHaveADataResidency(t *testing.T) {
 	w := newWorld(t, func(s *http.Server) { s.Catalogue.Region = "eu-west-1" })
 	w.catalogue()
@@ -30,7 +30,7 @@ func TestTenantsHaveADataResidency(t *testing.T) {
 		t.Errorf("created with %v", named)
 	}
 	w.ingest(a, batch(event("before", nil)))
-	for range 2 { // the second is no change
+	for range 2 { // the second changes nothing
 		if got := w.want(200, call{"PATCH", tenant, bootstrap, nil, `{"dataResidency":"ap-south-1"}`}); got["dataResidency"] != "ap-south-1" || got["name"] != "A" {
 			t.Errorf("changed to %v", got)
 		}
@@ -86,8 +86,8 @@ func TestDataResidenciesThatAreNone(t *testing.T) {
 	}
 }
 
-// An answer that was stored before tenants had a residency is repeated with the one
-// that they have.
+// A stored answer from before residencies existed is repeated with the tenant's current
+// residency.
 func TestAStoredAnswerWithoutAResidency(t *testing.T) {
 	w := newWorld(t)
 	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "once"}, `{"name":"T","class":"small"}`}
@@ -108,8 +108,8 @@ func (w *world) asOwner(sql string, args ...any) {
 	w.must(err)
 }
 
-// Lists and exports render events with the events' own vocabulary, from the database if
-// this release does not embed it. Without it they fail.
+// Lists and exports render events with the vocabulary of their writer, from the database
+// if this release does not embed it. Without it they fail.
 func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -145,8 +145,8 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 	}
 }
 
-// TestP9_ResidenciesAreShownToTheirTenant: tenants share origins. The tenants' role reads
-// the residency of an origin only by the place of one of the tenant's own events.
+// TestP9_ResidenciesAreShownToTheirTenant: tenants share origins. The tenants' role can
+// read the residency of an origin only by the place of one of the tenant's own events.
 func TestP9_ResidenciesAreShownToTheirTenant(t *testing.T) {
 	m := newMatrix(t)
 	if _, denied, err := m.asTenant(&m.a.id, `SELECT count(residency) FROM log_origins`); !denied {

@@ -7,10 +7,10 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// Who may call a route.
+// Who is the kind of caller that may use a route.
 type Who string
 
-// Public routes take no key; the others say which kind of key they take.
+// Public routes need no key; the others name the kind of key that they accept.
 const (
 	Public   Who = "public"
 	Tenant   Who = "tenant"
@@ -18,8 +18,8 @@ const (
 	Either   Who = "either"
 )
 
-// Route is a row of the route table. A key needs one of the scopes; admin
-// includes the other operator scopes.
+// Route is a row of the route table. A key needs one of the scopes; admin includes the
+// other operator scopes.
 type Route struct {
 	Method, Path string
 	Who          Who
@@ -28,19 +28,20 @@ type Route struct {
 
 func (r *Route) name() string { return r.Method + " " + r.Path }
 
-// isIngest tells the way in from all else: neither may take the other's place.
+// isIngest reports whether the route is ingest, which has its own limit of requests in
+// flight.
 func (r *Route) isIngest() bool { return r.Method == post && r.Path == prefix+"/usage/events" }
 
-// prefix is where the API lives; what is outside it needs no key.
+// prefix is the path of the API. Routes outside it need no key.
 const prefix = "/api/v1"
 
-// Routes is the table of all routes: what is served without a row, or has a row
-// and is not served, keeps the service from starting.
+// Routes is the table of all routes. The service does not start if a route has no row or
+// a row has no route.
 func Routes() []Route {
 	return slices.Concat(usageRoutes(), deadLetterRoutes(), projectionRoutes(), catalogueRoutes(), systemRoutes())
 }
 
-// Methods, as the tables have them.
+// Short names of methods, for the tables.
 const (
 	get   = nethttp.MethodGet
 	post  = nethttp.MethodPost
@@ -171,7 +172,7 @@ func systemRoutes() []Route {
 	}...)
 }
 
-// healthRoutes are what every instance answers, whatever its roles are.
+// healthRoutes are served by every instance, whatever its roles.
 func healthRoutes() []Route {
 	return []Route{
 		{get, "/livez", Public, nil},

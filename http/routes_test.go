@@ -11,7 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// bare serves routes without anything behind them.
+// bare returns a handler without dependencies.
 func bare(t *testing.T, s *Server) nethttp.Handler {
 	t.Helper()
 	h, err := s.Handler()

@@ -8,10 +8,10 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// duty is what a noun of the API is for: who may read it, and who may change it.
+// duty says who may read and who may change a noun of the API.
 type duty struct {
 	who            http.Who
-	reads, changes string // scopes, of which a key needs one; "" for nobody
+	reads, changes string // scopes, of which a key needs one; "" allows no key
 }
 
 func duties() map[string]duty {
@@ -19,7 +19,7 @@ func duties() map[string]duty {
 	return map[string]duty{
 		"usage":         {http.Either, "usage:read billing audit", "usage:write"},
 		"events":        {http.Either, "events:read audit", ""},
-		"entitlements":  {http.Tenant, "entitlements:read", "entitlements:read"}, // to check them changes nothing
+		"entitlements":  {http.Tenant, "entitlements:read", "entitlements:read"}, // a check changes nothing
 		"dead-letters":  {http.Operator, operators, "billing"},
 		"projections":   {http.Operator, operators, "billing"},
 		"rebuilds":      {http.Operator, operators, "billing"},
@@ -32,9 +32,9 @@ func duties() map[string]duty {
 	}
 }
 
-// TestP9_WhoMayDoWhat holds the route table against what each noun is for. The other
-// tests take from the table who may not be let in: a scope too many in it is nothing
-// that they could find.
+// TestP9_WhoMayDoWhat compares the route table with the duty of each noun. The other
+// tests derive the keys to refuse from the table, so they cannot find a superfluous scope
+// in it.
 func TestP9_WhoMayDoWhat(t *testing.T) {
 	seen := map[string]bool{}
 	for _, route := range http.Routes() {

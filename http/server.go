@@ -1,8 +1,8 @@
-// Package http is the only one that serves HTTP: it turns requests into calls of
-// commands and projections, and what they answer into JSON or problem+json. It
-// decides nothing about usage, holds no state that must survive it, and knows no
-// database. Every route it serves has a row in one table, which says who may call
-// it; what has no row does not start.
+// Package http is the only package that serves HTTP. It converts requests to calls of
+// commands and projections, and their results to JSON or problem+json. It makes no
+// decisions about usage, holds no durable state and knows no database. Every route has a
+// row in one table, which says who may call it; the service does not start if a row is
+// missing.
 package http
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 )
 
-// Server holds what the handlers need. It is wired by a struct literal; Handler
-// makes it serve.
+// Server holds the dependencies of the handlers. It is wired by a struct literal; Handler
+// starts it.
 type Server struct {
 	Ingest    *commands.IngestUsage
 	Catalogue *commands.Catalogue
@@ -32,55 +32,56 @@ type Server struct {
 	Reads     models.Reads
 	Rebuilds  *commands.Rebuilds
 	Health    []HealthCheck
-	// Backlog, where it is set, tells how many events wait to be published and how
-	// many may: ingest is refused with 429 above that.
+	// Backlog, if set, returns how many events wait to be published and the bound: above it,
+	// ingest is refused with 429.
 	Backlog func() (waiting, bound int64)
-	// Metrics answers /metrics; Registerer takes the metrics of this package, nil
-	// for a registry of its own.
+	// Metrics serves /metrics. Registerer registers the metrics of this package; nil means a
+	// registry of its own.
 	Metrics    nethttp.Handler
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        commands.Clock
-	// NewID, where it is set, makes the ids of requests; nil: the library does.
+	// NewID, if set, generates request ids; nil means UUIDv7 of the library.
 	NewID  func(now time.Time) uuid.UUID
 	Limits Limits
-	// BootstrapOperatorKey is an operator key with every scope that no store knows.
+	// BootstrapOperatorKey is an operator key with every scope that is not stored in any
+	// database.
 	BootstrapOperatorKey string
 	Version              string
 }
 
-// HealthCheck is a dependency that /readyz asks about.
+// HealthCheck is a dependency that /readyz checks.
 type HealthCheck struct {
 	Name  string
 	Check func(ctx context.Context) error
-	// Spare is one that costs latency only while it is away: the instance is ready without it.
+	// Spare dependencies cost only latency while they are down: the instance is ready without
+	// them.
 	Spare bool
 }
 
-// Limits bound what one request, and all of them together, may take. Zero fields
-// take the values of DefaultLimits.
+// Limits bounds the resources of one request and of all requests together. Zero fields
+// mean the values of DefaultLimits.
 type Limits struct {
-	// Body is how many bytes a body may have, as sent and decompressed.
+	// Body is the maximum size of a body in bytes, both as sent and decompressed.
 	Body int64
-	// Requests is how many ingest requests may be in work at the same time, Others how
-	// many of all other kinds; more are told to come again.
+	// Requests is the maximum number of ingest requests in flight, Others that of all other
+	// requests. Requests above it are refused and may be retried.
 	Requests, Others int64
-	// Memory is how many bytes the requests in work may take together; those of one
-	// tenant half as many.
+	// Memory bounds the bytes that requests in flight hold; one tenant may hold half of it.
 	Memory int64
-	// Connections is how many clients may hold open.
+	// Connections is the maximum number of open client connections.
 	Connections int64
-	// Time is how long one request may be in work.
+	// Time is the timeout of a request.
 	Time time.Duration
-	// Settle is how long the answer to a change of a subscription is held back until
-	// checks see it.
+	// Settle is the maximum delay of the answer to a change of a subscription, until checks
+	// see the change.
 	Settle time.Duration
-	// EventsPerSecond and EventsBurst bound the ingest of one tenant.
+	// EventsPerSecond and EventsBurst limit the ingest rate of one tenant.
 	EventsPerSecond, EventsBurst float64
 }
 
-// DefaultLimits are generous: they keep one client from taking the service down,
-// they are no commercial quota.
+// DefaultLimits returns generous limits. They stop one client from overloading the
+// service; they are not a commercial quota.
 func DefaultLimits() Limits {
 	return Limits{
 		Body:            4 << 20,
@@ -88,7 +89,7 @@ func DefaultLimits() Limits {
 		Others:          1024,
 		Memory:          64 << 20,
 		Connections:     4096,
-		Time:            40 * time.Second, // more than the longest wait a reader may ask for
+		Time:            40 * time.Second, // more than maxWait
 		Settle:          time.Second,
 		EventsPerSecond: 100_000,
 		EventsBurst:     200_000,
@@ -127,14 +128,14 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Handler serves the API. It is an error when a route is not in the route table
-// or a row of the table is not served.
+// Handler serves the API. It fails if a route is not in the route table, or a row of the
+// table has no route.
 func (s *Server) Handler() (nethttp.Handler, error) {
 	return s.handler(Routes(), (*service).operations)
 }
 
-// HealthHandler serves what every instance answers, for one that has no part in the API:
-// whether it lives, whether it can work, and its metrics.
+// HealthHandler serves only liveness, readiness and metrics, for an instance without the
+// API role.
 func (s *Server) HealthHandler() (nethttp.Handler, error) {
 	return s.handler(healthRoutes(), (*service).healthOperations)
 }
@@ -166,8 +167,8 @@ func (s *Server) handler(routes []Route, operations func(*service, *site)) (neth
 	return &edge{service: svc, next: site.router}, nil
 }
 
-// Times a connection may take, so that slow clients cannot hold it for ever. The
-// longest answer waits 30 s for a projection.
+// Connection timeouts, so that slow clients cannot hold a connection forever. The longest
+// answer waits 30 s for a projection.
 const (
 	headerTime = 10 * time.Second
 	readTime   = 60 * time.Second
@@ -176,9 +177,8 @@ const (
 	maxHeader  = 32 << 10
 )
 
-// NewServer binds a handler to an address with the limits that belong to
-// connections rather than requests. What goes wrong on a connection is logged
-// where the handler of a Server logs.
+// NewServer binds a handler to an address, with connection limits. Connection errors are
+// logged to the log of the handler's Server.
 func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 	logs := slog.DiscardHandler
 	if e, ok := handler.(*edge); ok {
@@ -192,7 +192,7 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 		WriteTimeout:      writeTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		// OPTIONS * is answered as anything else that no route has, with what all answers have.
+		// OPTIONS * is handled like any unknown route, with the common headers.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(logs, slog.LevelDebug),
 	}
@@ -203,7 +203,7 @@ func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
 	return server
 }
 
-// service is a Server at work.
+// service is a running Server.
 type service struct {
 	*Server
 	limits      Limits
@@ -214,12 +214,12 @@ type service struct {
 	ingestRate  *rates
 	ratePolicy  []string // the header
 	bootstrap   *[32]byte
-	ingests     counter // ingest requests in work
+	ingests     counter // ingest requests in flight
 	others      counter
-	memory      counter // bytes that requests in work take
+	memory      counter // bytes held by requests in flight
 	connections counter
 	unpackers   unpackers
-	leaving     chan struct{} // closed when the server shuts down: what streams for ever ends
+	leaving     chan struct{} // closed when the server shuts down, to end streams
 	left        sync.Once
 }
 

@@ -67,7 +67,8 @@ func TestABodyThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatIsAwayIs503 shuts every door of the database, and asks each route.
+// TestADatabaseThatIsAwayIs503 closes the database to connections and requests each
+// route.
 func TestADatabaseThatIsAwayIs503(t *testing.T) {
 	m := newMatrix(t)
 	var name string
@@ -77,7 +78,7 @@ func TestADatabaseThatIsAwayIs503(t *testing.T) {
 	defer admin.Close(context.Background())
 	_, err = admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` ALLOW_CONNECTIONS false`)
 	m.must(err)
-	for left := 1; left > 0; time.Sleep(5 * time.Millisecond) { // a session that is told to end may answer once more
+	for left := 1; left > 0; time.Sleep(5 * time.Millisecond) { // a terminated session may answer once more
 		m.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&left))
 	}
 	for _, route := range http.Routes() {
@@ -85,7 +86,7 @@ func TestADatabaseThatIsAwayIs503(t *testing.T) {
 			continue
 		}
 		c, _ := m.sample(route)
-		c.key = bootstrap // known without the database
+		c.key = bootstrap // accepted without the database
 		if route.Who == http.Tenant {
 			c.key = m.a.key
 		}
@@ -158,7 +159,7 @@ func TestBootstrapKeysAreChecked(t *testing.T) {
 	}
 }
 
-// TestKeysAreInNoAnswer looks for secrets in what everybody can ask for.
+// TestKeysAreInNoAnswer searches all answers for secrets.
 func TestKeysAreInNoAnswer(t *testing.T) {
 	m := newMatrix(t)
 	for _, route := range http.Routes() {

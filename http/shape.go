@@ -14,14 +14,14 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// bodyRules hold a JSON body against the schema it is documented by.
+// bodyRules validates a JSON body against its documented schema.
 type bodyRules struct {
 	schema   *huma.Schema
 	registry huma.Registry
 	optional bool
 }
 
-// newBodyRules gives nil where the operation takes no body.
+// newBodyRules returns nil if the operation has no body.
 func newBodyRules(op *huma.Operation, registry huma.Registry) *bodyRules {
 	if op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
 		return nil
@@ -29,9 +29,8 @@ func newBodyRules(op *huma.Operation, registry huma.Registry) *bodyRules {
 	return &bodyRules{op.RequestBody.Content["application/json"].Schema, registry, !op.RequestBody.Required}
 }
 
-// check refuses what is not JSON as StrictJSON takes it, then the first member
-// that is unknown, missing or not of its type. What a value means is for the
-// command to judge.
+// check refuses a body that StrictJSON refuses, then the first member that is unknown,
+// missing or mistyped. The command validates the meaning of values.
 func (b *bodyRules) check(raw []byte) *Problem {
 	if fault := domain.StrictJSON(raw); fault != nil {
 		return newProblem(fault.Code, fault.Message)
@@ -45,7 +44,7 @@ func (b *bodyRules) check(raw []byte) *Problem {
 	return b.value(b.schema, body, "", "body")
 }
 
-// value judges one value; name is that of the member it is the value of.
+// value checks one value; name is the member that holds it.
 func (b *bodyRules) value(schema *huma.Schema, v any, pointer, name string) *Problem {
 	for schema.Ref != "" {
 		schema = b.registry.SchemaFromRef(schema.Ref)
@@ -92,7 +91,7 @@ func (b *bodyRules) object(schema *huma.Schema, members map[string]any, pointer 
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if members[name] == nil && !slices.Contains(schema.Required, name) {
-			continue // null says the same as nothing
+			continue // null means absent
 		}
 		if p := b.value(schema.Properties[name], members[name], pointer+"/"+name, name); p != nil {
 			return p
@@ -126,7 +125,8 @@ func (b *bodyRules) text(schema *huma.Schema, s, pointer, name string) *Problem 
 	return nil
 }
 
-// wrong is the problem of a member, by its name: lookupKey gives lookup_key_invalid.
+// wrong is the problem of an invalid member; its code is the name in snake case:
+// lookupKey gives lookup_key_invalid.
 func wrong(name, pointer, why string) *Problem {
 	if why == "" {
 		return nil
@@ -150,7 +150,7 @@ func escapePointer(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// article names what a schema wants.
+// article describes the type of a schema, with an article.
 func article(schema *huma.Schema) string {
 	switch schema.Type {
 	case huma.TypeObject:

@@ -16,14 +16,13 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 )
 
-// site is the router and the description of what it serves, which grow together:
-// an operation cannot be served without being described, and neither without a
-// row in the route table.
+// site is the router together with its OpenAPI document: an operation cannot be served
+// without being documented, and neither without a row in the route table.
 type site struct {
 	*service
 	router *chi.Mux
 	api    huma.API
-	rows   map[string]*Route // those not yet served
+	rows   map[string]*Route // rows without a route so far
 	faults []error
 }
 
@@ -39,7 +38,7 @@ func newSite(s *service, rows []Route) *site {
 		OpenAPI: description(s.Version),
 		Formats: map[string]huma.Format{
 			mediaJSON: huma.DefaultJSONFormat,
-			"json":    huma.DefaultJSONFormat, // what a type ends in, as problem+json does
+			"json":    huma.DefaultJSONFormat, // by type suffix, for problem+json
 		},
 		DefaultFormat: mediaJSON,
 		Transformers:  []huma.Transformer{t.asProblem},
@@ -47,7 +46,7 @@ func newSite(s *service, rows []Route) *site {
 	return t
 }
 
-// Handle makes site the adapter that huma registers operations with.
+// Handle makes site the adapter for huma's operations.
 func (t *site) Handle(op *huma.Operation, next func(huma.Context)) {
 	body := newBodyRules(op, t.api.OpenAPI().Components.Schemas)
 	t.mount(op, body, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
@@ -55,11 +54,11 @@ func (t *site) Handle(op *huma.Operation, next func(huma.Context)) {
 	}))
 }
 
-// ServeHTTP is a part of huma's adapter that is never used: edge serves.
+// ServeHTTP completes huma's adapter interface. It is never called: edge serves.
 func (t *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) { t.router.ServeHTTP(w, r) }
 
-// mount serves an operation behind its guard; body is nil where the operation has
-// none or reads it by itself.
+// mount serves an operation behind its guard. body is nil if the operation has none or
+// reads it itself.
 func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) {
 	row := t.rows[op.Method+" "+op.Path]
 	if row == nil {
@@ -70,7 +69,7 @@ func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) 
 	t.router.Method(op.Method, op.Path, t.guard(row, newQueryRules(op), body, next))
 }
 
-// finish reports what is wrong with the routes, and closes the description.
+// finish returns the errors of the routes and completes the OpenAPI document.
 func (t *site) finish() error {
 	for name := range t.rows {
 		t.faults = append(t.faults, fmt.Errorf("the route table has a row for %s, which nothing serves", name))
@@ -79,7 +78,7 @@ func (t *site) finish() error {
 	return errors.Join(t.faults...)
 }
 
-// operation is the part of an operation that each handler's file says.
+// operation holds the fields of an operation that its handler's file sets.
 type operation struct {
 	method, path string
 	id           string
@@ -91,9 +90,9 @@ type operation struct {
 	problems     []int // statuses beside those that every operation has
 }
 
-// serve registers a typed operation: In and Out are described from the same tags
-// that they are read and written by. The validation is shape's, not huma's: that
-// would match names whatever their case and report Go's words.
+// serve registers a typed operation: In and Out are documented from the tags that also
+// encode and decode them. shape validates instead of huma, which matches names without
+// regard to case and reports errors in Go's terms.
 func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) (*Out, error)) {
 	op := t.describe(o)
 	op.SkipValidateBody, op.SkipValidateParams = true, true
@@ -111,42 +110,42 @@ func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) 
 	}
 }
 
-// serveRaw registers an operation that reads and writes its bodies by itself, for
-// the paths where reflection would cost more than the work.
+// serveRaw registers an operation that reads and writes its own bodies, for paths on
+// which reflection would cost more than the work.
 func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), handle func(nethttp.ResponseWriter, *nethttp.Request) error) {
 	op := t.describe(o)
 	complete(&op, schemas{t.api.OpenAPI().Components.Schemas})
 	t.api.OpenAPI().AddOperation(&op)
 	t.mount(&op, nil, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		if err := handle(w, r); err != nil {
-			exchangeOf(r.Context()).refused = t.problem(r.Context(), err) // guard answers it
+			exchangeOf(r.Context()).refused = t.problem(r.Context(), err) // guard writes it
 		}
 	}))
 }
 
-// servePlain registers a page that is no part of the API's description.
+// servePlain registers a page that is not part of the OpenAPI document.
 func (t *site) servePlain(path string, handler nethttp.Handler) {
 	t.mount(&huma.Operation{Method: nethttp.MethodGet, Path: path}, nil, handler)
 }
 
-// schemas gives the schema of a Go type.
+// schemas returns the schema of a Go type.
 type schemas struct{ huma.Registry }
 
 func (s schemas) of(v any) *huma.Schema { return s.Schema(reflect.TypeOf(v), true, "") }
 
-// underHuma is huma.Context by another name: embedded under its own, the field
-// would hide the method Context.
+// underHuma renames huma.Context: embedded under its own name, the field would hide the
+// method Context.
 type underHuma huma.Context
 
-// humaExchange is one request as huma sees it. It lets asProblem correct the
-// status that huma would answer with.
+// humaExchange is one request as huma sees it. It lets asProblem change the status that
+// huma writes.
 type humaExchange struct {
 	underHuma
 	status int
 }
 
-// Header hides what a client would accept: there is one format, and huma would
-// take the names of ours for media types.
+// Header hides Accept: there is one format, and huma would read our format names as media
+// types.
 func (x *humaExchange) Header(name string) string {
 	if name == "Accept" {
 		return ""
@@ -154,7 +153,7 @@ func (x *humaExchange) Header(name string) string {
 	return x.underHuma.Header(name)
 }
 
-// SetStatus is called after the transformers have seen what is written.
+// SetStatus is called after the transformers have seen the answer.
 func (x *humaExchange) SetStatus(code int) {
 	if x.status != 0 {
 		code = x.status
@@ -162,8 +161,8 @@ func (x *humaExchange) SetStatus(code int) {
 	x.underHuma.SetStatus(code)
 }
 
-// asProblem completes the problems of our handlers, and turns what huma refuses
-// by itself, which the guard has checked before, into one of ours.
+// asProblem completes the problems of our handlers and converts huma's own errors to
+// ours. The guard has already checked what huma checks.
 func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ours := v.(*Problem)
 	if model, theirs := v.(*huma.ErrorModel); theirs {
@@ -192,7 +191,7 @@ func noRoute() *Problem {
 	return newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end. /openapi.json lists all that there are")
 }
 
-// methodNotAllowed names the methods that are taken, as RFC 9110 wants.
+// methodNotAllowed lists the allowed methods, as RFC 9110 requires.
 func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 	path := r.URL.RawPath
 	if path == "" {
@@ -211,11 +210,11 @@ func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 		t.notFound(w, r)
 		return
 	}
-	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read the first alone
+	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
 	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow says which it takes"))
 }
 
-// pathValue is a path parameter, decoded: chi matches the path as it was sent.
+// pathValue returns a decoded path parameter: chi matches the escaped path.
 func pathValue(r *nethttp.Request, name string) string {
 	v := r.PathValue(name)
 	if r.URL.RawPath == "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// TestHeadersThatDoNotComeAreNotWaitedForForEver sends a head letter by letter, and
-// one that stops in its middle.
+// TestHeadersThatDoNotComeAreNotWaitedForForEver sends one header byte by byte, and one
+// that stops in the middle.
 func TestHeadersThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	w := &world{TB: t}
 	handler, err := (&http.Server{}).Handler()
@@ -36,7 +36,7 @@ func TestHeadersThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 		_, err = fmt.Fprint(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n")
 		w.must(err)
 		for i := 0; gap < time.Minute && err == nil; i++ {
-			_, err = fmt.Fprintf(conn, "X-%d: y\r\n", i) // fails once nobody reads it
+			_, err = fmt.Fprintf(conn, "X-%d: y\r\n", i) // fails after the server has closed the connection
 			time.Sleep(gap)
 		}
 		got, _ := io.ReadAll(conn)
@@ -47,8 +47,8 @@ func TestHeadersThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-// TestBombsTakeNoMoreThanABody unpacks what would be 256 MiB, as often as bombs come,
-// into no more than a body may take.
+// TestBombsTakeNoMoreThanABody sends several bodies that decompress to 256 MiB. The
+// memory stays within the limit of a body.
 func TestBombsTakeNoMoreThanABody(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -71,7 +71,7 @@ func TestBombsTakeNoMoreThanABody(t *testing.T) {
 	for range bombs {
 		all.Go(func() {
 			got := w.do(call{"POST", "/api/v1/usage/events", a.key, map[string]string{"Content-Encoding": "gzip"}, bomb})
-			if got.status != 413 && got.status != 503 { // too large, or too large together
+			if got.status != 413 && got.status != 503 { // too large alone, or too large together
 				t.Errorf("%d %s", got.status, got.body)
 			}
 		})

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestP9_AStreamOfAnotherInstanceEndsWithinASecond revokes a key that another instance
-// streams for. What is recorded a second later is not told any more; and nothing goes
-// on where the key's tenant is suspended.
+// TestP9_AStreamOfAnotherInstanceEndsWithinASecond revokes a key while another instance
+// streams for it. An event recorded a second later is not streamed. The same holds if the
+// key's tenant is suspended.
 func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 	w := newWorld(t)
 	w.catalogue()
@@ -32,7 +32,7 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 		if _, ok := l.next(); !ok {
 			t.Fatal("the stream ended before its key")
 		}
-		// Who asks meanwhile keeps what is known of the key fresh, as it was.
+		// Concurrent requests keep the cached key fresh on the other instance.
 		asking, stop := context.WithCancel(t.Context())
 		asked := make(chan struct{})
 		go func() {
@@ -45,7 +45,7 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 		end(id)
 		time.Sleep(time.Second)
 		late := fmt.Sprint("recorded_late_", round)
-		w.rejections(a, late, 1) // by the log itself: whose key it is may be shut out
+		w.rejections(a, late, 1) // appended directly to the log: the key may already be refused
 		w.notTold(l, late)
 		l.body.Close()
 		stop()
@@ -53,7 +53,7 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 	}
 }
 
-// notTold reads a stream to its end, which has to come, and misses an event in it.
+// notTold reads a stream to its end and fails if it ends too late or contains the event.
 func (w *world) notTold(l *listener, late string) {
 	w.Helper()
 	told, ended := make(chan string, 1), make(chan struct{})
@@ -75,7 +75,7 @@ func (w *world) notTold(l *listener, late string) {
 	}
 }
 
-// eventually waits until another instance takes a key.
+// eventually waits until another instance accepts a key.
 func (w *world) eventually(other *world, key string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)

@@ -58,9 +58,9 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	return s.settled(ctx, made, err)
 }
 
-// settled answers a change once checks see it: who reads this answer and asks what
-// is granted must not be told what was before. It is only held back so long: the
-// change holds, and is in the log, in any case.
+// settled answers a change after checks see it: a client that reads this answer and then
+// checks an entitlement must not get the old state. The delay is bounded: the change is
+// already durable in the log.
 func (s *service) settled(ctx context.Context, changed domain.Subscription, err error) (*subscriptionAnswer, error) {
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	return &subscriptionAnswer{subscriptionBody(changed)}, nil
 }
 
-// confirm lets checks on this instance see a change before it is answered. The
-// change holds in any case, and a check sees it soon.
+// confirm waits until checks on this instance see a change. The change is already
+// durable, and a check sees it soon.
 func (s *service) confirm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Settle)
 	defer cancel()

@@ -59,8 +59,8 @@ func (s *service) live(context.Context, *struct{}) (*healthAnswer, error) {
 	return &healthAnswer{health{Status: "live", Version: s.Version}}, nil
 }
 
-// How long a dependency may take to say that it is there: one that is needed, and one
-// that is not, which must not use up the time of who asks.
+// Timeouts of dependency checks. Optional dependencies get less time, so that they cannot
+// use up the caller's timeout.
 const (
 	readyTime = 3 * time.Second
 	spareTime = 500 * time.Millisecond
@@ -90,7 +90,7 @@ func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error)
 	return nil, p
 }
 
-// askDependencies asks all at once, and gives what each says.
+// askDependencies checks all dependencies concurrently and returns each result.
 func (s *service) askDependencies(ctx context.Context) []error {
 	answers := make([]error, len(s.Health))
 	var all sync.WaitGroup

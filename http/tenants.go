@@ -21,12 +21,12 @@ func (s *service) tenantOperations(t *site) {
 		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{nethttp.StatusNotFound}}, s.changeTenant)
 }
 
-// TenantPath is the part of a path that names a tenant.
+// TenantPath is the path parameter that names a tenant.
 type TenantPath struct {
 	TenantID string `path:"tenantId" format:"uuid"`
 }
 
-// idOf reads an id of a path. What is no id names nothing, like any unknown one.
+// idOf parses an id of a path. An invalid id is not found, like an unknown one.
 func idOf(text, code string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != len(uuid.Nil.String()) || id == uuid.Nil {
@@ -35,7 +35,7 @@ func idOf(text, code string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// absent is the answer for what is not there, and for what is another's.
+// absent is the answer for entities that do not exist or belong to another tenant.
 func absent(code string) *domain.Error {
 	return &domain.Error{Code: code, Message: "There is no such thing, or it is another's"}
 }
@@ -72,8 +72,8 @@ func (s *service) listTenants(ctx context.Context, in *struct{ Paging }) (*liste
 		func(t *domain.Tenant) string { *t = tenantBody(*t); return t.ID.String() })
 }
 
-// listCatalogue reads one page of a list of the catalogue. key names an entry's
-// place, and may complete the entry.
+// listCatalogue reads one page of a catalogue list. key returns an entry's position, and
+// may complete the entry.
 func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*listed[T], error) {
 	_, after, err := l.open(p.Cursor)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-// another is a second instance over the same database, which keeps what it knows for
-// itself.
+// another is a second instance over the same database, with caches of its own.
 func (w *world) another() *world {
 	w.Helper()
 	other := *w
@@ -25,8 +24,8 @@ func (w *world) another() *world {
 	return &other
 }
 
-// What is changed on one instance holds on another within a second, also where that
-// one is asked all the time and keeps what it knows for as long as nothing changes.
+// A change on one instance takes effect on another within a second, also if the other is
+// busy and caches entries until they change.
 func TestChangesHoldOnAnotherInstanceWithinASecond(t *testing.T) {
 	w := newWorld(t)
 	other := w.another()

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// cutter is a way to the database that can be cut.
+// cutter is a connection to the database that can be interrupted.
 type cutter struct {
 	mu    sync.Mutex
 	away  bool
@@ -46,8 +46,8 @@ func (c *cutter) cut(away bool) {
 	c.conns = nil
 }
 
-// What is kept is answered from for a second after the database went away, and then
-// no longer: 503, until it is back.
+// Checks are answered from the cache for one second after the database is lost, then with
+// 503 until it is back.
 func TestChecksFailClosed(t *testing.T) {
 	way := &cutter{}
 	var grants *entitlements.Cache

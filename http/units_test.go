@@ -30,8 +30,8 @@ type sqlError string
 func (e sqlError) Error() string    { return "ERROR: something (SQLSTATE " + string(e) + ")" }
 func (e sqlError) SQLState() string { return string(e) }
 
-// driverError is what pgx says where a connection is gone: neither a network's error
-// nor the server's.
+// driverError is pgx's error for a lost connection: neither a network error nor a server
+// error.
 type driverError string
 
 func (e driverError) Error() string   { return string(e) }
@@ -127,8 +127,8 @@ func TestTraceAndRequestIDs(t *testing.T) {
 	}
 }
 
-// Keys of tenants are given no scope of operators; one that has it all the same, by
-// whatever mistake, opens nothing.
+// Tenant keys are never given operator scopes. A key that has one by mistake still opens
+// no operator route.
 func TestP9_AKeyIsOfItsKindWhateverItsScopes(t *testing.T) {
 	for _, row := range Routes() {
 		if row.Who != Tenant && row.Who != Operator {
@@ -193,7 +193,7 @@ func TestEntityTagsCompareWeakly(t *testing.T) {
 	}
 }
 
-// TestHandWrittenAnswersAreWhatReflectionWrites holds both writers against
+// TestHandWrittenAnswersAreWhatReflectionWrites compares both encoders with
 // encoding/json.
 func TestHandWrittenAnswersAreWhatReflectionWrites(t *testing.T) {
 	place := events.Position{Partition: 17, Number: 4711}

@@ -35,8 +35,8 @@ type OfTenant struct {
 	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
 }
 
-// subject finds whose usage is read, and by whose eyes. To a tenant's key another
-// tenant's id is as unknown as one that does not exist.
+// subject finds the tenant whose usage is read, and the viewer. A tenant key gets the
+// same answer for another tenant's id as for an unknown id.
 func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid.UUID, error) {
 	x := exchangeOf(ctx)
 	if x.tenant != nil {
@@ -58,7 +58,7 @@ func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid
 	return query.Viewer{Operator: true}, tenant.ID, nil
 }
 
-// Between is a range of time in a query, [from, to).
+// Between is a half-open time range in a query, [from, to).
 type Between struct {
 	From string `query:"from" format:"date-time" doc:"From this time on."`
 	To   string `query:"to" format:"date-time" doc:"Before this time."`
@@ -85,8 +85,8 @@ func timeParameter(name, text string) (*time.Time, error) {
 	return &t, nil
 }
 
-// listedFrom makes an answer of a page of the projections, whose cursor is kept
-// in ours.
+// listedFrom converts a page of the projections; our cursor wraps the projection's
+// cursor.
 func listedFrom[T any](l list, data []T, next string) page[T] {
 	p := page[T]{Data: data}
 	if data == nil {
@@ -157,7 +157,7 @@ func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnsw
 	return &receiptAnswer{in.applied(), r}, err
 }
 
-// isEventID tells what can be an eventId; what cannot was never recorded.
+// isEventID reports whether id can be an eventId. Other ids were never recorded.
 func isEventID(id string) bool {
 	for _, c := range []byte(id) {
 		if c < '!' || c > '~' {

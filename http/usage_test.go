@@ -172,7 +172,7 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 
 var offset = regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9]{2}:[0-9]{2}"`)
 
-// inUTC fails where a time is answered with an offset.
+// inUTC fails if a time has an offset.
 func (w *world) inUTC(what string, body []byte) {
 	w.Helper()
 	if found := offset.Find(body); found != nil {

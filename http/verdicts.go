@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// batchVerdict describes the answer to a batch. It is written by appendVerdicts.
+// batchVerdict documents the answer to a batch, which appendVerdicts writes.
 type batchVerdict struct {
 	Accepted   int            `json:"accepted"`
 	Duplicates int            `json:"duplicates"`
@@ -26,7 +26,7 @@ type eventVerdict struct {
 	Position string  `json:"position,omitempty" doc:"Where the event is in the log, or the one that was there first." example:"17-4711"`
 }
 
-// counts are how many events of a batch have which verdict.
+// counts holds the number of events per verdict.
 type counts struct{ accepted, duplicates, conflicts, rejected int }
 
 func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
@@ -45,7 +45,7 @@ func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 	return c
 }
 
-// answerRoom is about what one verdict takes.
+// answerRoom is about the size of one verdict in bytes.
 const answerRoom = 112
 
 func appendVerdicts(dst []byte, c counts, verdicts []commands.EventVerdict) []byte {
@@ -95,7 +95,7 @@ func appendMember(dst []byte, name, value string) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendText writes a JSON string. What is not UTF-8 becomes U+FFFD, as in encoding/json.
+// appendText writes a JSON string. Invalid UTF-8 becomes U+FFFD, as in encoding/json.
 func appendText(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := 0

@@ -36,16 +36,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Answers are in UTC wherever the service runs.
+	// Answers are in UTC in any local time zone.
 	time.Local = time.FixedZone("elsewhere", 5*3600+30*60)
 	localtest.Main(m, localtest.NoLeaks())
 }
 
-// bootstrap is the operator key that worlds start with.
+// bootstrap is the bootstrap operator key of a world.
 const bootstrap = "mp_op_bootstrap-bootstrap-bootstrap-bootstrap"
 
-// world is a server with all that it needs behind it, but for a pipe: fold does
-// what relay and consumers do.
+// world is a server with its dependencies except a message pipe: fold does the work of
+// relay and consumers.
 type world struct {
 	testing.TB
 	pool   *pgxpool.Pool
@@ -100,7 +100,7 @@ func (w *world) server() *http.Server {
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
-		Limits: http.Limits{Settle: time.Millisecond}, // nobody folds while a test asks
+		Limits: http.Limits{Settle: time.Millisecond}, // no test folds while a request waits
 	}
 }
 
@@ -125,15 +125,15 @@ func (w *world) serve(s *http.Server) {
 	})
 }
 
-// call is a request of a test. Body may be a string, bytes or anything that is
-// sent as JSON; a header set to "" is left out.
+// call is a request of a test. body is a string, bytes or a value that is sent as JSON. A
+// header set to "" is omitted.
 type call struct {
 	method, path, key string
 	header            map[string]string
 	body              any
 }
 
-// answer is what came back.
+// answer is the response to a call.
 type answer struct {
 	status int
 	header nethttp.Header
@@ -178,7 +178,7 @@ func (w *world) do(c call) answer {
 	return answer{response.StatusCode, response.Header, got}
 }
 
-// want is do with the status that is expected; it decodes the answer.
+// want sends a call, expects a status and decodes the answer.
 func (w *world) want(status int, c call) map[string]any {
 	w.Helper()
 	a := w.do(c)
@@ -202,7 +202,7 @@ type party struct {
 	letterID         string
 }
 
-// catalogue defines the features and the plan that parties subscribe to.
+// catalogue creates the features and the plan that parties subscribe to.
 func (w *world) catalogue() {
 	w.Helper()
 	for key, kind := range map[string]string{"api_calls": "QUOTA", "storage": "METERED", "sso": "BOOLEAN"} {
@@ -226,7 +226,7 @@ func (w *world) party(name string) *party {
 	return p
 }
 
-// key makes a key of a tenant's, or an operator key where tenant is "".
+// key creates a tenant key, or an operator key if tenant is "".
 func (w *world) key(tenant string, more map[string]any, scopes ...string) (secret, id string) {
 	w.Helper()
 	path := "/api/v1/operator-keys"
@@ -241,8 +241,8 @@ func (w *world) key(tenant string, more map[string]any, scopes ...string) (secre
 	return made["secret"].(string), made["id"].(string)
 }
 
-// event is a usage event of now, with members added or replaced; a member that is
-// set to nil is left out.
+// event returns a usage event at the current time, with members added or replaced; a nil
+// member is omitted.
 func event(id string, more map[string]any) map[string]any {
 	e := map[string]any{"eventId": id, "feature": "api_calls", "amount": 1, "timestamp": now()}
 	for k, v := range more {
@@ -264,8 +264,8 @@ func (w *world) stored() (n int) {
 	return n
 }
 
-// fold brings every projection, and what checks are answered from, up to the head,
-// without a pipe.
+// fold applies the log up to its head to every projection and to the entitlement cache,
+// without a message pipe.
 func (w *world) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
@@ -276,7 +276,7 @@ func (w *world) fold() {
 		w.feed(c)
 	}
 	w.follow()
-	for until := time.Now().Add(time.Minute); ; { // a look that takes too long confirms nothing
+	for until := time.Now().Add(time.Minute); ; { // a confirmation that takes too long does not count
 		err := w.grants.Confirm(context.Background())
 		if err == nil {
 			return
@@ -313,7 +313,7 @@ func (w *world) feed(c projections.Consumer) {
 	w.must(w.runner(c).Process(context.Background(), records))
 }
 
-// follow lets the entitlement reads follow the log until they have all of it.
+// follow lets the entitlement cache follow the log until it has reached the head.
 func (w *world) follow() {
 	w.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -329,18 +329,18 @@ func (w *world) follow() {
 	}
 }
 
-// problem is a problem as RFC 9457 and this API have it.
+// problem is a problem of RFC 9457 with this API's members.
 type problem struct {
 	Type, Title, Detail, Instance, Code, TraceID string
 	Status                                       int
 	Errors                                       []struct{ Pointer, Code, Detail string }
 }
 
-// leaks are words that no answer may hold.
+// leaks are words that no answer may contain.
 var leaks = []string{"SQLSTATE", "goroutine", ".go:", "/root", "/usr", "pgx", "ERROR:", "runtime error", "panic", "unmarshal"}
 
-// refused checks that an answer is a problem with a status and a code, complete,
-// small and discreet.
+// refused checks that an answer is a complete problem with a status and a code, is small
+// and leaks nothing.
 func (w *world) refused(a answer, status int, code string) problem {
 	w.Helper()
 	var p problem
@@ -373,14 +373,14 @@ func (w *world) refused(a answer, status int, code string) problem {
 	return p
 }
 
-// raw sends bytes as they are and gives back what came, as one answer.
+// raw sends bytes unchanged and returns the answer.
 func (w *world) raw(format string, args ...any) string {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)
 	defer conn.Close()
 	w.must(conn.SetDeadline(time.Now().Add(time.Minute)))
-	_, _ = fmt.Fprintf(conn, format, args...) // who is refused early need not be heard to the end
+	_, _ = fmt.Fprintf(conn, format, args...) // the server may refuse and close before all bytes are sent
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.CloseWrite()
 	}

@@ -22,7 +22,7 @@ func edgeBugs() []bug {
 		{
 			name: "edge-body-limit", what: "a gzip body has no limit after decompression",
 			promise: "no request takes more memory than its limit",
-			edits:   []overlay.Edit{edit("http/body.go", `return readAll(&bounded{from: z, left: limit}, guess, charge)`, `return readAll(z, guess, charge)`)},
+			edits:   []overlay.Edit{edit("http/body.go", `return readAll(&limitedReader{from: z, left: limit}, guess, charge)`, `return readAll(z, guess, charge)`)},
 			pkg:     "./http", run: "TestBadInputIsRefusedAndStoresNothing",
 			says: `instead of 413 body_too_large`,
 		},

@@ -129,7 +129,7 @@ func memoryBugs() []bug {
 		{
 			name: "buffers-of-any-size", what: "a buffer of any size is pooled with those of the power of two below it",
 			promise: "no request takes more memory than its limit",
-			edits:   []overlay.Edit{edit(body, ` || size > maxKept || size&(size-1) != 0 {`, ` || size > maxKept {`)},
+			edits:   []overlay.Edit{edit(body, ` || size > maxPooled || size&(size-1) != 0 {`, ` || size > maxPooled {`)},
 			pkg:     "./http", run: "TestBuffersAreKeptBySize",
 			says: `^a buffer of \d+ bytes is kept, in pool`,
 		},
@@ -143,8 +143,8 @@ func memoryBugs() []bug {
 		{
 			name: "grown-without-what-was-read", what: "the bytes read before a body's buffer grew are lost",
 			promise: "P1: an acknowledged event is in the log as it was sent",
-			edits: []overlay.Edit{edit(body, "			larger := append(takeBuffer(2*cap(body)), body...)\n",
-				"			larger := takeBuffer(2 * cap(body))\n			copy(larger, body)\n")},
+			edits: []overlay.Edit{edit(body, "			larger := append(getBuffer(2*cap(body)), body...)\n",
+				"			larger := getBuffer(2 * cap(body))\n			copy(larger, body)\n")},
 			pkg: "./http", run: "TestBodiesAreReadIntoUsedBuffers",
 			says: `bytes, told -?\d+: \d+, <nil>`,
 		},
