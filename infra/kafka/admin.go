@@ -83,7 +83,7 @@ func (a *Admin) Ping(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("Kafka unreachable at %v: %w", a.cfg.Brokers, err)
+		return fmt.Errorf("reach Kafka at %v: %w", a.cfg.Brokers, err)
 	}
 	return nil
 }
