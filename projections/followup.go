@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// FollowUp makes an event that an event leads to. Its key is its own id, which is
-// enough where it is appended with the step of a checkpoint: that happens once.
+// FollowUp returns an event caused by another. Its key is its own id: enough if it
+// is appended in the transaction that moves a checkpoint, which commits once.
 func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
 	var body []byte
 	if verdict, ok := payload.(*events.Validated); ok {
@@ -24,15 +24,15 @@ func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payl
 	}
 }
 
-// Closing says that nothing is left to do about a dead letter, once ever.
+// Closing returns the event that closes a dead letter, at most once.
 func Closing(cause *events.Envelope, id uuid.UUID, end events.Closed, by string) events.Pending {
 	p := FollowUp(cause, id, events.DeadLetterClosed, end, by)
 	p.DedupeKey = events.KeyClosed(end.DeadLetterID)
 	return p
 }
 
-// RetryOf gives the dead letter that an event retries, and which attempt it is;
-// Nil for an event that is no retry.
+// RetryOf returns the dead letter that an event retries and the attempt's number;
+// Nil if the event is not a retry.
 func RetryOf(e *events.Envelope) (uuid.UUID, int) {
 	var retry struct {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`

@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Scope says what a generation holds: one tenant's rows (Nil: all), of one period
-// ("": all). Only usage_aggregates has generations of one period.
+// Scope limits a generation to one tenant (Nil: all) and one period ("": all).
+// Only usage_aggregates has generations of one period.
 type Scope struct {
 	TenantID  uuid.UUID
 	PeriodKey string
@@ -21,7 +21,7 @@ func (s Scope) HasTenant(tenant uuid.UUID) bool {
 
 func (s Scope) HasPeriod(key string) bool { return s.PeriodKey == "" || s.PeriodKey == key }
 
-// Partitions are those that the scope's tenants live in.
+// Partitions returns the partitions of the scope's tenants.
 func (s Scope) Partitions() []int16 {
 	if s.TenantID != uuid.Nil {
 		return []int16{events.PartitionOf(s.TenantID)}
@@ -33,8 +33,8 @@ func (s Scope) Partitions() []int16 {
 	return all
 }
 
-// Generation is one set of rows of a projection, bound to a version of its fold
-// when it was made: it is never fed with another.
+// Generation is one set of rows of a projection, bound at its creation to a fold
+// version: no other version ever writes it.
 type Generation struct {
 	Number      int
 	FoldVersion string

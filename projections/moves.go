@@ -8,21 +8,21 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Moves are how far this process has seen consumers come. They are a hint for
-// who waits for a position: when to look, never what is there. The zero value is ready.
+// Moves holds the positions that this process has seen consumers reach. It is a hint
+// for when to query a position, never a source of data. The zero value is ready.
 type Moves struct {
 	mu        sync.Mutex
 	consumers map[string]*[events.Partitions]mark
 }
 
-// mark is where a consumer stands in a partition.
+// mark is a consumer's last seen position in a partition.
 type mark struct {
 	position int64
 	at       time.Time
-	moved    chan struct{} // closed at the next move; nil: nobody waits
+	moved    chan struct{} // closed at the next move; nil: no waiters
 }
 
-// fresh is for how long a move says that the consumer runs in this process.
+// fresh is how long after a move the consumer counts as running in this process.
 const fresh = time.Second
 
 func (p *Moves) of(consumer string, partition int16) *mark {
@@ -55,9 +55,9 @@ func (p *Moves) Move(consumer string, to []events.Position) {
 	}
 }
 
-// Wait returns when the consumer was seen to reach a position, or after a while:
-// poll, or longest where the consumer runs in this process and would be seen. Where
-// it was seen to be there already the caller's look says otherwise, and that decides.
+// Wait returns when the consumer was seen to reach a position, or after a timeout:
+// poll, or longest if the consumer runs in this process. If Moves has the position
+// reached already, Wait trusts the caller, who read otherwise, and waits.
 func (p *Moves) Wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
 	_, moved, local := p.look(consumer, partition, position)
 	if local {

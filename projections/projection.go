@@ -28,8 +28,8 @@ type Difference struct {
 	Rows    string   // SQL of the rows in the order of their keys; for its parameters see usageSides
 	Totals  string   // SQL of the totals
 	Columns []string // the members of DiffRow that its rows have, in the order of the CSV
-	// Sums says that the rows are sums of verdicts: a difference has a conservation of
-	// events and can be broken down by event.
+	// Sums says that the rows are sums of verdicts: a difference has a conservation
+	// check and can be broken down by event.
 	Sums bool
 	// Periods says that keys have a period.
 	Periods bool
@@ -45,8 +45,8 @@ type Version[F any] struct {
 }
 
 // Versions are the versions of a projection's fold that this binary has, the newest last.
-// A version that a generation may be bound to stays for ever; a change of a fold is a new
-// version and takes effect by a rebuild.
+// A version that a generation may be bound to is never removed; a change of a fold is a
+// new version and takes effect by a rebuild.
 type Versions[F any] []Version[F]
 
 // Of returns the fold of a version.
@@ -58,7 +58,7 @@ func (v Versions[F]) Of(name string) (fold F, err error) {
 	return v[i].Fold, nil
 }
 
-// With returns the versions with one more, which is the newest.
+// With returns the versions plus one, as the newest.
 func (v Versions[F]) With(name string, fold F) Versions[F] {
 	others := slices.DeleteFunc(slices.Clone(v), func(one Version[F]) bool { return one.Name == name })
 	return append(others, Version[F]{name, fold})

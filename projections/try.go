@@ -13,10 +13,10 @@ import (
 const (
 	CodeFoldFailed   = "fold_failed"   // the fold returned an error
 	CodeFoldPanicked = "fold_panicked" // the fold panicked
-	CodeDataRefused  = "data_refused"  // the database refused what the fold made of the event
+	CodeDataRefused  = "data_refused"  // the database refused the fold's output
 )
 
-// maxReason bounds, in bytes, what a dead letter repeats of an error.
+// maxReason bounds the bytes of an error text in a dead letter.
 const maxReason = 500
 
 // Try runs the fold of one event. A panic or an error becomes a Failure; a

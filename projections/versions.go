@@ -13,8 +13,8 @@ SELECT g.generation, g.fold_version FROM projection_generations g
 WHERE g.projection = $1 AND g.dropped_at IS NULL AND g.broken IS NULL AND g.fold_version <> ALL ($2::text[])
 ORDER BY g.generation LIMIT 1`
 
-// CheckVersions refuses a binary that lacks a fold version that some generation is
-// bound to: it would have to leave out events, or fold them by another.
+// CheckVersions returns an error if this binary lacks the fold version of a
+// generation: it would have to skip events or fold them by another version.
 func CheckVersions(ctx context.Context, q Queryer, all []Projection) error {
 	for i := range all {
 		c := &all[i].Consumer

@@ -18,7 +18,7 @@ import (
 )
 
 // Validator is the handler of usage.raw: it turns recorded usage into verdicts,
-// which are its follow-ups. It keeps no table.
+// which are its follow-ups. It writes no table.
 type Validator struct {
 	NewID func() uuid.UUID
 
@@ -27,7 +27,7 @@ type Validator struct {
 
 var errNotForValidator = errors.New("the validator takes recorded and retried usage, nothing else")
 
-// Judgement is the verdict on an event, with what it was taken from.
+// Judgement is the verdict on an event, with the event's data.
 type Judgement struct {
 	Usage        events.Usage
 	Origin       int64     // number of the UsageRecorded event
@@ -37,8 +37,8 @@ type Judgement struct {
 	Refusal      *domain.Error // nil: yes
 }
 
-// FoldJudgement judges recorded or retried usage from its tenant's history, as
-// known at the event's own position: a retry decides anew.
+// FoldJudgement judges recorded or retried usage by its tenant's history up to
+// the event's own position: a retry gets a new verdict.
 func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	j := Judgement{Origin: e.Position.Number}
 	body := e.Payload
@@ -104,8 +104,8 @@ func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *J
 	return append(pending, projections.Closing(e, v.NewID(), end, events.GroupValidator))
 }
 
-// validated is keyed by the recorded position: a retry of what was validated
-// meanwhile meets the key and counts nothing.
+// validated returns an event keyed by the recorded position: a retry of usage
+// validated meanwhile is a duplicate and is not counted.
 func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 	p := projections.FollowUp(e, id, events.UsageValidated, &events.Validated{
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
@@ -135,14 +135,14 @@ FROM subscription_history
 WHERE tenant_id = ANY ($1::uuid[])
 ORDER BY tenant_id, from_position`
 
-// history is a tenant's; with err it cannot be read, and only this tenant waits.
+// history is a tenant's history; if err is set, only this tenant's events fail.
 type history struct {
 	domain.History
 	err error
 }
 
-// histories reads what the tenants of the batch subscribed to. Rows known at a
-// position were committed before the event that stands there, so they are all seen.
+// histories reads the subscription histories of the batch's tenants. Rows known at a
+// position were committed before the event at that position, so all are visible.
 func (v *Validator) histories(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uuid.UUID]history, error) {
 	histories := make(map[uuid.UUID]history)
 	var tenants []uuid.UUID
@@ -176,8 +176,8 @@ func (v *Validator) histories(ctx context.Context, tx pgx.Tx, batch []events.Env
 // maxSnapshots bounds the memory of the decoded snapshots: some 50 MB of small plans.
 const maxSnapshots = 20_000
 
-// snapshots remembers what a snapshot's text decodes to. The text is the key, so
-// that whatever happens to the table it cannot be wrong.
+// snapshots caches decoded snapshots by their text, so that no change of the
+// table can make an entry wrong.
 type snapshots struct {
 	mu    sync.Mutex
 	known map[string]*domain.Subscription
@@ -211,12 +211,12 @@ func Consumer(newID func() uuid.UUID) projections.Consumer {
 	}
 }
 
-// maxVerdicts bounds the verdicts of one transaction over all partitions: the heads
-// are held while they are appended, and ingest waits for them.
+// maxVerdicts bounds the verdicts of one transaction over all partitions: appending
+// them locks the heads, and ingest waits for the locks.
 const maxVerdicts = 1000
 
 // Statements returns the SQL of the validator that runs for each batch, in sessions that keep their
-// plans: a plan must not depend on what the tables hold when it is made.
+// plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
 	return map[string]string{"histories": readHistories}
 }
