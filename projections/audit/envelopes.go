@@ -29,8 +29,8 @@ type origin struct {
 	vocabulary string // hash
 }
 
-// readEvents reads what stands at places, in their order, as far as the viewer may
-// see it.
+// readEvents reads the events at places, in their order, if the viewer may see
+// them.
 func readEvents(ctx context.Context, tx pgx.Tx, places []events.Position) ([]events.Envelope, error) {
 	list := make([]events.Envelope, 0, len(places))
 	if len(places) == 0 {

@@ -39,7 +39,7 @@ type LogQuery struct {
 	Limit int
 }
 
-// LogPage is a page. It can hold fewer events than requested, even none, and still
+// LogPage is a page. It can hold fewer events than requested, even zero, and still
 // have a Next: a page scans a bounded part of the log. Next is the end of the scanned
 // part; nil at the log's end.
 type LogPage struct {
@@ -68,10 +68,10 @@ func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage
 // walk scans the parts of each partition that a filter may select, in order.
 type walk struct {
 	filter  *EventFilter
-	letters []string // dead letters of the stream, where it is usage
+	letters []string // dead letters of the stream, if it is usage
 	after   Frontier // passed
-	upTo    Frontier // where it ends
-	at      int      // the partition it is in
+	upTo    Frontier // its end
+	at      int      // current partition
 }
 
 // openWalk begins a walk from a frontier to the heads of the snapshot.

@@ -18,7 +18,7 @@ type EventRef struct {
 	ID       uuid.UUID
 }
 
-// ParseEventRef reads either; what is neither names no event.
+// ParseEventRef parses a position or an id; else ErrNotFound.
 func ParseEventRef(s string) (EventRef, error) {
 	if p, err := events.ParsePosition(s); err == nil {
 		return EventRef{Position: &p}, nil
@@ -30,14 +30,14 @@ func ParseEventRef(s string) (EventRef, error) {
 	return EventRef{ID: id}, nil
 }
 
-// Event gives one event; ErrNotFound where the log has none, or it is another
-// tenant's. Naming the tenant, nil for any, makes finding by id quicker.
+// Event returns one event; ErrNotFound if the log lacks it or it is another
+// tenant's. Naming the tenant (nil: any) makes the search by id faster.
 //
-// There is no index of ids: ingestion would pay for it. An event whose dedupe key
-// is its id is found by that. Others are found by the time in their id: they were
-// made right before they were recorded. idWindows bounds what that means. Where a
-// clock was far off they were not: a log that is short is looked through whole, of a
-// long one the refusal says what an id alone finds.
+// Ids have no index: it would slow ingestion down. An event whose dedupe key is
+// its id is found by the key. Others are found by the time in their id: ids are
+// made right before the event is recorded, within idWindows. If a clock was far
+// off, a short log is scanned whole; for a long log the error says which events
+// an id alone finds.
 func (r *Reads) Event(ctx context.Context, v query.Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
 	var found events.Envelope
 	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
@@ -93,7 +93,7 @@ const (
 	readPlaceInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
 )
 
-// placeOf finds an event by its id; nil where it does not.
+// placeOf finds an event by its id; nil if not found.
 func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*events.Position, error) {
 	if id.Version() != 7 {
 		return nil, nil

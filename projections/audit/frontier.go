@@ -8,12 +8,12 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Frontier is a place in the whole log: of each partition, by its index, the number
-// up to which everything is passed.
+// Frontier is a place in the whole log: for each partition, by its index, the number
+// of the last passed position.
 type Frontier [events.Partitions]int64
 
-// AfterPosition is the place right after a position in the order of partitions and
-// positions: what lies in the partitions before its own is passed, too.
+// AfterPosition returns the place right after a position in the order of partitions
+// and positions: earlier partitions are passed whole.
 func AfterPosition(p events.Position) (f Frontier) {
 	for i := range p.Partition {
 		f[i] = math.MaxInt64
@@ -22,8 +22,8 @@ func AfterPosition(p events.Position) (f Frontier) {
 	return f
 }
 
-// ParseFrontier reads a position, as AfterPosition takes it, or a list of positions
-// joined by commas: what of each named partition is passed, and nothing of others.
+// ParseFrontier parses a position, as for AfterPosition, or a comma-separated list
+// of positions: the last passed one of each partition, 0 for unnamed partitions.
 func ParseFrontier(s string) (f Frontier, err error) {
 	parts := strings.Split(s, ",")
 	if len(parts) > events.Partitions {
@@ -50,8 +50,8 @@ func frontierInvalid(why string) error {
 	return query.RefusedAs("position_invalid", "after "+why, query.ErrPositionInvalid)
 }
 
-// String writes what ParseFrontier reads: every partition, so that a place is never
-// taken for a position.
+// String formats a list for ParseFrontier: every partition, so that a place is never
+// mistaken for a position.
 func (f Frontier) String() string {
 	var b strings.Builder
 	for p, number := range f {

@@ -28,8 +28,8 @@ type PartitionTerms struct {
 	Terms
 }
 
-// Identity tells where every accepted event is: accepted = aggregated + rejected + in
-// flight + parked. Holds is true where nothing is missing, in any partition.
+// Identity accounts for every accepted event: accepted = aggregated + rejected + in
+// flight + parked. Holds is true if no event is missing in any partition.
 type Identity struct {
 	Holds      bool             `json:"holds"`
 	Accepted   int64            `json:"accepted"`
@@ -41,8 +41,8 @@ type Identity struct {
 	Partitions []PartitionTerms `json:"partitions"`
 }
 
-// Rows are counted from the checkpoints on: nearly none where the consumers keep
-// up. What is withheld was counted as parked when its dead letter was appended.
+// Rows are counted from the checkpoints on: few if the consumers keep up. A withheld
+// event was counted as parked when its dead letter was appended.
 // 1 and 2 are the topics usage.raw and usage.validated.
 const readIdentity = `
 WITH live AS MATERIALIZED (

@@ -71,7 +71,7 @@ func effectsOf(e *events.Envelope) (h hints) {
 	return h
 }
 
-// What the hints lead to, of which a column names one of the ids. '0' is the
+// Events that the hints find and whose column is one of the ids. '0' is the
 // character after '/'.
 const readHinted = `
 SELECT $1::smallint, f.position FROM (
@@ -89,7 +89,7 @@ SELECT $1::smallint, f.position FROM (
   WHERE l.named = ANY ($5) AND l.tenant_id = $2) f
 ORDER BY f.position`
 
-// What has an id, and what was caused by it.
+// Columns of an event's id and of its cause's id.
 const (
 	byID    = "event_id"
 	byCause = "causation_id"
@@ -141,8 +141,8 @@ CROSS JOIN LATERAL (
   WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
   LIMIT 1000) d`
 
-// letters gives the dead letters of producers' events: what failed first is keyed by
-// its own id, which is the dead letter's.
+// letters returns the dead letters of producers' events: the first failure's key is
+// its own id, which is the dead letter's id.
 func (l *lineage) letters(ctx context.Context, names []string) ([]uuid.UUID, error) {
 	var ids []uuid.UUID
 	if len(names) == 0 {

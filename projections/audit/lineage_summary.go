@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// summaryOf says in a few words what an event tells. It is for people: only the
-// payload is what happened.
+// summaryOf summarizes an event in a few words. It is for people: only the payload
+// is exact.
 func summaryOf(e *events.Envelope) string {
 	var p struct {
 		EventID      string `json:"eventId"`

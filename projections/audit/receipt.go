@@ -45,7 +45,7 @@ type RecordedStep struct {
 }
 
 // PublishedStep is the event's place on the broker. Offset and At are null if the relay
-// recorded none.
+// did not record it.
 type PublishedStep struct {
 	At        *time.Time `json:"at"`
 	Topic     string     `json:"topic"`
@@ -110,9 +110,9 @@ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 
 // Every step has a key that is made of the recorded position or of the dead
 // letter; '0' is the character after '/', so that a pair of bounds is a prefix.
-// The limits are beyond what there can be: they have each key looked up by the
-// whole index, also where statistics that are too old make the planner think that
-// the tenant has hardly any rows.
+// The limits exceed any possible count: they make the planner look up each key by
+// the whole index, even if outdated statistics say that the tenant has hardly any
+// rows.
 const readSteps = `
 WITH recorded AS MATERIALIZED (
   SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),

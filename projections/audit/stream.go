@@ -109,8 +109,8 @@ func SubjectsOf(name string) ([]events.Subject, error) {
 	return found, nil
 }
 
-// Where a stream of usage begins, with the dead letters of the event: by the keys
-// of its rejections, and by what failed of it.
+// The start of a usage stream and the event's dead letters: by the keys of its
+// rejections, and by its failed events.
 const readUsageStream = `
 WITH recorded AS MATERIALIZED (
   SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text)
@@ -146,7 +146,7 @@ func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 	switch {
 	case err != nil:
 		return err
-	case recorded == 0: // never taken: nothing can have become of it
+	case recorded == 0: // never accepted: it has no effects
 		w.upTo = Frontier{}
 	default:
 		w.after[partition] = max(w.after[partition], recorded-1)

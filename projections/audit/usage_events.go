@@ -44,18 +44,18 @@ type UsageEventRow struct {
 	RecordedAt time.Time       `json:"recordedAt"`
 }
 
-// UsageEventPage is a page. It can hold fewer rows than requested, even none, and
+// UsageEventPage is a page. It can hold fewer rows than requested, even zero, and
 // still have a Next: one page scans a bounded part of the log.
 type UsageEventPage struct {
 	Data []UsageEventRow
 	Next string
 }
 
-// The newest usage below $2 and not below $3, with what its status follows from:
-// the verdict and the last rejection by their keys ('0' is the character after
-// '/'), and its dead letters. occurred_at of a recorded event is the time of usage.
-// LIMIT 1 has each key looked up by the whole index, also where statistics that are
-// too old make the planner think that the tenant has hardly any rows.
+// The newest usage below $2 and not below $3, with the facts of its status: the
+// verdict and the last rejection by their keys ('0' is the character after '/'),
+// and its dead letters. occurred_at of a recorded event is the time of usage.
+// LIMIT 1 makes the planner look up each key by the whole index, even if outdated
+// statistics say that the tenant has hardly any rows.
 const readUsageEvents = `
 WITH page AS MATERIALIZED (
   SELECT l.position, l.recorded_at, l.payload, l.payload ->> 'eventId' AS event_id

@@ -13,7 +13,7 @@ import (
 // at each read and never stored.
 type usageFacts struct {
 	recorded   int64
-	validated  int64 // position of the verdict, 0 for none
+	validated  int64 // position of the verdict, 0 if missing
 	rejected   bool
 	aggregated int64 // the aggregator's checkpoint
 	letters    []usageLetter

@@ -36,7 +36,7 @@ func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after F
 // Done reports whether all events have been returned.
 func (w *EventWalk) Done() bool { return w.walk.place() == nil }
 
-// Next returns the next events, possibly none before the walk is done.
+// Next returns the next events; possibly zero before the walk is done.
 func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
 	return w.reads.goOn(ctx, w.viewer, w.walk)
 }
@@ -96,7 +96,7 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 	return t, err
 }
 
-// Next returns at most a page of events, in the order of recording; none if the end is
+// Next returns at most a page of events, in the order of recording; zero if the end is
 // reached for now.
 func (t *EventTail) Next(ctx context.Context) ([]events.Envelope, error) {
 	for {
@@ -131,7 +131,7 @@ func (t *EventTail) more(ctx context.Context) (bool, error) {
 }
 
 // Pass marks an event of the last page as delivered and returns the place after it: a
-// tail that begins there returns the following events, and none twice.
+// tail that begins there returns each following event once.
 func (t *EventTail) Pass(e *events.Envelope) string {
 	t.given[e.Position.Partition] = e.Position.Number
 	return t.Place()

@@ -101,7 +101,7 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 }
 
 // deadLetters returns the events that record the failures. A failed event about this
-// consumer's own failures gets none: its dead letter would fail the same way, for ever.
+// consumer's own failures is skipped: its dead letter would fail the same way, forever.
 func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {

@@ -1,5 +1,5 @@
 // Package deadletters is the projection dead_letter_events: failed events, their state
-// and their retries. It decides nothing: commands decide what may be retried.
+// and their retries. Commands, not the projection, decide about retries.
 package deadletters
 
 import (
@@ -26,13 +26,13 @@ const V1 = projections.ProjectionDeadLetters + "/v1"
 var writeDeadLetters string
 
 // Handler is the handler of usage.dead-letter: it stores failures and their
-// outcome. It decides nothing: commands read the log to decide what may be retried.
+// outcome. Commands decide about retries, and read the log for that.
 type Handler struct {
 	Folds projections.Versions[Fold]
 }
 
-// Fold returns a dead letter after an event; nil if the event changes none. The row is nil
-// if the dead letter is not known yet. It is pure.
+// Fold returns a dead letter after an event; nil if the event changes no row. The row is
+// nil if the dead letter is not known yet. Fold is pure.
 type Fold func(row *Row, id uuid.UUID, e *events.Envelope) (*Row, error)
 
 // Row is a row of dead_letter_events.
@@ -91,7 +91,7 @@ func letterOf(e *events.Envelope) (uuid.UUID, error) {
 }
 
 // FoldV1 is the fold dead_letter_events/v1: it returns a dead letter after an
-// event, nil for none. An event about an unknown dead letter is ignored:
+// event, or nil. An event about an unknown dead letter is ignored:
 // its record was withheld, and has a dead letter of its own.
 func FoldV1(d *Row, id uuid.UUID, e *events.Envelope) (*Row, error) {
 	switch e.Subject {

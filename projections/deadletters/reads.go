@@ -36,7 +36,7 @@ func (q *DeadLetterQuery) filter() []any {
 }
 
 // DeadLetter is an event that failed. Topic, KafkaPartition and KafkaOffset are
-// the source event's place on the broker; null if it has none or it was not
+// the source event's place on the broker; null if it has no place or it was not
 // recorded. Payload and KafkaOffset are looked up for a single dead letter; lists
 // omit the payload and have the offset only if it was recorded.
 type DeadLetter struct {

@@ -84,8 +84,8 @@ type grantLoad struct {
 	now     time.Time
 	atLeast int64
 	done    chan struct{}
-	before  *grantLoad // was under way when this one began, which is for those for whom it began too early
-	next    *grantLoad // begins after this one, for those for whom this one does and another is before it
+	before  *grantLoad // running when this one began; too early for this one's callers
+	next    *grantLoad // begins after this one, for callers for whom this one is too early
 	brought *granted
 	err     error
 }
@@ -123,7 +123,7 @@ func (c *Cache) of(ctx context.Context, tenant uuid.UUID, now time.Time) (*grant
 	return c.load(ctx, tenant, now, time.Now().Add(-shareWithin))
 }
 
-// peek returns a tenant's cache entry, nil if there is none.
+// peek returns a tenant's cache entry, nil if missing.
 func (c *Cache) peek(ctx context.Context, tenant uuid.UUID, now time.Time) (*granted, error) {
 	if err := c.confirmed(ctx); err != nil {
 		return nil, err
@@ -148,9 +148,9 @@ func (c *Cache) newEnough(g *granted) bool {
 }
 
 // load reads a tenant's grants in a snapshot that begins after since. Concurrent callers
-// wait for the same load, so it outlives its first caller. Callers for whom it began too
-// early share one that begins at once, and those for whom that one is too early wait for
-// the one after it: at most two run for a tenant.
+// wait for the same load, so it outlives its first caller. Callers that need a later
+// snapshot share a second load, which begins at once; callers that need a still later one
+// wait for a third, which begins after the second: at most two run for a tenant.
 func (c *Cache) load(ctx context.Context, tenant uuid.UUID, now, since time.Time) (*granted, error) {
 	p := &c.partitions[events.PartitionOf(tenant)]
 	p.mu.Lock()
@@ -305,7 +305,7 @@ func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UU
 	if err := r.AwaitPassed(ctx, v, query.EntitlementsSource(), tenant, w); err != nil {
 		return nil, events.Position{}, err
 	}
-	// What others read before this one arrived may be older than the position.
+	// Grants read before this call began may be older than the position.
 	if g, err = r.Grants.load(ctx, tenant, now, time.Now()); err != nil {
 		return nil, events.Position{}, err
 	}

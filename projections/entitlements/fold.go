@@ -50,7 +50,7 @@ type Fold func(state *State, e *events.Envelope) error
 
 // grantedBy is the state of a tenant's grants: the subscription that set them,
 // and their rows if this batch changed them. A subscription without grants
-// leaves no row, so its removal deletes none.
+// leaves no row, so its removal deletes no row.
 type grantedBy struct {
 	subscription uuid.UUID
 	changed      bool
@@ -234,7 +234,7 @@ func (c *entitlementColumns) replace(tenant uuid.UUID, g *grantedBy) {
 }
 
 // Statements returns the SQL of the fold and of the cache that runs for each batch, in sessions that keep their
-// plans: a plan must not depend on what the tables hold when it is made.
+// plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
 	return map[string]string{"entitlements": addUsed, "grants' feed": readGrantFeed}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // $2 and $3 name the month and the year of now: the period of each grant that
-// resets. One row without a feature where nothing is granted.
+// resets. A tenant without grants gets one row without a feature.
 const readGranted = `
 SELECT EXISTS (SELECT FROM subscriptions s WHERE s.tenant_id = $1 AND s.status IN ('ACTIVE', 'TRIALING')),
        g.feature, g.type, g."limit", g.limit_behavior, g.reset_period, coalesce(u.used, 0)::text
@@ -53,7 +53,7 @@ type granted struct {
 // 64 bits can hold it.
 type grant struct {
 	feature, kind, behavior, reset string
-	limit                          *int64 // nil: none
+	limit                          *int64 // nil: unlimited
 	used, remaining                json.Number
 	left                           int64
 }

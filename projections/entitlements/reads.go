@@ -20,14 +20,14 @@ const (
 	ReasonQuotaExceeded   = "quota_exceeded"
 )
 
-// Check answers whether a tenant may use an amount of a feature. A limit of nil
-// is none; then Remaining is nil too. Used, Held and Remaining are exact
-// integers. ResetAt is nil where the period never resets. AsOf: every event of
-// the tenant recorded up to there is in it.
+// Check answers whether a tenant may use an amount of a feature. Without a limit,
+// Limit and Remaining are nil. Used, Held and Remaining are exact integers.
+// ResetAt is nil if the period never resets. Check includes every event of the
+// tenant recorded up to AsOf.
 //
-// As JSON, a BOOLEAN feature has allowed, feature, type and asOfPosition; what is
-// not granted has reason in place of type; all else has every member, with null
-// for no limit and for what never resets.
+// As JSON, a BOOLEAN feature has allowed, feature, type and asOfPosition; a feature
+// that is not granted has reason in place of type; others have every member, with
+// null if unlimited or if the period never resets.
 type Check struct {
 	Allowed       bool
 	Feature       string

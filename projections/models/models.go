@@ -43,7 +43,7 @@ func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
 }
 
 // Definition returns this release's definition of a projection, for callers that only
-// read what it says.
+// read it.
 func Definition(name string) (*projections.Projection, error) {
 	return projections.Find(List(DefaultFolds(), nil), name)
 }

@@ -32,8 +32,8 @@ func (d *DB) For(w Wait) *DB {
 	return &away
 }
 
-// Viewer is the identity of a reader: a tenant, to whom row level security shows
-// only its own rows, or an operator.
+// Viewer is the identity of a reader: an operator, or a tenant, limited by row level
+// security to its own rows.
 type Viewer struct {
 	TenantID uuid.UUID
 	Operator bool

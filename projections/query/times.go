@@ -26,7 +26,7 @@ func UTC(t *time.Time) *time.Time {
 	return &u
 }
 
-// UnmarshalOptional decodes what may be absent.
+// UnmarshalOptional decodes JSON, if present.
 func UnmarshalOptional(b []byte, into any) error {
 	if b == nil {
 		return nil

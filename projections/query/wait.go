@@ -16,24 +16,24 @@ import (
 // A recorded position p has passed a projection X, for a tenant, when
 //
 //	every event of the tenant recorded up to p has its verdict, and
-//	every verdict so given that is a yes is folded by X, and
-//	where X reads the log itself, p is folded by X.
+//	every one of these verdicts that is a yes is folded by X, and
+//	if X reads the log itself, p is folded by X.
 //
 // With head H, the validator's checkpoint v, X's checkpoint x, raw the positions
 // of the tenant's events on usage.raw, and V(r) the position of the yes to r:
 //
-//	decided = min{r ∈ raw: r > v} − 1, or H where there is none
+//	decided = min{r ∈ raw: r > v} − 1, or H if no such r exists
 //	passed  = min(decided, min{r ∈ raw: V(r) > x} − 1, min{g re-aggregated: g > x} − 1)
 //	          and, of a reader of the log, min(that, x)
 //
-// v, x and H only grow, and a verdict is never taken back, so passed never
-// falls. Verdicts come in the order of what they are on: the first yes beyond x
-// tells the first r. That is what consumer_standing (migrations) computes, in the
-// snapshot of the figures, so that the position is true of them.
+// v, x and H only grow, and a verdict is never revoked, so passed never falls.
+// Verdicts have the order of their events: the first yes beyond x determines the
+// first r. consumer_standing (migrations) computes passed in the snapshot of the
+// figures, so that the position is true of them.
 //
-// "Decided" is a little more than the validator's checkpoint or, where that is at
-// the last event of its topic, the head: it holds for the tenant alone, and so a
-// neighbour's backlog does not hold it back.
+// "Decided" can exceed the validator's checkpoint (the head, if the checkpoint is
+// at the last event of its topic): it holds for the tenant alone, so that another
+// tenant's backlog does not delay it.
 
 // source is a projection whose progress can be read, and its consumer.
 type source struct {

@@ -30,7 +30,7 @@ WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND g.projection = r.p
 const rebuildState = `
 SELECT r.state, coalesce(g.broken, '') FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation) WHERE r.id = $1`
 
-// finish marks a rebuild READY if nothing is left to fold; over means that no work on it
+// finish marks a rebuild READY if all events are folded; over means that no work on it
 // remains here.
 func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, err error) {
 	ready, broken := false, ""
@@ -110,7 +110,7 @@ func (b *Rebuilder) told() {
 const cleanEvery = 10 * time.Second
 
 // findDroppable finds generations that were replaced longer ago than they are kept, and
-// those abandoned or failed, but none that a pointer shows. Projections known only to a
+// those abandoned or failed, unless a pointer shows them. Projections known only to a
 // newer release are left to it.
 const findDroppable = `
 SELECT g.projection, g.generation

@@ -190,7 +190,7 @@ func orNull(text *string) json.RawMessage {
 	return json.RawMessage(*text)
 }
 
-// diffCursor is the key of a row. None of its parts can hold the separator.
+// diffCursor returns the key of a row. Its parts cannot contain the separator.
 func diffCursor(last *DiffRow) string {
 	if last.ID != nil {
 		return last.ID.String()

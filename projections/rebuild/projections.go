@@ -24,7 +24,7 @@ type ProjectionStatus struct {
 	Checkpoint  int64              `json:"checkpoint"`
 	LagEvents   int64              `json:"lagEvents"`
 	LagSeconds  float64            `json:"lagSeconds"`
-	DriftRows   *int64             `json:"driftRows"` // of the last verify; null if there was none
+	DriftRows   *int64             `json:"driftRows"` // of the last verify; null if never verified
 	LastRebuild *LastRebuild       `json:"lastRebuild"`
 	Scoped      []ScopedGeneration `json:"scoped"`
 	Generations []GenerationStatus `json:"generations"`

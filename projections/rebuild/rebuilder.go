@@ -148,7 +148,7 @@ func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*projections.Consumer, error)
 	return &p.Consumer, nil
 }
 
-// Work takes units until none is left, and waits while others hold them.
+// Work processes units until all are done, and waits while other workers hold them.
 func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.Rebuild, worker string) {
 	wait := consume.BackoffFirst
 	for ctx.Err() == nil {

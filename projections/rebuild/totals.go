@@ -128,7 +128,7 @@ FROM (
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`
 
 // conservation returns nil for figures of one feature, which only a fold can determine,
-// and for projections that count nothing.
+// and for projections without counts.
 func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (*Conservation, error) {
 	if !c.projection.Diff.Sums || q.Feature != "" {
 		return nil, nil

@@ -30,8 +30,8 @@ type DiffEventsQuery struct {
 }
 
 // DiffEvent is an event that adds a different amount by the rebuilt generation's fold than
-// by the live one's; null if it adds none. Position is that of the recorded usage,
-// VerdictPosition that of its verdict.
+// by the live one's; null if it is not in the figure. Position is that of the recorded
+// usage, VerdictPosition that of its verdict.
 type DiffEvent struct {
 	EventID         string          `json:"eventId"`
 	Position        events.Position `json:"position"`
@@ -164,7 +164,7 @@ type part struct {
 	there bool
 }
 
-// of folds an event for the key. An event that the fold refuses adds nothing.
+// of folds an event for the key; zero if the fold refuses the event.
 func (t *telling) of(fold Fold, e *events.Envelope) (p part) {
 	_ = projections.Try(*e, func() error {
 		key, delta, err := fold(e)

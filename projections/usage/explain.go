@@ -16,9 +16,9 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// ExplainQuery asks for the events behind a figure: as it is, or as it was known at
-// a moment. SubscriptionID Nil: of all subscriptions together. Rejected asks for
-// what was left out, too.
+// ExplainQuery asks for the events behind a figure: its current value, or its value
+// at a moment. SubscriptionID Nil: of all subscriptions together. Rejected asks for
+// the events left out, too.
 type ExplainQuery struct {
 	TenantID       uuid.UUID
 	Feature        string
@@ -33,8 +33,8 @@ type ExplainQuery struct {
 
 // Explanation is a page of the events that add up to a figure, in the order in which
 // they were counted. Total and EventCount are the figure itself, from the aggregates
-// where it is the live one; Adds says that all events together, those of the other
-// pages too, add up to exactly that. LeftOut is nil unless it was asked for.
+// if it is live; Adds says that all events, including those of the other pages, add
+// up to exactly that. LeftOut is nil unless requested.
 type Explanation struct {
 	Total      json.Number
 	EventCount int64
@@ -47,7 +47,7 @@ type Explanation struct {
 	LeftOutMore bool
 }
 
-// ExplainedUsage is an event behind a figure: what it adds, and the sum so far.
+// ExplainedUsage is an event behind a figure: its amount, and the sum so far.
 type ExplainedUsage struct {
 	EventID         string          `json:"eventId"`
 	Position        events.Position `json:"position"`

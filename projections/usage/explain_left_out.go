@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// maxLeftOut bounds what one answer lists of what is not in a figure.
+// maxLeftOut bounds the left out events of one answer.
 const maxLeftOut = 1000
 
 // LeftOutUsage is an event of a figure's feature, used in its period, that is not in
@@ -37,8 +37,8 @@ SELECT l.position, l.occurred_at, l.causation_id, l.payload FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' AND l.dedupe_key < 'x0'
   AND l.payload ->> 'feature' = $3 AND ($4::timestamptz IS NULL OR l.occurred_at >= $4 AND l.occurred_at < $5)`
 
-// leftOut lists the last refusal of each event that is not counted. What was refused
-// has no period of its own: the time of usage says in which it would be.
+// leftOut lists the last refusal of each event that is not counted. A refused event
+// has no period of its own: the time of usage determines it.
 func (x *explaining) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, parked []countedUsage) ([]LeftOutUsage, bool, error) {
 	last := make(map[int64]LeftOutUsage)
 	keep := func(raw int64, u LeftOutUsage) {

@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// explainPlace is where a page of an explanation ended, with what its first page
-// explained: figures go on moving meanwhile.
+// explainPlace is the end of a page of an explanation, with the figure that the
+// first page explained: live figures change between pages.
 type explainPlace struct {
 	asOf  int64   // the position that the figure is true at
 	bound int64   // of the live figure: its generation's checkpoint
@@ -28,7 +28,7 @@ func (p *explainPlace) String(live bool) string {
 	return strings.Join([]string{kind, number(p.asOf), number(p.bound), number(p.after), p.total.String(), number(p.count)}, "|")
 }
 
-// ParseExplainCursor reads what String wrote; live is nil where there is nothing.
+// ParseExplainCursor parses a place from String; live is nil if s is empty.
 func ParseExplainCursor(s string) (p explainPlace, live *bool, err error) {
 	if s == "" {
 		return p, nil, nil

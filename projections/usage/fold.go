@@ -52,7 +52,7 @@ func (k Key) compare(o Key) int {
 		cmp.Compare(k.PeriodKey, o.PeriodKey), bytes.Compare(k.SubscriptionID[:], o.SubscriptionID[:]))
 }
 
-// Delta is what an event adds to its aggregate.
+// Delta is an event's addition to its aggregate.
 type Delta struct {
 	Amount int64
 	Count  int64
@@ -199,7 +199,7 @@ func (c *usageColumns) add(key Key, s *usageSum) {
 }
 
 // Statements returns the SQL of the fold that runs for each batch, in sessions that keep their
-// plans: a plan must not depend on what the tables hold when it is made.
+// plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
 	return map[string]string{"usage": upsertUsage}
 }
