@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// known is what the live figures were when nothing was under way.
+// known holds the live figures when no event was in flight.
 type known struct {
 	at      events.Position
 	time    time.Time
@@ -49,9 +49,9 @@ func (d *drama) AsOf(at usage.AsOf, limit int) (all []usage.Aggregate) {
 	}
 }
 
-// P12: at each position, whatever happened afterwards, the figures are those that
-// were live when everything recorded up to there had been counted, and at the
-// current one those that are live.
+// P12: figures as of a position equal the figures that were live once all events
+// up to it were counted, whatever happened later; as of the current position they
+// equal the live ones.
 func TestP12_FiguresAsKnownAreWhatTheyWere(t *testing.T) {
 	s := newScene(t)
 	s.reads.setNow(time.Now)
@@ -158,7 +158,7 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 	s.must(ask(usage.AsOf{Position: &at}))
 }
 
-// A moment holds what was recorded at it, and nothing that was recorded later.
+// Figures at a moment include events recorded at it and exclude later ones.
 func TestAMomentHoldsWhatWasRecordedAtIt(t *testing.T) {
 	s := newScene(t)
 	s.reads.setNow(time.Now)

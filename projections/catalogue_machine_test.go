@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// shelf is a tenant whose plans and subscriptions change, and the model: what is
-// granted from which position on.
+// shelf is a tenant whose plans and subscriptions change, and the model: its grants
+// by position.
 type shelf struct {
 	*scene
 	catalogue *commands.Catalogue
@@ -70,7 +70,7 @@ func (m *shelf) plan(rt *rapid.T) string {
 	return key
 }
 
-// took notes what a change has granted, at the head that it moved.
+// took records the grants of a change, at the head that it moved.
 func (m *shelf) took(s domain.Subscription, before *domain.Subscription) {
 	if !s.AcceptsUsage() && !before.AcceptsUsage() {
 		return
@@ -132,7 +132,7 @@ func (m *shelf) change(rt *rapid.T) {
 
 func (m *shelf) fold(*rapid.T) { m.drain(m.entitling) }
 
-// check holds each answer against what was granted at the position that it is true at.
+// check compares each answer with the grants at the answer's position.
 func (m *shelf) check(rt *rapid.T) {
 	for _, reads := range []*reads{m.reads, m.cached} {
 		if reads.Grants != nil {
@@ -157,8 +157,8 @@ func (m *shelf) check(rt *rapid.T) {
 	}
 }
 
-// Whatever becomes of plans and subscriptions, and however far that is folded, a
-// check says what was granted at the position that it names.
+// A check returns the grants at the position that it names, however plans and
+// subscriptions change and however far the changes are folded.
 func TestChecksAnswerAsOfTheirPosition(t *testing.T) {
 	s := newScene(t)
 	s.now = time.Now()

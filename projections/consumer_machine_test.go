@@ -19,8 +19,8 @@ import (
 )
 
 // consuming is two tenants of one partition whose usage goes through every
-// consumer, each of them in two instances, over a pipe that loses, doubles, spoils
-// and shuffles; and the model, which knows what was sent and what was discarded.
+// consumer, each of them in two instances, over a pipe that loses, duplicates,
+// corrupts and shuffles records; and the model: sent and discarded events.
 type consuming struct {
 	*triage
 	partition int16
@@ -108,8 +108,8 @@ func (c *consuming) deliver(rt *rapid.T) {
 	}
 }
 
-// decide retries or discards what the projection has, whatever the log says of it
-// by now.
+// decide retries or discards the projection's dead letters, even if the log has
+// moved on.
 func (c *consuming) decide(rt *rapid.T) {
 	for _, tenant := range c.tenants {
 		for _, d := range c.letterList(tenant, "") {
@@ -134,8 +134,8 @@ func (c *consuming) bulkRetry(rt *rapid.T) {
 	c.must(err)
 }
 
-// rest lets everything come to its end, by releases that can fold all: what was
-// refused is subscribed to now, and what failed is retried until nothing is failed.
+// Rest processes all events, with folds that accept all of them: it subscribes to
+// the refused features and retries failed dead letters until no failed one is left.
 func (c *consuming) Rest(rt *rapid.T) {
 	for _, tenant := range c.tenants {
 		c.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("refused", domain.ResetMonthly), grant("later", domain.ResetMonthly))
@@ -186,7 +186,7 @@ func TestP2_ConsumersAreTheirModel(t *testing.T) {
 		}
 		model.check(rt, got)
 		now, all := c.counts(c.partition), int64(len(c.usage))
-		// A retry of what was rejected is accepted, and was rejected, once more.
+		// A retry counts as accepted again, and its event as rejected before.
 		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected || now.Parked != c.before.Parked {
 			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// awkwardPlaces are places in lists and in the log, and what is none.
+// awkwardPlaces returns valid and invalid places in lists and in the log.
 func awkwardPlaces() []string {
 	const id = "01900000-0000-7000-8000-00000000000a"
 	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc", "5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
@@ -18,8 +18,8 @@ func awkwardPlaces() []string {
 		"meterplex.usage", "meterplex.usage.", ".", "a|b|c|d|e|f", strings.Repeat("1-1,", 40)}
 }
 
-// FuzzPlaces: a place in a list or in the log that is taken is one that the database
-// can be asked about; any other is refused as what it is.
+// FuzzPlaces: every accepted place in a list or in the log is valid in a database
+// query; any other is refused with its own error.
 func FuzzPlaces(f *testing.F) {
 	for _, s := range awkwardPlaces() {
 		f.Add(s)

@@ -32,8 +32,8 @@ func refusedWith(t *testing.T, code string, err error) {
 	}
 }
 
-// P3: what was parked and is discarded is rejected, for ever: no retry that was
-// asked for before or after brings it back, and no rebuild does.
+// P3: a discarded dead letter stays rejected: no retry requested before or after,
+// and no rebuild, counts its event.
 func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	s := newTriage(t)
 	tenant := newID()
@@ -66,7 +66,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	if len(s.failed(tenant)) != 0 || len(s.letterList(tenant, events.StatusDiscarded)) != 2 {
 		t.Errorf("%+v", s.letterList(tenant, ""))
 	}
-	// By folds that can take what the live one could not.
+	// By folds that accept the events that the live one refused.
 	y := newYardOf(s.scene)
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	y.during(func() { y.ready(r) }, y.rebuilder(10))
@@ -75,7 +75,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	}
 }
 
-// What is on its way, or came to an end, is not discarded.
+// Dead letters being retried or already closed are not discarded.
 func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
 	s := newTriage(t)
 	tenant := newID()

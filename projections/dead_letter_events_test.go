@@ -196,7 +196,7 @@ func fateOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
 	}
 }
 
-// What an unreadable event of the dead letter topic says is lost, not its neighbours.
+// An unreadable event of the dead letter topic is lost, its neighbours are folded.
 func TestDeadLetterFoldFailsAlone(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -49,7 +49,7 @@ func TestFingerprintsNameCauses(t *testing.T) {
 	}
 }
 
-// Groups and bulks see what lists see: of a tenant with a generation of its own that one.
+// Groups and bulks read the same rows as lists: a tenant's own generation if it has one.
 func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 	s := newScene(t)
 	tenants := []uuid.UUID{newID(), newID()}

@@ -34,7 +34,7 @@ func (p panicking) Apply(ctx context.Context, tx pgx.Tx, g projections.Generatio
 	return p.Handler.Apply(ctx, tx, g, batch)
 }
 
-// poisonCase is a consumer, good events of its topic, and what its fold cannot take.
+// poisonCase is a consumer, good events of its topic, and events that its fold refuses.
 type poisonCase struct {
 	consumer func(*scene) *consume.Runner
 	good     func(tenant uuid.UUID, n int) events.Pending
@@ -162,7 +162,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *consume.Runner, 
 		}
 	}
 	s.drain(s.lettering)
-	s.relayed(700) // where what had to be read from the log lies is looked up
+	s.relayed(700) // the place of events read from the log is looked up
 	if got := c.folded(s, tenant); got != poisonNeighbours {
 		t.Errorf("%d of %d neighbours were folded", got, poisonNeighbours)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-// A record whose bytes do not decode is read again from the log; what is good there
+// A record whose bytes do not decode is read again from the log; a good event there
 // is applied, and its dead letter is RESOLVED.
 func TestP2_WhatTheLogHasIsAppliedAndTold(t *testing.T) {
 	for consumer, c := range poisonCases() {
@@ -67,8 +67,8 @@ func deliverOften(s *scene, r *consume.Runner, records []events.Record) {
 	}
 }
 
-// Bytes that say nowhere what they are belong to nobody: they are parked once, for
-// the platform, and their neighbours go on.
+// Unidentifiable bytes belong to no tenant: they are parked once, for the platform,
+// and their neighbours are folded.
 func TestP2_StraysAreParkedOnce(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		t.Run(consumer, func(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *triage) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 	return s.letterList(tenant, events.StatusFailed)
 }
 
-// bulk does what a filter of a tenant and a status means.
+// bulk runs a bulk command, filtered by tenant.
 func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Once) (commands.BulkResult, error) {
 	ask := commands.BulkAsk{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
 	return s.letters.Bulk(context.Background(), billing, once, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
@@ -147,9 +147,9 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 	})
 }
 
-// A fault of the validator's verdicts is mended by a bulk retry: new verdicts are
-// new facts. The events of two tenants of one partition are more than one
-// transaction takes, and everything is delivered again.
+// A bulk retry fixes wrong verdicts of the validator: new verdicts are new facts.
+// The events of two tenants of one partition exceed one transaction, and all are
+// delivered again.
 func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 	s := newTriage(t)
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
@@ -210,7 +210,7 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 		}
 		s.settle()
 		once := commands.Once{Key: key, RequestHash: [32]byte{1}}
-		s.letters.Store = &dying{s.log, 3} // what was asked for, and two of three parts
+		s.letters.Store = &dying{s.log, 3} // the request, and two of three parts
 		if _, err := s.bulk(events.BulkRetry, tenant, once); !errors.Is(err, commands.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func TestBulkIsBounded(t *testing.T) {
 	}
 }
 
-// A request that cannot be read holds up nobody: it is told, and passed.
+// An unreadable request blocks no consumer: it is reported and passed.
 func TestRetryRequestsThatAreNone(t *testing.T) {
 	s := newTriage(t)
 	tenant := tenantIn(3)
@@ -278,7 +278,7 @@ func TestRetryRequestsThatAreNone(t *testing.T) {
 	if retried != 1 || refused != 2 || discarded != 1 {
 		t.Errorf("%d retried, %d refused, %d discarded", retried, refused, discarded)
 	}
-	// Rejected again since: what was asked for before that is done.
+	// Rejected again since: earlier requests are done.
 	s.drain(s.validating, s.lettering)
 	s.append(say(tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: s.failed(tenant)[0].ID, Attempt: 1}))
 	s.drain(s.executing, s.lettering)

@@ -13,7 +13,7 @@ import (
 )
 
 // A consumer whose dead letter cannot be written stops there, whatever the reason:
-// it says so, skips nothing, and goes on exactly once when it can be.
+// it reports this, skips no event, and resumes once the dead letter can be written.
 func TestP3_AFailingDeadLetterStopsTheConsumer(t *testing.T) {
 	for name, way := range map[string]struct{ spoil, heal string }{
 		"refused": {`

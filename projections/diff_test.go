@@ -295,7 +295,7 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 		y.must(err)
 	}
 	promote(one)
-	y.shows(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40") // still of what was live before
+	y.shows(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40") // still of the previous live rows
 	may26 := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
 	y.shows(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20") // the first one's is promoted already
 	promote(may26)

@@ -66,7 +66,7 @@ func TestP12_ExplanationsAddUp(t *testing.T) {
 	})
 }
 
-// A figure that is not what its events say is told from one that is.
+// An explanation shows whether a figure equals the sum of its events.
 func TestP12_AnExplanationSaysThatItDoesNotAddUp(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

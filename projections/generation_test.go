@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// A binary without a version that some generation is bound to does not start, and
-// one that runs folds nothing by another.
+// A binary that lacks a generation's fold version does not start, and a running one
+// folds no event by another version.
 func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
 	y := newYard(t)
 	oldAll, oldConsumer := y.projections(), y.aggregating.Consumer

@@ -33,7 +33,7 @@ type market struct {
 	settled int // has shown before the last Confirm
 }
 
-// trader is a tenant with what the log holds of it. The n-th version of its
+// trader is a tenant with its events in the log. The n-th version of its
 // subscription has the limit 10n.
 type trader struct {
 	id       uuid.UUID
@@ -79,7 +79,7 @@ func (m *market) change(t *trader) {
 	t.versions = append(t.versions, at)
 }
 
-// use notes what is used before anybody can be told of it.
+// use records usage before any check can return it.
 func (m *market) use(t *trader, amount int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +107,8 @@ func (m *market) flip() {
 		SELECT 'entitlement_reads', '00000000-0000-0000-0000-000000000000', generation + 1, flip + 1 FROM old`)))
 }
 
-// confirm has the cache look, and notes what no answer may be older than. What was
-// recorded may not be folded yet.
+// confirm confirms the cache, and records the oldest position an answer may have.
+// Recorded events may not be folded yet.
 func (m *market) confirm() {
 	m.Helper()
 	floors := make([]int64, len(m.tenants))
@@ -135,8 +135,8 @@ func (m *market) confirm() {
 	}
 }
 
-// confirmed has a cache look until it was done in time: a look that takes too long
-// confirms nothing.
+// confirmed repeats a cache's confirmation until it succeeds: one that takes too
+// long fails.
 func (s *scene) confirmed(reads *reads) {
 	s.Helper()
 	for until := time.Now().Add(time.Minute); ; {
@@ -193,10 +193,10 @@ func (m *market) look(t *trader) error {
 	return nil
 }
 
-// P9, and what asOfPosition and minPosition promise: whatever is recorded, folded,
-// flipped and asked for at the same time, each answer is what the log says at the
-// position that it names, of that tenant alone, and none is older than what was
-// confirmed or asked for.
+// P9, and the contract of asOfPosition and minPosition: with concurrent recording,
+// folding, flips and checks, each answer matches the log at the position that it
+// names, for that tenant alone, and is not older than the confirmed or requested
+// position.
 func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 	s := newScene(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -219,7 +219,7 @@ func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 					}
 					err := m.look(m.tenants[rand.IntN(len(m.tenants))])
 					if errors.Is(err, context.DeadlineExceeded) {
-						continue // the database took too long, and nothing is said then
+						continue // the database took too long: no answer
 					}
 					if err != nil {
 						faults.Store(err.Error(), true)
@@ -255,7 +255,7 @@ func TestP9_CachedChecksAreTrueAtTheirPosition(t *testing.T) {
 	}
 }
 
-// What is kept of one tenant is shown to no other, whatever is asked.
+// A tenant's cache entry is never shown to another tenant.
 func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
@@ -278,8 +278,8 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 	}
 }
 
-// Neither unknown features nor a warm cache cost a statement, and a period that
-// ends ends what is kept of it.
+// Neither unknown features nor a warm cache cost a statement, and the end of a
+// period expires its cache entries.
 func TestCachedChecksCostNoStatement(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
@@ -304,7 +304,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 			t.Fatalf("%+v", c)
 		}
 	}
-	// One look for each 100 ms, since nothing runs the feed here.
+	// One confirmation per 100 ms, since the feed does not run here.
 	if took, taken := time.Since(began), s.pool.Stat().AcquireCount()-before; taken > 1+int64(took/(100*time.Millisecond)) {
 		t.Errorf("%d connections were taken in %v", taken, took)
 	}
@@ -314,7 +314,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	}
 }
 
-// However many tenants ask, what is kept is bounded.
+// The cache is bounded, however many tenants use it.
 func TestKeptGrantsAreBounded(t *testing.T) {
 	s := newScene(t)
 	grants := make([]domain.Grant, 999)

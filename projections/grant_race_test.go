@@ -79,7 +79,7 @@ func (r *race) empty() {
 	r.reads.Grants = entitlements.NewCache(r.reads.entitlementReads.Pool, r.reads.entitlementReads.Pool)
 }
 
-// asks gives what a check answers.
+// asks returns the answer of a check.
 func (r *race) asks(ctx context.Context, reads *reads, w query.Wait) (string, error) {
 	c, err := reads.Check(ctx, tenantEyes(r.who.id), r.who.id, "calls", 1, w)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *race) asks(ctx context.Context, reads *reads, w query.Wait) (string, er
 	return c.Used.String() + " of " + strconv.FormatInt(*c.Limit, 10), nil
 }
 
-// says is asks where there has to be an answer.
+// says is asks without an error.
 func (r *race) says(ctx context.Context, reads *reads, w query.Wait) string {
 	r.Helper()
 	said, err := r.asks(ctx, reads, w)
@@ -116,9 +116,9 @@ func (r *race) tableSays() string {
 	return r.says(context.Background(), r.scene.reads, query.Wait{})
 }
 
-// hold has a check load, and keeps the load from coming back until release is
-// called, which tells what that check said. One that was held for longer than a load
-// may take is an error.
+// hold starts a check and blocks its load until release is called, which returns
+// the check's answer, or an error if the load was blocked for longer than its time
+// limit.
 func (r *race) hold() (release func() (string, error)) {
 	r.up.held, r.up.letItCome = make(chan struct{}), make(chan struct{})
 	r.up.next <- struct{}{}
@@ -152,8 +152,8 @@ func (r *race) crowd() {
 	r.use(r.who, 9)
 }
 
-// What changes while a load is on its way back is seen by whoever asks after the
-// change was confirmed, also where the load comes back last.
+// A change during a load is seen by every check after the change was confirmed,
+// even if the load returns last.
 func TestALoadThatIsOvertakenIsNotKept(t *testing.T) {
 	r := newRace(t)
 	for what, change := range map[string]func(){
@@ -201,8 +201,8 @@ func (r *race) isOvertaken(what string, change func(), askedMeanwhile bool) bool
 	return true
 }
 
-// A position that is asked for is not answered by a load that began before it, and
-// what is older is not kept over what is newer.
+// A check at a position is not answered by a load that began before the position,
+// and older grants do not replace newer ones in the cache.
 func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	r := newRace(t)
 	r.use(r.who, 3)
@@ -226,8 +226,8 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	}
 }
 
-// A look that is on its way when something is folded does not know it: who confirms
-// afterwards is not served by that look.
+// A confirmation running while an event is folded misses the event: a later caller
+// does not share that confirmation.
 func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
 	r := newRace(t)
 	r.up.what = "pg_postmaster_start_time"
@@ -256,9 +256,8 @@ func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
 	}
 }
 
-// What the feed saw overtaken is told while it is read again, but no longer than an
-// answer may be behind, also where the
-// reading takes long.
+// Grants that the feed saw overtaken are served during their reload, but no longer
+// than an answer may be behind, even if the reload is slow.
 func TestWhatIsOvertakenIsToldForAMomentOnly(t *testing.T) {
 	r := newRace(t)
 	ctx, stop := context.WithCancel(context.Background())

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// loadCount counts the loads of what is granted that go to a pool.
+// loadCount counts the loads of grants through a pool.
 type loadCount struct{ n atomic.Int64 }
 
 func (c *loadCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
@@ -34,8 +34,8 @@ func (c *loadCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 }
 func (c *loadCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Checks that wait for a position and find nothing new enough kept share a load: the
-// one under way began too early for them, the one after it is everybody's.
+// Checks that wait for a position and find no entry new enough share a load: the
+// running one began too early for them, the one after it serves all.
 func TestChecksAtAPositionShareALoad(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -19,7 +19,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// withhold does what the relay does with a record that alone cannot be published.
+// withhold withholds an event as the relay does if it alone cannot be published.
 func (s *scene) withhold(tenant uuid.UUID, e events.Envelope) {
 	s.Helper()
 	letter := say(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),

@@ -16,8 +16,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// P9: every read shows a tenant what is its own, and another tenant nothing, even
-// one of the same partition that asks for the first one's by name.
+// P9: every read shows a tenant its own rows only, even if another tenant of the
+// same partition asks for them by name.
 func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
@@ -87,8 +87,8 @@ func shown(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// The role of tenants reads, and no more than it is meant to: nothing is left to
-// the care of the queries.
+// The role of tenants can only read, and only the intended rows: isolation does not
+// depend on the queries.
 func TestP9_TheTenantsRoleIsDenied(t *testing.T) {
 	s := newScene(t)
 	for _, statement := range []string{
@@ -135,7 +135,7 @@ func TestP9_FunctionsTellATenantOfItselfAlone(t *testing.T) {
 	}
 }
 
-// A session that served a tenant goes back to the pool as what it was.
+// A session that served a tenant returns to the pool unchanged.
 func TestSessionsLeaveNoTenantBehind(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

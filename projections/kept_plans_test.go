@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// TestKeptPlansUseTheKeys: what is planned while the tables are empty is kept when
-// they have grown.
+// TestKeptPlansUseTheKeys: plans made while the tables are empty are kept when the
+// tables have grown.
 func TestKeptPlansUseTheKeys(t *testing.T) {
 	w := newWorld(t)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: w.url, KeepPlans: true})

@@ -29,8 +29,8 @@ func TestWaitingEndsWithTheMove(t *testing.T) {
 	}
 }
 
-// TestWaitingNeverSpins: what this process saw may be ahead of what the caller read,
-// for ever where a database was restored.
+// TestWaitingNeverSpins: moves of this process may be ahead of the caller's read,
+// forever if a database was restored.
 func TestWaitingNeverSpins(t *testing.T) {
 	var m, none = &Moves{}, (*Moves)(nil)
 	m.Move(events.GroupValidator, []events.Position{{Partition: 3, Number: 100}})

@@ -18,11 +18,11 @@ type line struct {
 	subject   events.Subject
 	tenant    int
 	id, cause uuid.UUID
-	raw       int64 // what a verdict or a retry says it is about
+	raw       int64 // recorded position of a verdict or a retry
 }
 
-// pipeline is the reference: a partition's log with three consumers, and what is
-// true of them, found by looking at everything.
+// pipeline is the reference: a partition's log with three consumers, evaluated by
+// full scans.
 type pipeline struct {
 	t          *rapid.T
 	tx         pgx.Tx
@@ -48,7 +48,7 @@ func (m *pipeline) last(topic events.Topic) int64 {
 	return 0
 }
 
-// next gives the first event of a topic after a position, 0 for none.
+// next returns the first event of a topic after a position, 0 if not found.
 func (m *pipeline) next(topic events.Topic, after int64) int64 {
 	for p := after + 1; p <= m.head(); p++ {
 		if m.log[p-1].subject.Topic() == topic {
@@ -200,8 +200,8 @@ func (m *pipeline) String() string {
 	return b.String()
 }
 
-// What has passed is exactly what is true of the log, never falls, and where it is
-// only looked for nearby it is never more than is true.
+// The passed position equals the log's, never falls, and never exceeds it if only
+// nearby positions are searched.
 func TestPassedIsTrueAndNeverFalls(t *testing.T) {
 	w := newWorld(t)
 	tenants := []uuid.UUID{tenantIn(modelPartition), tenantIn(modelPartition)}

@@ -51,7 +51,7 @@ func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	}
 }
 
-// What fails again after a retry goes on with the first letter; what succeeds closes it.
+// A retry that fails again updates the first dead letter; one that succeeds closes it.
 func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(6)

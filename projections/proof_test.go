@@ -19,7 +19,7 @@ func TestP2_ARecordProvesItselfInAnotherLifeOfTheServer(t *testing.T) {
 	owner, err := postgres.OwnerDB(w.url)
 	w.must(err)
 	defer owner.Close()
-	w.log.Close() // nobody raises the epoch
+	w.log.Close() // the epoch is not raised
 	_, err = owner.Exec(`UPDATE log_heads SET started_at = started_at - interval '1 hour'`)
 	w.must(err)
 	w.process(r, records)

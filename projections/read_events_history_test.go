@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-// drama is a tenant's history in the making, with everything that can happen to
-// usage, beside a neighbour in the same partition.
+// drama builds a tenant's history with every event that usage can have, beside a
+// neighbour in the same partition.
 type drama struct {
 	*scene
 	tenant, neighbour uuid.UUID
@@ -99,7 +99,7 @@ func (d *drama) record(rt *rapid.T) {
 	d.append(usageEvent(d.tenant, fmt.Sprint("e", d.sent), feature, amount, at), usageEvent(d.neighbour, newID().String(), "calls", 1, at), again) // the last is known
 }
 
-// withholdBy does what the relay does, with the cause and the keys that it writes.
+// withholdBy withholds an event as the relay does, with the same cause and keys.
 func (d *drama) withholdBy(e events.Envelope) {
 	d.Helper()
 	letter := say(d.tenant, events.PublishFailed, events.Counts{Parked: 1}, nil)
@@ -150,7 +150,7 @@ func (d *drama) retry(pick func(n int) int, times int) {
 	}
 }
 
-// rest lets everything that is under way come to its end.
+// Rest processes all events in flight.
 func (d *drama) Rest() {
 	d.Helper()
 	d.drain(d.validating, d.broken, d.lettering)

@@ -9,8 +9,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// P9: the functions that see more than the role of tenants are no way around it,
-// whichever tenant, or none, is named to them.
+// P9: the functions that see more than the role of tenants do not bypass it,
+// whether or not a tenant is named.
 func TestP9_FunctionsOfTheLogTellATenantOfItselfAlone(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -40,8 +40,8 @@ func (d *drama) list(v query.Viewer, f audit.EventFilter, after audit.Frontier, 
 	}
 }
 
-// Whatever is asked for, and whatever is recorded meanwhile, pages hold what a scan
-// of the whole log finds, once and in its order; to a tenant, its own.
+// With any filter and concurrent recording, pages hold the events that a scan of the
+// whole log finds, once and in its order; a tenant sees its own.
 func TestEventsAreWhatTheLogHolds(t *testing.T) {
 	s := newScene(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -73,7 +73,7 @@ func TestEventsAreWhatTheLogHolds(t *testing.T) {
 	})
 }
 
-// more does something n times, and nothing after: what only grows is never read whole.
+// more calls do n times, then never: a log that keeps growing is never read whole.
 func more(n int, do func()) func() {
 	return func() {
 		if n--; n >= 0 {
@@ -82,7 +82,7 @@ func more(n int, do func()) func() {
 	}
 }
 
-// someFilter draws a filter, and says what it means.
+// someFilter draws a filter and its predicate.
 func someFilter(rt *rapid.T, d *drama, own []events.Envelope) (audit.EventFilter, func(*events.Envelope) bool) {
 	f := audit.EventFilter{TenantID: &d.tenant}
 	some := &own[rapid.IntRange(0, len(own)-1).Draw(rt, "some")]
@@ -126,8 +126,8 @@ func letterIn(e *events.Envelope) uuid.UUID {
 	return p.DeadLetterID
 }
 
-// inUsageStream is the stream by its definition: what names the event, and what
-// names a dead letter of the event.
+// inUsageStream is the stream by its definition: events that name the event or one
+// of its dead letters.
 func inUsageStream(log []events.Envelope, id string) func(*events.Envelope) bool {
 	in, letters := map[int64]bool{}, map[uuid.UUID]bool{}
 	for _, e := range log {
@@ -141,7 +141,7 @@ func inUsageStream(log []events.Envelope, id string) func(*events.Envelope) bool
 	return func(e *events.Envelope) bool { return in[e.Position.Number] || letters[letterIn(e)] }
 }
 
-// Every event is found by its id, without an index of ids, by who may see it.
+// Every event is found by its id, without an index of ids, by permitted viewers.
 func TestEveryEventIsFoundByItsID(t *testing.T) {
 	s := newScene(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -303,7 +303,7 @@ func TestFrontiersAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded part of the log, and says where it stopped.
+// A page scans a bounded part of the log and returns the end of that part.
 func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

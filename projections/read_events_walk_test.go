@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-// A tail gives everything once, from wherever it begins, whoever records meanwhile.
+// A tail returns every event once, from any start, despite concurrent recording.
 func TestTailsMissAndRepeatNothing(t *testing.T) {
 	s := newScene(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -51,7 +51,7 @@ func TestTailsMissAndRepeatNothing(t *testing.T) {
 	})
 }
 
-// tail begins one, and gives what reads it until there is nothing for now.
+// tail opens a tail and returns a function that reads it to the current end.
 func (d *drama) tail(f audit.EventFilter, start audit.TailStart) (*audit.EventTail, func(take func(*events.Envelope) bool)) {
 	d.Helper()
 	tail, err := d.reads.Tail(context.Background(), operator, f, start)

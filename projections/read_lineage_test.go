@@ -100,7 +100,7 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 	}
 }
 
-// Far away, an effect that no key tells is beyond what a lineage claims.
+// A lineage does not claim distant effects that no key leads to.
 func TestLineageSaysHowFarItIsComplete(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -29,8 +29,8 @@ func (s *scene) listed(tenant uuid.UUID, q audit.EventQuery) (ids []string, page
 	}
 }
 
-// A page looks at 20,000 positions. What lies behind them is on the next one, also
-// where there is nothing on this one.
+// A page scans 20,000 positions. Later usage is on the next page, even if this page
+// is empty.
 func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
@@ -51,7 +51,7 @@ func TestUsageEventsAreListedHoweverFarApart(t *testing.T) {
 	}
 }
 
-// The keys of what became of position 1 begin like those of 10 to 19.
+// The keys of the effects of position 1 begin like those of 10 to 19.
 func TestWhatBecameOfAnEventIsItsOwn(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -89,7 +89,7 @@ func TestReceiptOfWhatIsRejectedAndRetried(t *testing.T) {
 	}
 }
 
-// retry appends what the command router appends for a rejection.
+// retry appends the event that the command router appends for a rejection.
 func (s *scene) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.Helper()
 	var payload json.RawMessage

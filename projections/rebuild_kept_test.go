@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// lines is what was logged.
+// lines are the logged lines.
 type lines struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -37,8 +37,8 @@ func (l *lines) with(level string) (found []string) {
 	return found
 }
 
-// A generation that somebody is at work on is dropped another time: that warns nobody,
-// but where it has been so for long.
+// A generation in use is dropped later, with a warning only if it stays in use for
+// long.
 func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	y := newYard(t)
 	tenant := y.tenants(1)[0]

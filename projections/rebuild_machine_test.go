@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// rebuilding is what readers see of a few tenants, as a model: sums, and the flips
-// that lie over them.
+// rebuilding models the readers' view of a few tenants: sums, and the flips over
+// them.
 type rebuilding struct {
 	*yard
 	tenants []uuid.UUID
@@ -104,8 +104,8 @@ func (m *rebuilding) start(rt *rapid.T) {
 	m.during(func() { m.ready(r) }, m.rebuilder(rapid.Int64Range(1, 30).Draw(rt, "chunk")), m.rebuilder(5))
 }
 
-// decided holds what became of a request against what has to; it tells whether that
-// is a refusal.
+// decided compares a request's outcome with the expected one, and reports whether
+// that is a refusal.
 func (m *rebuilding) decided(rt *rapid.T, err error, refused bool, code string) bool {
 	no := (*domain.Error)(nil)
 	if err != nil && !errors.As(err, &no) {
@@ -160,7 +160,7 @@ func (m *rebuilding) abandonOne(rt *rapid.T) {
 	f.state = domain.RebuildAbandoned
 }
 
-// compare holds what each tenant's readers see against the model.
+// compare compares the view of each tenant's readers with the model.
 func (m *rebuilding) compare(rt *rapid.T) {
 	m.settle()
 	for _, tenant := range m.tenants {
@@ -187,8 +187,8 @@ func (m *rebuilding) compare(rt *rapid.T) {
 	}
 }
 
-// P5: whatever is rebuilt, promoted, taken back and dropped, of whatever scope and in
-// whatever order, while usage comes: readers see what the flips that hold make of it.
+// P5: with rebuilds, promotions, rollbacks and drops of any scope in any order, during
+// ingest, readers see the figures of the flips in effect.
 func TestP5_RebuildsInAnyOrderShowWhatTheirModelShows(t *testing.T) {
 	fewChecks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -89,9 +89,9 @@ func (y *yard) retryBroken(most int) {
 	}
 }
 
-// mortals are sessions for what has to survive their ends, and crash ends some of them
-// in the middle of something. The service's own role may not, and is not even shown
-// which of them are.
+// mortals returns a pool for work that must survive lost sessions; crash ends some
+// busy sessions. The service's own role may not do that, and cannot see which are
+// busy.
 func (y *yard) mortals() (pool *pgxpool.Pool, crash func() (ended int64)) {
 	y.Helper()
 	pool, err := postgres.Open(context.Background(), postgres.Config{URL: y.url, ApplicationName: "mortal"})
@@ -200,8 +200,8 @@ func (y *yard) readyQuietly(r domain.Rebuild) {
 	y.until(func() bool { return y.state(r) != domain.RebuildFolding })
 }
 
-// P5: readers hammer while the pointer flips: no read fails, and none sees figures
-// of two generations.
+// P5: with concurrent reads during flips of the pointer, no read fails or returns
+// figures of two generations.
 func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 	y := newYard(t)
 	y.versions(doubled, foldDoubled)

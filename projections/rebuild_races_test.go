@@ -88,15 +88,15 @@ func (y *yard) waiting() (n int) {
 	y.Helper()
 	var name string
 	y.must(y.pool.QueryRow(context.Background(), `SELECT current_database()`).Scan(&name))
-	admin, err := pgx.Connect(context.Background(), localtest.Postgres(y.TB).AdminURL()) // it sees what others wait for
+	admin, err := pgx.Connect(context.Background(), localtest.Postgres(y.TB).AdminURL()) // it sees others' lock waits
 	y.must(err)
 	defer admin.Close(context.Background())
 	y.must(admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`, name).Scan(&n))
 	return n
 }
 
-// A verify is of one fold: over several it is refused, and where another is promoted
-// meanwhile it takes nothing back.
+// A verify has one fold: over several it is refused, and it never reverts a
+// concurrent promotion.
 func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
 	y := newYard(t)
 	y.versions(doubled, foldDoubled)
@@ -184,7 +184,7 @@ func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 	return result, err
 }
 
-// What a read model could not fold is mended by a rebuild, before it joins and after.
+// A rebuild fixes events that a read model failed to fold, before it joins and after.
 func TestP5_AReadModelIsMendedBeforeAndAfterItJoins(t *testing.T) {
 	y := newYard(t)
 	y.entitling.Consumer.Handler = &picky{}

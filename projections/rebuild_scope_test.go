@@ -50,7 +50,7 @@ func (y *yard) built(in commands.StartRebuild) domain.Rebuild {
 	return y.rebuilt(in)
 }
 
-// amounts are what a tenant's readers see, as "period:amount …", newest period first.
+// amounts returns a tenant's visible amounts, as "period:amount …", newest period first.
 func (y *yard) amounts(tenant uuid.UUID) (seen string) {
 	y.Helper()
 	page, err := y.reads.Aggregates(context.Background(), tenantEyes(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 100})
@@ -190,7 +190,7 @@ func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
 	y.must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]}))
 }
 
-// A rebuild publishes nothing of usage: what it leads to in the log is its own steps.
+// A rebuild publishes no usage: it appends only its own state changes to the log.
 func TestARebuildPublishesNothing(t *testing.T) {
 	y := newYard(t)
 	y.fill(y.tenants(3), 0, 60)
@@ -221,8 +221,8 @@ func TestARebuildPublishesNothing(t *testing.T) {
 
 var errCannot = errors.New("this version cannot")
 
-// What the new fold cannot take and the live one took ends the rebuild, and says
-// where; what it cannot take later breaks it, and the live one goes on.
+// If the new fold fails on an event that the live one accepted, the rebuild fails with
+// the position; a later failure breaks its generation, and the live one continues.
 func TestARebuildThatCannotFoldFails(t *testing.T) {
 	y := newYard(t)
 	y.versions("usage_aggregates/brittle", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
@@ -253,8 +253,8 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 	refusedWith(t, "rebuild_not_ready", y.promote(late))
 }
 
-// P2: what the live fold parked counts in no generation until it is retried, also
-// where the new fold could take it; then it counts once in each.
+// P2: an event parked by the live fold counts in no generation until its retry, even
+// if the new fold accepts it; then it counts once in each.
 func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y := flakyYard(t)
 	y.folds.Usage = y.folds.Usage.With("usage_aggregates/mended", usage.FoldV1)
@@ -273,6 +273,6 @@ func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y.retryBroken(10)
 	y.settle()
 	y.want("retried", map[uuid.UUID]string{tenant: "2026:13 "})
-	// The old one could not take what the new one took: there is no way back to it.
+	// The old one failed on an event that the new one accepted: rollback is impossible.
 	refusedWith(t, "rollback_expired", y.rollBack(r))
 }

@@ -55,7 +55,7 @@ func (y *yard) deploy() {
 
 func (y *yard) projections() []projections.Projection { return models.List(y.folds, newID) }
 
-// rebuilder is one instance's; chunk bounds what one transaction folds.
+// rebuilder is one instance's; chunk bounds one transaction.
 func (y *yard) rebuilder(chunk int64) *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,
@@ -208,7 +208,7 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 		t.Fatalf("%d verdicts stand around the rests", around)
 	}
 	b := y.rebuilder(1 << 20)
-	b.Share, b.Join = 50, 1 // who joins does not rest
+	b.Share, b.Join = 50, 1 // joining does not pause
 	r := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	y.during(func() { y.ready(r) }, b)
 	if err := y.sameRows(r, 1); err != nil {

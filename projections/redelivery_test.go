@@ -19,8 +19,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// ledger is the client's own account of what it sent: the model that the
-// aggregates are compared with. It shares no code with the folds.
+// ledger is the client's own account of its sent events: the model for the
+// aggregates. It shares no code with the folds.
 type ledger struct {
 	amounts map[aggregateKey]*big.Int
 	counts  map[aggregateKey]int64
@@ -91,8 +91,8 @@ func deliver(t *rapid.T, records []events.Record) [][]events.Record {
 	return batches
 }
 
-// Whatever the pipe does, each event is judged and folded once, and what it lost
-// altogether is healed from the log.
+// Whatever the pipe does, each event is judged and folded once, and lost events are
+// read from the log.
 func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 	w := newWorld(t)
 	validator, _ := w.validator()
@@ -138,7 +138,7 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 	}
 }
 
-// heal runs HealTail with nothing to wait for until nothing is behind.
+// heal runs HealTail without a delay until no partition is behind.
 func (w *world) heal(r *consume.Runner) {
 	w.Helper()
 	_, err := w.pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
@@ -219,7 +219,7 @@ func TestP2_TwoRunnersFoldOnce(t *testing.T) {
 	model.check(t, w.aggregates())
 }
 
-// A batch that is only shuffled is whole: nothing has to be read again.
+// A batch that is only shuffled is complete: the log is not read.
 func TestShuffledBatchNeedsNoLog(t *testing.T) {
 	w := newWorld(t)
 	a, b := tenantIn(5), tenantIn(6)
@@ -235,7 +235,7 @@ func TestShuffledBatchNeedsNoLog(t *testing.T) {
 	}
 }
 
-// An outage in mid-batch leaves nothing, and the batch may come again.
+// An outage in mid-batch leaves no rows, and the batch may be redelivered.
 func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(5)

@@ -37,7 +37,7 @@ func verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
 		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body, Counts: events.Counts{Validated: 1}}
 }
 
-// applied is what was folded of a tenant's feature.
+// applied returns the folded amount of a tenant's feature.
 func (w *world) applied(tenant uuid.UUID, feature string) int64 {
 	w.Helper()
 	return w.aggregates()[aggregateKey{tenant, feature, "2026-05"}].Applied
@@ -83,7 +83,7 @@ func TestRecordsThatAreNotOfThisLog(t *testing.T) {
 	cases := []struct {
 		name  string
 		spoil func(events.Record) events.Record
-		want  int64 // applied of the first 2 verdicts; 3 where it is the last one that is spoilt
+		want  int64 // applied of the first 2 verdicts; 3 if the last one is spoilt
 		told  func(*tally) int
 	}{
 		{"no headers", func(r events.Record) events.Record { r.Headers = nil; return r }, 0, func(s *tally) int { return s.foreign }},
@@ -197,8 +197,8 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 	}
 }
 
-// What the pipe could not carry is in the log: who reads the log folds it, whether
-// it was withheld before or after it was read.
+// Events that the pipe could not carry are in the log: a consumer of the log folds
+// them, whether they were withheld before or after it read them.
 func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(6)
@@ -219,7 +219,7 @@ func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 	}
 }
 
-// Nothing is read again while the relay has not passed it, nor while the consumer moves.
+// No event is read again before the relay passed it, nor while the consumer moves.
 func TestLostTailIsHealed(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(6)
@@ -243,7 +243,7 @@ func TestLostTailIsHealed(t *testing.T) {
 	}
 }
 
-// note counts what it is given, in a table, as a read model over the log would.
+// note counts its events in a table, as a read model over the log does.
 type note struct{}
 
 func (note) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
@@ -332,7 +332,7 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
 	g.Go(func() error { return r.Follow(ctx, nil) })
-	w.until(func() bool { return w.noted() == 4 }) // two verdicts, and what is said of the third
+	w.until(func() bool { return w.noted() == 4 }) // two verdicts, and the events about the third
 	cancel()
 	w.must(g.Wait())
 	letters := w.read(events.TopicUsageDeadLetter, 1, 0)

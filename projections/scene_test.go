@@ -29,7 +29,7 @@ import (
 type scene struct {
 	*world
 	reads                                         *reads
-	cached                                        *reads // with a cache of what is granted
+	cached                                        *reads // with a cache of grants
 	validating, aggregating, lettering, entitling *consume.Runner
 	now                                           time.Time
 }
@@ -129,8 +129,8 @@ func (s *scene) drain(runners ...*consume.Runner) {
 	}
 }
 
-// stuck tells of a consumer that does not reach the end, and what keeps it there where
-// that can be seen: generations of a partition move together or not at all.
+// stuck reports a consumer that does not reach the end, and the cause if visible:
+// generations of a partition move together or not at all.
 func (s *scene) stuck(consumer string, behind int) {
 	s.Helper()
 	var apart string
@@ -143,10 +143,10 @@ func (s *scene) stuck(consumer string, behind int) {
 func (s *scene) settle() {
 	s.Helper()
 	s.drain(s.validating, s.aggregating, s.lettering, s.entitling)
-	s.drain(s.lettering, s.entitling) // what the ones before them appended
+	s.drain(s.lettering, s.entitling) // the follow-ups of the others
 }
 
-// relayed says that everything is published, at offsets from a base on.
+// relayed marks all events as published, at offsets from a base on.
 func (s *scene) relayed(base int64) {
 	s.Helper()
 	_, err := s.pool.Exec(context.Background(), `
@@ -176,7 +176,7 @@ func say(tenant uuid.UUID, subject events.Subject, counts events.Counts, payload
 		Residency: events.ResidencyUnspecified, OccurredAt: may, Payload: body, Counts: counts}
 }
 
-// quota is a grant with a limit; less than 0 is none.
+// quota returns a grant with a limit; less than 0: unlimited.
 func quota(feature string, limit int64, behavior, reset string) domain.Grant {
 	g := domain.Grant{Entitlement: domain.Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset, OnIngest: domain.OnIngestRecord}, Type: domain.FeatureQuota}
 	if limit >= 0 {

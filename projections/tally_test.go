@@ -6,7 +6,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// tally sums up what an observer is told.
+// tally sums up the batches of an observer.
 type tally struct {
 	mu                                                     sync.Mutex
 	applied, failed, passed, followUps                     int

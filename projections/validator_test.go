@@ -56,7 +56,7 @@ func TestValidatorSaysYesAndNo(t *testing.T) {
 	}
 }
 
-// What is known of a subscription after an event's position does not change its verdict.
+// A subscription change after an event's position does not change its verdict.
 func TestValidatorKnowsWhatWasKnownThen(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(4)

@@ -58,7 +58,7 @@ func (p *choosy) PublishRecords(_ context.Context, records []events.Record) ([]e
 	return records, watermill.NewPublishError(failed, len(records))
 }
 
-// parcels is a yard with a relay whose pipe refuses what a test chooses.
+// parcels is a yard with a relay whose pipe refuses events chosen by the test.
 type parcels struct {
 	*triage
 	yard *yard
@@ -70,8 +70,8 @@ func newParcels(t testing.TB) *parcels {
 	return &parcels{s, newYardOf(s.scene), &choosy{refused: map[events.Position]bool{}}}
 }
 
-// two makes two usage events and gives a topic's consumer, who has read none of it,
-// and the position of the first one there.
+// two makes two usage events and returns a topic's consumer, which has not read
+// them, and the position of the first one there.
 func (s *parcels) two(topic events.Topic) (consumer *consume.Runner, at events.Position) {
 	s.Helper()
 	tenant := newID()
@@ -84,7 +84,7 @@ func (s *parcels) two(topic events.Topic) (consumer *consume.Runner, at events.P
 	return s.validating, at
 }
 
-// carry lets a relay publish all that is in the log. Nothing may be missing meanwhile.
+// carry lets a relay publish the whole log. No event may be missing meanwhile.
 func (s *parcels) carry() {
 	s.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // the bound only keeps a broken build from hanging
@@ -99,7 +99,7 @@ func (s *parcels) carry() {
 	s.must(g.Wait())
 }
 
-// back lets the relay publish everything once more.
+// back lets the relay publish all events again.
 func (s *parcels) back() {
 	s.Helper()
 	s.must(second(s.pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL, lease_until = '-infinity'`)))
@@ -115,7 +115,7 @@ func (s *parcels) holds() audit.Identity {
 	return i
 }
 
-// came checks what became of events, live and folded anew.
+// came checks the outcome of events, live and after a rebuild.
 func (s *parcels) came(to audit.Terms) {
 	s.Helper()
 	s.settle()
@@ -143,8 +143,8 @@ func (s *parcels) verdictOf(tenant uuid.UUID, raw events.Position) events.Positi
 	return v
 }
 
-// What its consumer has read already, by a gap or before the relay was moved back, is
-// where it is: that it cannot be published any more parks nothing.
+// An event that its consumer has already read, by a gap or before the relay was moved
+// back, is not parked when it can no longer be published.
 func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic events.Topic
@@ -178,8 +178,8 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 	}
 }
 
-// What is withheld is not folded, although its consumer holds the whole record: one
-// that was published before and not noted, or that it reads from the log.
+// A withheld event is not folded, even if its consumer has the whole record: one
+// published before but not recorded as such, or one read from the log.
 func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
@@ -198,9 +198,9 @@ func TestP3_ReadAfterItWasWithheldCountsOnce(t *testing.T) {
 	}
 }
 
-// A database that was set back to before an event was withheld has no letter for it,
-// although its stand-in is on the topic: the event is folded from the log, where it
-// stays when the relay withholds it anew.
+// A database restored to before an event was withheld has no dead letter for it,
+// although its stand-in is on the topic: the event is folded from the log, and stays
+// folded when the relay withholds it again.
 func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {

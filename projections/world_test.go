@@ -118,7 +118,8 @@ func tenantIn(partition int16) uuid.UUID {
 	}
 }
 
-// topic reads what the relay would publish of a topic and partition after a position.
+// topic returns the records that the relay would publish of a topic and partition
+// after a position.
 func (w *world) topic(topic events.Topic, partition int16, after int64) []events.Record {
 	w.Helper()
 	var records []events.Record
@@ -155,7 +156,7 @@ func (w *world) counts(partition int16) (c events.Counts) {
 	return c
 }
 
-// runner runs one of the consumers; tally sums up what it is told.
+// runner returns a runner of a consumer, and its tally.
 func (w *world) runner(c projections.Consumer) (*consume.Runner, *tally) {
 	seen := &tally{}
 	if c.MaxPerPartition == 0 {
@@ -176,7 +177,7 @@ func (w *world) aggregator(handler projections.Handler) (*consume.Runner, *tally
 	return w.runner(c)
 }
 
-// process hands records over and fails the test where they are not taken.
+// process delivers records and fails the test if they are not accepted.
 func (w *world) process(r *consume.Runner, records []events.Record) {
 	w.Helper()
 	w.must(r.Process(context.Background(), records))

@@ -10,8 +10,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Another database in the same place may hold other events at the same positions: what
-// is kept under a mark of the one before is not unchanged.
+// Another database at the same address may hold other events at the same positions:
+// entries cached under the previous one's mark count as changed.
 func TestAnotherStartOfTheServerChangesEveryMark(t *testing.T) {
 	c := NewCache(nil, nil)
 	p := &c.partitions[3]
