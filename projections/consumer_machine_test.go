@@ -186,7 +186,7 @@ func TestP2_ConsumersAreTheirModel(t *testing.T) {
 		}
 		model.check(rt, got)
 		now, all := c.counts(c.partition), int64(len(c.usage))
-		// A retry counts as accepted again, and its event as rejected before.
+		// A retry of a rejected event adds 1 to Accepted and 1 to Rejected.
 		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected || now.Parked != c.before.Parked {
 			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
 		}

@@ -57,7 +57,7 @@ func (p *Moves) Move(consumer string, to []events.Position) {
 
 // Wait returns when the consumer was seen to reach a position, or after a timeout:
 // poll, or longest if the consumer runs in this process. If Moves has the position
-// reached already, Wait trusts the caller, who read otherwise, and waits.
+// reached already, Wait trusts the caller's own read and waits anyway.
 func (p *Moves) Wait(ctx context.Context, consumer string, partition int16, position int64, poll, longest time.Duration) error {
 	_, moved, local := p.look(consumer, partition, position)
 	if local {

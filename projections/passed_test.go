@@ -200,8 +200,8 @@ func (m *pipeline) String() string {
 	return b.String()
 }
 
-// The passed position equals the log's, never falls, and never exceeds it if only
-// nearby positions are searched.
+// The passed position equals the model's and never falls; if only nearby positions
+// are searched, it never exceeds the model's.
 func TestPassedIsTrueAndNeverFalls(t *testing.T) {
 	w := newWorld(t)
 	tenants := []uuid.UUID{tenantIn(modelPartition), tenantIn(modelPartition)}

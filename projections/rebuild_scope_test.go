@@ -190,7 +190,7 @@ func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
 	y.must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]}))
 }
 
-// A rebuild publishes no usage: it appends only its own state changes to the log.
+// A rebuild publishes no usage: it appends only its request and state changes.
 func TestARebuildPublishesNothing(t *testing.T) {
 	y := newYard(t)
 	y.fill(y.tenants(3), 0, 60)

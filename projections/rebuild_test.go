@@ -55,7 +55,7 @@ func (y *yard) deploy() {
 
 func (y *yard) projections() []projections.Projection { return models.List(y.folds, newID) }
 
-// rebuilder is one instance's; chunk bounds one transaction.
+// rebuilder is one instance's; chunk bounds the fold of one transaction.
 func (y *yard) rebuilder(chunk int64) *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: y.pool, Log: y.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond, Chunk: chunk,

@@ -32,7 +32,7 @@ type EventFilter struct {
 	From, To      *time.Time
 }
 
-// LogQuery asks for a page of at most Limit events after the place where one ended.
+// LogQuery asks for a page of at most Limit events after a place.
 type LogQuery struct {
 	EventFilter
 	After Frontier

@@ -85,7 +85,7 @@ type grantLoad struct {
 	atLeast int64
 	done    chan struct{}
 	before  *grantLoad // running when this one began; too early for this one's callers
-	next    *grantLoad // begins after this one, for callers for whom this one is too early
+	next    *grantLoad // begins after this one, for callers that need a later snapshot
 	brought *granted
 	err     error
 }
@@ -149,8 +149,8 @@ func (c *Cache) newEnough(g *granted) bool {
 
 // load reads a tenant's grants in a snapshot that begins after since. Concurrent callers
 // wait for the same load, so it outlives its first caller. Callers that need a later
-// snapshot share a second load, which begins at once; callers that need a still later one
-// wait for a third, which begins after the second: at most two run for a tenant.
+// snapshot share a second load, begun at once; those that need a still later one share the
+// load after it: at most two run for a tenant.
 func (c *Cache) load(ctx context.Context, tenant uuid.UUID, now, since time.Time) (*granted, error) {
 	p := &c.partitions[events.PartitionOf(tenant)]
 	p.mu.Lock()

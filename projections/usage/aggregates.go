@@ -152,7 +152,7 @@ func (p *aggregatePlace) start() *time.Time {
 	return nil
 }
 
-// aggregateCursor joins parts that cannot contain the separator.
+// aggregateCursor joins parts without the separator.
 func aggregateCursor(flip int, last *Aggregate) string {
 	return strings.Join([]string{strconv.Itoa(flip), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
 }
