@@ -12,9 +12,9 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Conflict is a known eventId that came with another payload. FirstPosition and
-// FirstHash are of the payload that stays; At and Position are of the record of
-// the conflict. Hashes are SHA-256 in hex.
+// Conflict is a known eventId sent with another payload. FirstPosition and
+// FirstHash are of the first payload, which counts; At and Position are of the
+// record of the conflict. Hashes are SHA-256 in hex.
 type Conflict struct {
 	EventID       string          `json:"eventId"`
 	FirstPosition events.Position `json:"firstPosition"`
@@ -30,8 +30,8 @@ type ConflictPage struct {
 	Next string
 }
 
-// The keys of a tenant's conflicts stand together in the index, k/ and the
-// eventId and the hash; '0' is the character after '/'.
+// The keys of a tenant's conflicts are adjacent in the index, k/ and the eventId
+// and the hash; '0' is the character after '/'.
 const readConflicts = `
 SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
        l.payload ->> 'firstHash', l.payload ->> 'conflictHash'
@@ -41,7 +41,7 @@ ORDER BY l.dedupe_key
 LIMIT $4`
 
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
-// hash. They are there as soon as they were answered.
+// hash. A conflict is listed as soon as it was answered.
 func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID, limit int, after string, w query.Wait) (ConflictPage, error) {
 	if !query.Storable(after) {
 		return ConflictPage{}, query.ErrCursorInvalid

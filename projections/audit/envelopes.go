@@ -10,9 +10,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// One look at the key for each place; LIMIT 1 has it looked up so, also where
-// statistics that are too old make the planner think that the tenant whose role
-// reads has hardly any rows.
+// One key look-up for each place; LIMIT 1 makes the planner use the key, even if
+// outdated statistics say that the reading tenant has hardly any rows.
 const readEnvelopes = `
 SELECT l.partition, l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id,
        coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(l.causation_id, '00000000-0000-0000-0000-000000000000'),
@@ -77,9 +76,9 @@ const (
 	readVocabulary  = `SELECT document FROM log_vocabularies WHERE hash = $1`
 )
 
-// resolveOrigins gives each event the vocabulary and the residency that it was recorded
-// under. The role that reads for tenants sees the residency of its own events only, so
-// that each origin is asked for by the place of one of its events.
+// resolveOrigins sets the vocabulary and the residency under which each event was
+// recorded. The tenants' role sees the residency of the tenant's own events only, so
+// each origin is read by the place of one of its events.
 func resolveOrigins(ctx context.Context, tx pgx.Tx, list []events.Envelope, origins []origin) error {
 	known := map[int32]*rendering{}
 	var order []*rendering
@@ -110,7 +109,7 @@ func resolveOrigins(ctx context.Context, tx pgx.Tx, list []events.Envelope, orig
 	return nil
 }
 
-// vocabularyOf gives the vocabulary of a hash: this binary's copy, or else the log's.
+// vocabularyOf returns the vocabulary of a hash: this binary's copy, else the log's.
 func vocabularyOf(ctx context.Context, tx pgx.Tx, hash string) (*events.Vocabulary, error) {
 	if v, ok := events.EmbeddedVocabulary(hash); ok {
 		return v, nil

@@ -12,8 +12,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// scannedPositions bounds how much of the log one page scans, whatever it finds: some tens
-// of milliseconds.
+// scannedPositions bounds the positions that one page scans: some tens of milliseconds.
 const scannedPositions = 100_000
 
 // Errors of queries about the log.
@@ -47,8 +46,8 @@ type LogPage struct {
 	Next *events.Position
 }
 
-// Events lists from the log, by partition and position. Events recorded meanwhile
-// come last in their partition, so that no page shifts.
+// Events lists events of the log, by partition and position. Events recorded
+// meanwhile are last in their partition, so that no page shifts.
 func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage, error) {
 	page := LogPage{Data: []events.Envelope{}}
 	err := r.Within(ctx, v, func(tx pgx.Tx) error {
@@ -172,7 +171,7 @@ func (w *walk) place() *events.Position {
 
 const readPositions = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-// look finds the numbers of the matching events in a stretch.
+// look returns the numbers of the matching events in a stretch.
 func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
 	f := w.filter
 	var correlation *uuid.UUID

@@ -68,18 +68,18 @@ func readEvent(ctx context.Context, tx pgx.Tx, ref EventRef, tenant *uuid.UUID) 
 	return list[0], nil
 }
 
-// idWindow is a range of times of recording, from the time that an id was made at.
+// idWindow is a range of recording times, relative to the time in an id.
 type idWindow struct{ from, to time.Duration }
 
-// idWindows are looked through one after the other: nearly always the first has
-// it. An instance whose clock is ahead makes others record later than it is; one
-// that is behind has made its ids before.
+// idWindows are searched in order: nearly always the first has the event. An
+// instance whose clock is ahead shifts others' recording times forward; one whose
+// clock is behind makes ids that are too early.
 func idWindows() []idWindow {
 	return []idWindow{{-time.Millisecond, 5 * time.Second}, {-10 * time.Second, 15 * time.Minute}}
 }
 
-// idSpan bounds how many positions of a partition are looked at for an id in each
-// window, and how long a log is, in all that may hold it, that is looked through whole.
+// idSpan bounds the positions of a partition searched for an id in each window, and
+// the total length of a log (in the possible partitions) that is scanned whole.
 const idSpan = 200_000
 
 func eventNotFound() error {

@@ -63,7 +63,7 @@ func (f Frontier) String() string {
 	return b.String()
 }
 
-// Join is the farther one of two places, in each partition.
+// Join returns the later of two places, in each partition.
 func (f Frontier) Join(other Frontier) Frontier {
 	for p := range f {
 		f[p] = max(f[p], other[p])

@@ -20,7 +20,7 @@ const LineageSpan = 20_000
 // Bounds of a lineage: a graph that a person can still read.
 const (
 	maxLineage = 1000 // events
-	maxLooks   = 16   // stretches that are looked through
+	maxLooks   = 16   // searched stretches
 	maxCauses  = 100  // events upward
 )
 
@@ -36,7 +36,7 @@ type LineageQuery struct {
 //
 // Effects are complete up to CompleteUpTo, and beyond it if keys identify them:
 // verdicts, retries and their ends, however late, and failures of usage, once they are
-// dead letters. Truncated means that there are more than a graph holds.
+// dead letters. Truncated means that the graph exceeds its bounds.
 type Lineage struct {
 	Root         uuid.UUID       `json:"root"`
 	Nodes        []LineageNode   `json:"nodes"`

@@ -82,7 +82,7 @@ type AggregatedStep struct {
 	NoLaterThan    time.Time `json:"noLaterThan"`
 }
 
-// RetryStep is a retry: a new event on the same way.
+// RetryStep is a retry: a new event in the same pipeline.
 type RetryStep struct {
 	At           time.Time       `json:"at"`
 	Position     events.Position `json:"position"`
@@ -142,7 +142,7 @@ SELECT r.* FROM letters CROSS JOIN LATERAL (
 ORDER BY position
 LIMIT 1000`
 
-// An eventId can begin another's: the payload tells them apart.
+// An eventId can be a prefix of another: the payload decides.
 const readEventConflicts = `
 SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
        l.payload ->> 'firstHash', l.payload ->> 'conflictHash'

@@ -113,13 +113,13 @@ const usageChunk = 1000
 type usageScan struct {
 	query  *EventQuery
 	stands *usageStanding
-	before int64 // to be looked at: [floor, before)
+	before int64 // to be scanned: [floor, before)
 	floor  int64
 }
 
 func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) error {
 	for s.before > s.floor {
-		chunk := s.query.Limit + 1 - len(page.Data) // one more tells whether a page follows
+		chunk := s.query.Limit + 1 - len(page.Data) // one more shows if a page follows
 		if s.query.Status != "" {
 			chunk = usageChunk
 		}
@@ -146,7 +146,7 @@ func (s *usageScan) fill(ctx context.Context, tx pgx.Tx, page *UsageEventPage) e
 	return nil
 }
 
-// cursorBelow goes on below a position; "" at the log's beginning.
+// cursorBelow continues below a position; "" at the log's beginning.
 func cursorBelow(position int64) string {
 	if position <= 1 {
 		return ""

@@ -80,7 +80,7 @@ func (f *usageFacts) status() string {
 type usageStanding struct {
 	head             int64
 	aggregated       int64   // the aggregator's checkpoint
-	letterGeneration int     // of the dead letters to look at
+	letterGeneration int     // of the dead letters to read
 	failing          []int64 // sources of failures that are not folded into dead letters yet
 }
 

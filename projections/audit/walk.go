@@ -146,8 +146,8 @@ func (t *EventTail) Place() string {
 	return events.Position{Partition: partition, Number: t.given[partition]}.String()
 }
 
-// toLast moves a walk to where at most n events are left, the newest, as far as a
-// page looks back.
+// toLast moves a walk so that at most the n newest events are left, within the
+// positions of one page.
 func (w *walk) toLast(ctx context.Context, tx pgx.Tx, n int) error {
 	partitions := w.filter.Partitions()
 	var in []int16

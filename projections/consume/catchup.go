@@ -217,7 +217,7 @@ func (r *Runner) Follow(ctx context.Context, wake <-chan struct{}) error {
 	})
 }
 
-// HealTail looks, until the context ends, for lost records at the end of a partition,
+// HealTail polls, until the context ends, for lost records at the end of a partition,
 // which no later record reveals as a gap: the checkpoint stays below a position that the
 // relay has passed. It reads those records from the log.
 func (r *Runner) HealTail(ctx context.Context) error {

@@ -35,8 +35,8 @@ type Cache struct {
 	checked atomicTime // the last check; keys and histories count, too
 }
 
-// Bounds of the cache, for each partition: a tenant takes one and one more for
-// each grant, some 200 bytes each. 10,000 tenants with 10 grants take a third of it.
+// Bounds of the cache, for each partition: a tenant uses one unit plus one for each
+// grant, some 200 bytes each. 10,000 tenants with 10 grants use a third of it.
 const maxGrantsKept = 10_000
 
 const (

@@ -1,7 +1,7 @@
 package entitlements
 
 // entitlementSides are rows side by side as objects; parameters as of usageSides. A
-// grant has no period: it comes under "".
+// grant has no period: its period is "".
 const entitlementSides = `
 WITH base AS MATERIALIZED (
   SELECT * FROM unnest($4::uuid[], $5::text[], $6::int[], $7::int[]) AS b (tenant_id, period_key, flip, generation)),

@@ -49,8 +49,8 @@ type granted struct {
 	overtaken atomicTime
 }
 
-// grant is the state of a feature. Left is the remainder of a HARD limit, as far as
-// 64 bits can hold it.
+// grant is the state of a feature. Left is the remainder of a HARD limit, capped to
+// 64 bits.
 type grant struct {
 	feature, kind, behavior, reset string
 	limit                          *int64 // nil: unlimited
@@ -116,7 +116,7 @@ func newGrant(g grant, text string) grant {
 	default:
 		g.left = math.MaxInt64
 	}
-	if remaining.Sign() < 0 { // recorded usage and a lowered limit may stand above it
+	if remaining.Sign() < 0 { // recorded usage may exceed the limit, e.g. a lowered one
 		remaining.SetInt64(0)
 	}
 	g.remaining = json.Number(remaining.String())
@@ -171,7 +171,7 @@ func (g *granted) check(of *grant, amount int64) Check {
 
 const readKnown = `SELECT lookup_key FROM features WHERE lookup_key = ANY ($1::text[])`
 
-// knownFeatures tells which features the catalogue has.
+// knownFeatures returns the features of the catalogue.
 func (r *Reads) knownFeatures(ctx context.Context, v query.Viewer, features []string) (map[string]bool, error) {
 	if r.Grants != nil {
 		return r.Grants.knownFeatures(ctx)

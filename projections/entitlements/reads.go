@@ -138,7 +138,7 @@ func (r *Reads) AwaitGrants(ctx context.Context, tenant uuid.UUID) error {
 			return err
 		}
 		if target < 0 {
-			target = s.Head // stands still, also where more is recorded meanwhile
+			target = s.Head // fixed, even if more events are recorded
 		}
 		if s.Folded >= target {
 			return r.Confirm(ctx)

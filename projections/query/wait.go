@@ -100,7 +100,7 @@ func (s *Standing) AsOf(tenant uuid.UUID, w Wait) events.Position {
 	return p
 }
 
-// Intervals of polling for a position: short at first, for one that is nearly there.
+// Intervals of polling for a position: short at first, if it is nearly reached.
 const (
 	PollFirst = 2 * time.Millisecond
 	PollLast  = 20 * time.Millisecond
@@ -139,7 +139,7 @@ func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.
 	}
 }
 
-// arrival follows one position through looks at a moving consumer. Once the
+// arrival follows one position through polls of a moving consumer. Once the
 // position is decided, the last verdict of that moment is the one to fold: it does not
 // move, even if traffic never lets the consumer catch up.
 type arrival struct {
@@ -209,7 +209,7 @@ func (d *DB) AwaitAll(ctx context.Context, v Viewer, tenant uuid.UUID, w Wait) e
 			return err
 		}
 		if target < 0 {
-			target = last // stands still, also where more goes on failing
+			target = last // fixed, even if more events fail
 		}
 		left := time.Until(deadline)
 		switch {

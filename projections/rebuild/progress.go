@@ -36,7 +36,7 @@ type Progress struct {
 }
 
 // overdue is the age at which a rebuild that has not begun indicates that no worker runs: a
-// worker looks four times a second. No registry tells which instances have the role.
+// worker polls four times a second. No registry lists the instances with the role.
 const overdue = 30 // seconds
 
 // tellIdle names the role that must do the work, if it is not being done.

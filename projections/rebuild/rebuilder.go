@@ -42,7 +42,7 @@ type Rebuilder struct {
 	Verify func(ctx context.Context, r domain.Rebuild) error
 
 	Keep  time.Duration // how long a replaced generation is kept, 0: DefaultKeep
-	Every time.Duration // how often it looks for work, 0: DefaultRebuildEvery
+	Every time.Duration // how often it polls for work, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
 	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
 	Share int64         // percent of the time that a worker works, 0: all of it

@@ -43,7 +43,7 @@ type Explanation struct {
 	Data       []ExplainedUsage
 	Next       string
 	LeftOut    []LeftOutUsage
-	// LeftOutMore says that there is more than LeftOut lists.
+	// LeftOutMore says that LeftOut is truncated.
 	LeftOutMore bool
 }
 
@@ -59,7 +59,7 @@ type ExplainedUsage struct {
 	RunningTotal    json.Number     `json:"runningTotal"`
 }
 
-// explaining is the state of an explanation under way.
+// explaining is the state of a running explanation.
 type explaining struct {
 	*ExplainQuery
 	place   explainPlace
@@ -183,7 +183,7 @@ func (x *explaining) knows(c *countedUsage) bool {
 	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
 }
 
-// take adds a verdict, and keeps it if it can be in the page.
+// take adds a verdict, and stores it if it can be in the page.
 func (x *explaining) take(c *countedUsage) {
 	if !x.knows(c) {
 		return

@@ -1,5 +1,5 @@
 // Package usage is the projection usage_aggregates: the sums of verdicts by tenant,
-// feature, period and subscription, as they are, as they were, and event by event.
+// feature, period and subscription: current, past, and event by event.
 package usage
 
 import (
@@ -113,7 +113,7 @@ func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
 	return &usageSums{fold, g.PeriodKey, make(map[Key]*usageSum)}, nil
 }
 
-// take folds one event. It keeps only copies of the event's data.
+// take folds one event. It retains only copies of the event's data.
 func (s *usageSums) take(e *events.Envelope) *projections.Failure {
 	var key Key
 	var delta Delta

@@ -14,9 +14,9 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// The verdicts of a stretch, in the columns that the fold needs: bodies, which are
-// read as they are. 2 is the topic
-// usage.validated; the stretch is read once through the primary key.
+// The verdicts of a stretch, in the columns that the fold needs: bodies are read
+// unchanged. 2 is the topic usage.validated; the stretch is read once through the
+// primary key.
 const (
 	readStretch = `
 SELECT l.position, l.tenant_id, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
@@ -28,7 +28,7 @@ WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 
 
 var _ rebuild.BulkFolder = (*Handler)(nil)
 
-// postgresEpoch is where the server's timestamps begin, in Unix microseconds.
+// postgresEpoch is the start of the server's timestamps, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
 // FoldStretch implements rebuild.BulkFolder: sums in memory, piece by piece, then one upsert.
