@@ -21,7 +21,7 @@ func benchTenants(n int) []uuid.UUID {
 	return tenants
 }
 
-// drain measures how fast a consumer takes b.N records in batches.
+// drain measures how fast a consumer applies b.N records in batches.
 func (w *world) drain(b *testing.B, r *consume.Runner, batch int) {
 	var lanes [4][]events.Record
 	for p := range lanes {

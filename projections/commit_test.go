@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
-// cutter stands between client and server. Armed, it ends the connection at the
-// next COMMIT: before the server hears of it, or after it has answered.
+// cutter is a proxy between client and server. Armed, it closes the connection at
+// the next COMMIT: before the server receives it, or after the server answered.
 type cutter struct {
 	net.Listener
 	server string
@@ -27,7 +27,7 @@ type cutter struct {
 
 var commitMessage = []byte("Q\x00\x00\x00\x0bcommit\x00")
 
-// serve takes connections until the listener closes.
+// serve accepts connections until the listener closes.
 func (c *cutter) serve() {
 	for {
 		client, err := c.Accept()
@@ -82,7 +82,7 @@ func (c *cutter) downstream(client, server net.Conn, mute *atomic.Bool) {
 	}
 }
 
-// cut gives a runner whose connections pass a cutter.
+// cut routes a runner's connections through a cutter.
 func (w *world) cut(r *consume.Runner) *cutter {
 	w.Helper()
 	u, err := url.Parse(w.url)
@@ -103,7 +103,7 @@ func (w *world) cut(r *consume.Runner) *cutter {
 	return c
 }
 
-// Whether the commit or only its answer was lost, the batch comes again and counts once.
+// Whether the commit or only its answer was lost, the batch is redelivered and counts once.
 func TestP2_CommitWithoutAnAnswerCountsOnce(t *testing.T) {
 	for _, lost := range []string{"commit", "answer"} {
 		t.Run(lost, func(t *testing.T) {

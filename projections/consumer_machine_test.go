@@ -63,8 +63,8 @@ func (c *consuming) record(rt *rapid.T) {
 	}
 }
 
-// instance makes a consumer anew, as a restart does; broken is the release before
-// its fold was mended.
+// instance makes a new consumer, as a restart does; broken is the release before
+// its fold was fixed.
 func (c *consuming) instance(which string, broken bool) *consume.Runner {
 	var r *consume.Runner
 	switch which {
@@ -159,9 +159,9 @@ func (c *consuming) Rest(rt *rapid.T) {
 	}
 }
 
-// TestP2_ConsumersAreTheirModel: whatever the pipe and the operators do, and in
-// whatever order: once all has come to its end, each event that was sent is in its
-// figure once, or was discarded, and the identity says so.
+// TestP2_ConsumersAreTheirModel: whatever the pipe and the operators do, in any
+// order: at the end each sent event is in its figure once, or was discarded, and
+// the identity holds.
 func TestP2_ConsumersAreTheirModel(t *testing.T) {
 	s := newTriage(t)
 	fewChecks(t, 8)

@@ -80,8 +80,8 @@ func poisonCases() map[string]poisonCase {
 	}
 }
 
-// poisoning makes the event at a place of the log one that the consumer cannot
-// fold, and says by which code its dead letter names that.
+// poisonings make the event at a place of the log one that the consumer cannot
+// fold, and return the code of its dead letter.
 func (c *poisonCase) poisonings() map[string]func(*scene, *consume.Runner, events.Position) string {
 	alter := func(s *scene, sql string, at events.Position, value any) {
 		s.Helper()
@@ -107,8 +107,8 @@ func (c *poisonCase) poisonings() map[string]func(*scene, *consume.Runner, event
 	}
 }
 
-// A poison event is parked once, with the place on the broker that it came from,
-// however often and in whatever company it is delivered; its neighbours go on.
+// A poison event is parked once, with its place on the broker, however often and in
+// whatever batch it is delivered; its neighbours are folded.
 func TestP2_PoisonIsParkedOnce(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		for poison, make := range c.poisonings() {
@@ -172,7 +172,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *scene, r *consume.Runner, 
 	s.parkedOnce(tenant, at[i], code, r.Consumer.Topic, records[i].Offset)
 }
 
-// parkedOnce checks the one dead letter of an event.
+// parkedOnce checks an event's only dead letter.
 func (s *scene) parkedOnce(tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
 	page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Stage: events.StageAggregation, Limit: 10})

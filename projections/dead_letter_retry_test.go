@@ -199,8 +199,8 @@ func (d *dying) Change(ctx context.Context, tenant uuid.UUID, decide func(comman
 	return d.Store.Change(ctx, tenant, decide)
 }
 
-// A bulk that is cut off in the middle may be sent again, under its key or not:
-// each dead letter is asked for once.
+// An interrupted bulk may be sent again, with or without its key: each dead letter
+// is requested once.
 func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 	for _, key := range []string{"a key", ""} {
 		s := newTriage(t)

@@ -45,8 +45,8 @@ func (d *drama) explained(rt *rapid.T, a usage.Aggregate, asOf *usage.AsOf, betw
 	}
 }
 
-// P12: at every moment, whatever is under way, the events that a live figure is
-// explained with add up to it, also where more is counted between two pages.
+// P12: at every moment, whatever is in flight, the events of an explanation add up
+// to the live figure, even if more are counted between two pages.
 func TestP12_ExplanationsAddUp(t *testing.T) {
 	s := newScene(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,7 +55,7 @@ func TestP12_ExplanationsAddUp(t *testing.T) {
 			d.happen(rt)
 		}
 		for n := range d.known().figures {
-			// Read anew: between another one's pages more may have been counted.
+			// Read again: more may have been counted between another figure's pages.
 			d.explained(rt, d.known().figures[n], nil, func() { d.happen(rt) })
 		}
 		d.Rest()
@@ -131,8 +131,7 @@ func TestP12_WhatIsNotInAFigureIsListedWithWhy(t *testing.T) {
 	}
 }
 
-// Of an event that was refused again and again the last refusal is told, of those that
-// were known.
+// If an event was refused several times, the last known refusal is listed.
 func TestP12_TheLastRefusalIsTold(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

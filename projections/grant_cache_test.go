@@ -20,8 +20,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// A generation of the market's shows this much more than the one before it, so that
-// an answer tells which one it is from.
+// perGeneration is added to the figures of each new generation of the market, so that
+// an answer identifies its generation.
 const perGeneration = 1_000_000
 
 // market is tenants whose usage and limits change while others check them.
@@ -63,7 +63,7 @@ func newMarket(s *scene, tenants int) *market {
 	return m
 }
 
-// change gives a tenant the next version of its subscription.
+// change appends the next version of a tenant's subscription.
 func (m *market) change(t *trader) {
 	t.sub.Entitlements = []domain.Grant{quota("calls", int64(10*(len(t.versions)+1)), domain.LimitSoft, domain.ResetMonthly)}
 	subject := events.SubscriptionChanged
@@ -118,7 +118,7 @@ func (m *market) confirm() {
 		c, err := m.reads.Check(context.Background(), tenantEyes(t.id), t.id, "calls", 1, query.Wait{})
 		m.must(err)
 		floors[i], versions[i] = c.AsOf.Number, int(*c.Limit/10)
-		// A neighbour's events move the position too; the cache tells the tenant's own.
+		// A neighbour's events move the position too; the cache has the tenant's own.
 		for j := len(t.usage) - 1; j >= 0; j-- {
 			if t.usage[j].at <= floors[i] {
 				floors[i] = t.usage[j].at
@@ -150,7 +150,7 @@ func (s *scene) confirmed(reads *reads) {
 	}
 }
 
-// look checks a tenant and holds the answer against the log at the position it names.
+// look checks a tenant and compares the answer with the log at the position it names.
 func (m *market) look(t *trader) error {
 	m.mu.Lock()
 	floor, floorAt, settled := t.floor, t.floorAt, m.settled
@@ -262,7 +262,7 @@ func TestP9_CachedChecksAreTheTenantsOwn(t *testing.T) {
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.subscribe(tenant, may, quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
 	s.settle()
-	for range 2 { // read, then kept
+	for range 2 { // read, then cached
 		own, err := s.cached.Check(t.Context(), tenantEyes(tenant), tenant, "calls", 1, query.Wait{})
 		if err != nil || !own.Allowed {
 			t.Fatalf("%+v %v", own, err)

@@ -17,11 +17,11 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// holdUp keeps the next load, once it has read its snapshot, from coming back; or
-// the next look of the feed.
+// holdUp blocks the next load after it has read its snapshot, or the next poll of
+// the feed.
 type holdUp struct {
-	what            string        // stands in the statement
-	next            chan struct{} // holds one where a load is to be held
+	what            string        // part of the statement
+	next            chan struct{} // has an element if a load is to be blocked
 	held, letItCome chan struct{}
 }
 
@@ -54,7 +54,7 @@ func (h *holdUp) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatc
 	}
 }
 
-// race is a market of one tenant, whose loads can be held up.
+// race is a market of one tenant, whose loads can be blocked.
 type race struct {
 	*market
 	who   *trader
@@ -96,7 +96,7 @@ func (r *race) says(ctx context.Context, reads *reads, w query.Wait) string {
 	return said
 }
 
-// cachedSays fails where the check waits for a load that is held.
+// cachedSays fails if the check waits for a blocked load.
 func (r *race) cachedSays() string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -104,7 +104,7 @@ func (r *race) cachedSays() string {
 	for {
 		said, err := r.asks(ctx, r.reads, query.Wait{})
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			continue // a look took too long
+			continue // a poll took too long
 		}
 		r.must(err)
 		return said
@@ -139,7 +139,7 @@ func (r *race) hold() (release func() (string, error)) {
 	}
 }
 
-// crowd is more of a neighbour's than a look looks through.
+// crowd appends more of a neighbour's events than a poll scans.
 func (r *race) crowd() {
 	neighbour := tenantIn(events.PartitionOf(r.who.id))
 	for range 9 {
@@ -172,8 +172,8 @@ func TestALoadThatIsOvertakenIsNotKept(t *testing.T) {
 	}
 }
 
-// isOvertaken lets a change come between a load and its way back; false where the load
-// was held for too long to come back at all.
+// isOvertaken makes a change while a load is blocked; false if the load was blocked
+// for too long to return.
 func (r *race) isOvertaken(what string, change func(), askedMeanwhile bool) bool {
 	r.Helper()
 	r.empty()
@@ -208,7 +208,7 @@ func TestAPositionIsNotAnsweredByAnOlderLoad(t *testing.T) {
 	r.use(r.who, 3)
 	r.drain(r.validating)
 	release := r.hold()
-	r.drain(r.entitling) // at best before the feed looks again, and tells the load of it
+	r.drain(r.entitling) // at best before the feed polls again and notifies the load
 	at := events.Position{Partition: events.PartitionOf(r.who.id), Number: r.who.usage[len(r.who.usage)-1].at}
 	answered := make(chan string, 1)
 	go func() { answered <- r.says(context.Background(), r.reads, query.Wait{MinPosition: &at}) }()
@@ -243,10 +243,10 @@ func TestALookThatBeganBeforeConfirmsNothing(t *testing.T) {
 		<-r.up.held
 		r.drain(r.entitling)
 		go func() { confirmed <- r.reads.Confirm(context.Background()) }()
-		time.Sleep(10 * time.Millisecond) // it finds the look under way
+		time.Sleep(10 * time.Millisecond) // it finds the running poll
 		close(r.up.letItCome)
 		if err := errors.Join(<-looked, <-confirmed); err != nil {
-			t.Log(err) // the look was held for longer than it may take
+			t.Log(err) // the poll was blocked beyond its time limit
 			continue
 		}
 		proved = true
@@ -285,7 +285,7 @@ func TestWhatIsOvertakenIsToldForAMomentOnly(t *testing.T) {
 		}
 		select {
 		case <-r.up.held:
-		case <-r.up.next: // it was read before it could be held
+		case <-r.up.next: // it was read before it could be blocked
 		}
 		<-released
 	}

@@ -50,7 +50,7 @@ func TestChecksAtAPositionShareALoad(t *testing.T) {
 	defer pool.Close()
 	cache := entitlements.NewCache(s.pool, pool)
 	reads := newReads(query.DB{Pool: s.pool}, cache, s.reads.Now)
-	hold, err := s.pool.Begin(t.Context()) // keeps the first load from ending
+	hold, err := s.pool.Begin(t.Context()) // blocks the first load
 	s.must(err)
 	defer func() { _ = hold.Rollback(context.Background()) }()
 	s.must(second(hold.Exec(t.Context(), `LOCK TABLE entitlement_grants IN ACCESS EXCLUSIVE MODE`)))

@@ -24,7 +24,7 @@ func (o outage) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 	return result, err
 }
 
-// order notes the recorded positions of the verdicts that it is given.
+// order records the recorded positions of its verdicts.
 type order struct{ seen *[]int64 }
 
 func (o order) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {

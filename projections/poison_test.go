@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// A poison event becomes one dead letter, whatever way it fails in, and its
+// A poison event becomes one dead letter, however it fails, and its
 // neighbours are folded exactly once.
 func TestP2_PoisonLeavesItsNeighboursExact(t *testing.T) {
 	w := newWorld(t)

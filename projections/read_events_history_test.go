@@ -125,7 +125,7 @@ func (d *drama) withholdBy(e events.Envelope) {
 	}))
 }
 
-// retry asks for the retry of one dead letter and executes that; the second time it
+// retry requests the retry of one dead letter and executes it; the second time it
 // is refused.
 func (d *drama) retry(pick func(n int) int, times int) {
 	d.Helper()

@@ -181,8 +181,8 @@ func wire(e events.Envelope) string {
 	return string(text)
 }
 
-// An id that was made a while before or after its recording is found within the
-// bound that is documented, and beyond it in a log that is short.
+// An id made before or after its event's recording is found within the documented
+// bound, and beyond it in a short log.
 func TestIDsAreFoundAroundTheirTime(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()
@@ -310,7 +310,7 @@ func TestPagesOfRareEventsAreBounded(t *testing.T) {
 	neighbour := tenantIn(events.PartitionOf(tenant))
 	s.append(usageEvent(tenant, "first", "calls", 1, may))
 	crowd := make([]events.Pending, 0, 5000)
-	for n := range 110_000 { // more than a page looks at
+	for n := range 110_000 { // more than a page scans
 		crowd = append(crowd, usageEvent(neighbour, fmt.Sprint(n), "calls", 1, may))
 		if len(crowd) == cap(crowd) {
 			s.append(crowd...)

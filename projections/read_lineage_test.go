@@ -24,7 +24,7 @@ func related(log []events.Envelope, root uuid.UUID) (nodes, edges []string) {
 	for at, ok := root, true; ok; _, ok = causes[at] {
 		in[at], at = true, causes[at]
 	}
-	for i := range log { // causes stand before effects
+	for i := range log { // causes precede effects
 		for at := log[i].EventID; at != uuid.Nil; at = causes[at] {
 			if at == root {
 				in[log[i].EventID] = true
@@ -55,8 +55,8 @@ func graphOf(l audit.Lineage) (nodes, edges []string) {
 	return nodes, edges
 }
 
-// P12: of every event, causes and effects are those that a scan of the whole log
-// finds; also where the effects are so late that only their keys tell them.
+// P12: the causes and effects of every event are those that a scan of the whole log
+// finds, even if the effects are so late that only their keys identify them.
 func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 	s := newScene(t)
 	entitling, _ := s.runner(s.entitling.Consumer)
@@ -74,7 +74,7 @@ func TestP12_LineageIsWhatTheLogSays(t *testing.T) {
 		for range 4 {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "of")]
 			if i := slices.IndexFunc(own, func(e events.Envelope) bool { return found[e.Subject] == 0 && e.CausationID != uuid.Nil }); i >= 0 {
-				e = own[i] // of a kind that was not looked at yet
+				e = own[i] // of a kind not checked yet
 			}
 			nodes, edges := related(own, e.EventID)
 			slices.Sort(nodes)

@@ -63,7 +63,7 @@ func BenchmarkReads(b *testing.B) {
 		{"identity", func() error { return second(s.reads.Identity(ctx)) }},
 	}
 	for _, behind := range []string{"caught up", "behind"} {
-		if behind == "behind" { // a neighbour's backlog that has to be looked through
+		if behind == "behind" { // a neighbour's backlog that has to be scanned
 			_, err := s.pool.Exec(ctx, `UPDATE consumer_checkpoints SET position = 1000 WHERE partition = $1 AND position > 1000`, events.PartitionOf(tenant))
 			s.must(err)
 		}

@@ -99,8 +99,8 @@ func (s *scene) retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.append(again, say(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))
 }
 
-// A fold that fails passes the checkpoint: the event must not look counted, also
-// not before its dead letter is folded.
+// The checkpoint passes an event that fails to fold: the event must not look counted,
+// even before its dead letter is folded.
 func TestWhatIsParkedNeverLooksCounted(t *testing.T) {
 	s := newScene(t)
 	tenant := newID()

@@ -25,7 +25,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.all.Write(p)
 }
 
-// with gives the lines of a level.
+// with returns the lines of a level.
 func (l *lines) with(level string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,7 +65,7 @@ func newRebuilding(t *testing.T) *rebuilding {
 
 var machinePeriods = []string{"2026-05", "2026-06", "2026-07"}
 
-// record lets usage come; it is folded when something is compared.
+// record appends usage; it is folded by the next comparison.
 func (m *rebuilding) record(rt *rapid.T) {
 	for range rapid.IntRange(1, 5).Draw(rt, "events") {
 		tenant := rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
@@ -77,7 +77,7 @@ func (m *rebuilding) record(rt *rapid.T) {
 	}
 }
 
-// start begins a rebuild of all, a tenant, a period or both, while usage comes.
+// start begins a rebuild of all, a tenant, a period or both, during ingest.
 func (m *rebuilding) start(rt *rapid.T) {
 	in := commands.StartRebuild{Projection: projections.ProjectionUsage, Reason: "test", Workers: rapid.IntRange(1, 3).Draw(rt, "workers")}
 	if rapid.Bool().Draw(rt, "of a tenant") {
@@ -126,7 +126,7 @@ func (m *rebuilding) pick(rt *rapid.T) *flip {
 
 func (m *rebuilding) promoteOne(rt *rapid.T) {
 	f := m.pick(rt)
-	m.settle() // a period is promoted alone where both generations count the same events
+	m.settle() // a period is promoted alone if both generations count the same events
 	code := map[string]string{domain.RebuildPromoted: "rebuild_promoted", domain.RebuildAbandoned: "rebuild_not_ready"}[f.state]
 	if m.decided(rt, m.promote(f.rebuild), code != "", code) {
 		return

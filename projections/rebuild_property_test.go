@@ -30,7 +30,7 @@ import (
 
 var errBroken = errors.New("cannot be folded at first")
 
-// flaky is v1 but for a feature whose verdicts it takes only when they are retried.
+// flaky is v1 except for a feature whose verdicts it accepts only as retries.
 func flaky(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	key, delta, err := usage.FoldV1(e)
 	if err == nil && key.Feature == "broken" && e.Subject == events.UsageValidated {
@@ -184,8 +184,8 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 	}
 }
 
-// fewChecks bounds the histories of a property that takes seconds for each; more can
-// be asked for by -rapid.checks.
+// fewChecks bounds the histories of a property that takes seconds for each;
+// -rapid.checks sets another number.
 func fewChecks(t *testing.T, n int) {
 	checks := flag.Lookup("rapid.checks")
 	if was := checks.Value.String(); was == checks.DefValue {

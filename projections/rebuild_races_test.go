@@ -166,7 +166,7 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	}
 }
 
-// picky is a read model whose first generation cannot take an amount of 7.
+// picky is a read model whose first generation fails on an amount of 7.
 type picky struct{ entitlements.Handler }
 
 func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// doubled is a version of the fold whose figures are told apart at once.
+// doubled is a version of the fold whose figures are easy to recognize.
 const doubled = "usage_aggregates/doubled"
 
 func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
@@ -27,8 +27,8 @@ func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, delta, err
 }
 
-// versions lets a yard fold by the versions given besides v1; new generations are
-// bound to the one named.
+// versions adds a fold version to a yard besides v1; new generations are bound to
+// it.
 func (y *yard) versions(newest string, fold usage.Fold) {
 	y.folds.Usage = models.DefaultFolds().Usage.With(newest, fold)
 	y.deploy()
@@ -75,8 +75,8 @@ func (y *yard) want(when string, wanted map[uuid.UUID]string) {
 	}
 }
 
-// P5: a rebuild of one tenant or one period touches that alone; flips of overlapping
-// scopes lie on each other, the latest on top, and are taken back from the top.
+// P5: a rebuild of one tenant or one period changes only that scope; flips of
+// overlapping scopes form a stack, the latest on top, and are rolled back from the top.
 func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	y := newYard(t)
 	y.versions(doubled, foldDoubled)
@@ -120,7 +120,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	y.want("again", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
 }
 
-// A cursor goes on with the generations that its list began in.
+// A cursor stays with the generations of its list's first page.
 func TestP5_APageGoesOnWithTheGenerationItBeganIn(t *testing.T) {
 	y := newYard(t)
 	y.versions(doubled, foldDoubled)
@@ -209,7 +209,7 @@ func TestARebuildPublishesNothing(t *testing.T) {
 		want := int64(0)
 		switch events.Topic(topic + 1) {
 		case events.TopicCommands:
-			want = 1 // that it was asked for
+			want = 1 // the request
 		case events.TopicBilling:
 			want = 2 // that it is ready, and promoted
 		}
@@ -267,7 +267,7 @@ func TestP2_WhatIsParkedCountsOnceInEachGeneration(t *testing.T) {
 	y.settle()
 	y.must(y.promote(r))
 	y.want("parked", map[uuid.UUID]string{tenant: ""})
-	y.append(usageEvent(tenant, "after", "broken", 1, may)) // the live fold takes it
+	y.append(usageEvent(tenant, "after", "broken", 1, may)) // the live fold accepts it
 	y.settle()
 	y.want("taken", map[uuid.UUID]string{tenant: "2026:1 "})
 	y.retryBroken(10)

@@ -94,7 +94,7 @@ func (y *yard) state(r domain.Rebuild) string {
 	return now.State
 }
 
-// ready waits until a rebuild has come to an end.
+// ready waits until a rebuild has ended.
 func (y *yard) ready(r domain.Rebuild) {
 	y.Helper()
 	y.until(func() bool {
@@ -193,7 +193,7 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 	head := func(at int) {
 		y.must(second(y.pool.Exec(t.Context(), `UPDATE log_heads SET position = $2 WHERE partition = $1`, events.PartitionOf(tenant), at)))
 	}
-	// A piece is 4096 positions: verdicts stand before its end, at it, and behind it.
+	// A piece is 4096 positions: verdicts are before its end, at it, and after it.
 	for n, at := range []int{4089, 8185} {
 		head(at)
 		for i := range 6 {

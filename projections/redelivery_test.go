@@ -163,7 +163,7 @@ func (w *world) behind(r *consume.Runner) (n int) {
 	return n
 }
 
-// until waits for something that must come; go test's own limit is the only one.
+// until waits for a condition; go test's own time limit is the only one.
 func (w *world) until(done func() bool) {
 	w.Helper()
 	for !done() {
@@ -261,7 +261,7 @@ func TestP2_WhatWasRolledBackComesAgain(t *testing.T) {
 	}
 }
 
-// Verdicts and aggregates take a tenant's events in log order, whatever order the pipe brings them in.
+// Verdicts and aggregates fold a tenant's events in log order, whatever order the pipe delivers.
 func TestP10_FoldedInLogOrder(t *testing.T) {
 	w := newWorld(t)
 	tenant := tenantIn(8)

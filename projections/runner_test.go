@@ -296,8 +296,8 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	w.must(g.Wait())
 }
 
-// A head that names an event that is not there is proof of loss: a checkpoint must not
-// say that it was read, and the other partitions go on.
+// A head that names a missing event proves a loss: a checkpoint must not pass the
+// event, and the other partitions continue.
 func TestFollowStandsBeforeALostTail(t *testing.T) {
 	w := newWorld(t)
 	subjects := []events.Subject{events.UsageValidated}

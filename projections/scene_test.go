@@ -156,7 +156,7 @@ func (s *scene) relayed(base int64) {
 	s.must(err)
 }
 
-// conflict is the record of an eventId that came again with another payload.
+// conflict is the record of an eventId sent again with another payload.
 func conflict(tenant uuid.UUID, eventID string, first events.Position, other string) events.Pending {
 	hash := sha256.Sum256([]byte(other))
 	body, _ := json.Marshal(events.Conflicted{EventID: eventID, RawPosition: first.Number, FirstHash: hex.EncodeToString(make([]byte, 32)),

@@ -21,7 +21,7 @@ func KeptStatements() map[string]string {
 	return all
 }
 
-// Places are all that read where a list, or the log, is gone on with.
+// Places returns all parsers of cursors of lists and of the log.
 func Places() map[string]func(string) error {
 	return map[string]func(string) error{
 		"figures":          func(s string) error { _, err := usage.ParseCursor(s); return err },

@@ -23,7 +23,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-// choosy is a pipe that never takes some records, and leaves the rest lying.
+// choosy is a pipe that refuses some records and stops each partition there.
 type choosy struct {
 	mu      sync.Mutex
 	refused map[events.Position]bool
@@ -225,8 +225,8 @@ func placeOf(s *parcels, r *events.Record) events.Position {
 	return place.Position
 }
 
-// A retry that its consumer has read, and that is withheld then, has had its effect:
-// the letter cannot be retried to count once more.
+// A retry that is withheld after its consumer read it has had its effect: the dead
+// letter cannot be retried to count again.
 func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		t.Run(topic.Name(), func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 				s.must(err)
 				s.settle()
 			}
-			retry() // the consumers read it from the log before the relay comes to it
+			retry() // the consumers read it from the log before the relay does
 			var again events.Position
 			s.must(s.pool.QueryRow(t.Context(), `SELECT partition, position FROM event_log WHERE subject = ANY ($1) ORDER BY position DESC LIMIT 1`,
 				[]int16{int16(events.UsageRetried), int16(events.Reaggregated)}).Scan(&again.Partition, &again.Number))

@@ -77,7 +77,7 @@ func (w *world) append(pending ...events.Pending) []events.Position {
 	return positions
 }
 
-// subscribe gives a tenant a subscription from its partition's head on.
+// subscribe adds a tenant's subscription from its partition's head on.
 func (w *world) subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
 	w.Helper()
 	s := domain.Subscription{ID: newID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: grants, CreatedAt: from}

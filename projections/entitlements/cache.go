@@ -40,10 +40,10 @@ type Cache struct {
 const maxGrantsKept = 10_000
 
 const (
-	// overtakenFor is how long an outdated entry may be returned, from the look that found it.
-	// With the time between two looks it bounds how far an answer is behind the projection.
+	// overtakenFor is how long an outdated entry may be returned, from the poll that found it.
+	// With the time between two polls it bounds how far an answer is behind the projection.
 	overtakenFor = maxUnconfirmed - feedEvery
-	// maxReloads bounds how many tenants the feed reloads after a look; others are loaded
+	// maxReloads bounds how many tenants the feed reloads after a poll; others are loaded
 	// on demand. The service's other work needs connections, too.
 	maxReloads = 8
 	// loadTime bounds a load, shareWithin how old a load may be to wait for it.
@@ -52,7 +52,7 @@ const (
 )
 
 // NewCache returns a cache that needs Run to be fast, not to be correct: without Run
-// each answer that is not confirmed waits for the feed. Its looks, one at a time, use their
+// each answer that is not confirmed waits for the feed. Its polls, one at a time, use their
 // own pool: reads that take all connections of the other pool must not leave cached answers
 // unconfirmed, and loads must not delay writers.
 func NewCache(looks, loads *pgxpool.Pool) *Cache {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// feedEvery is how often the feed looks while checks arrive.
+	// feedEvery is how often the feed polls while checks arrive.
 	feedEvery = 50 * time.Millisecond
-	// maxUnconfirmed is how old a look may be to answer without a new one.
+	// maxUnconfirmed is how old a poll may be to answer without a new one.
 	maxUnconfirmed = 100 * time.Millisecond
 	// confirmedFor is how long confirmed entries are used while the database does not answer.
 	confirmedFor = time.Second
-	// askedWithin is how long the feed continues to look after the last check.
+	// askedWithin is how long the feed continues to poll after the last check.
 	askedWithin = time.Second
-	// feedTime bounds a look, feedPatience how long an answer that can do without it waits for it.
+	// feedTime bounds a poll, feedPatience the wait of an answer that does not need it.
 	feedTime     = 500 * time.Millisecond
 	feedPatience = 50 * time.Millisecond
 	// feedSpan bounds how much of a partition's log is searched for tenants; if more was
-	// folded between two looks, the whole partition is evicted.
+	// folded between two polls, the whole partition is evicted.
 	feedSpan = 8192
 )
 
@@ -37,13 +37,13 @@ type grantFeed struct {
 	look      *grantLook // under way
 	server    grantServer
 	restarts  int64      // of the server, and other servers in its place
-	confirmed atomicTime // when the last look that succeeded began
+	confirmed atomicTime // start of the last successful poll
 	catalogue atomic.Pointer[[events.Partitions]int64]
 	features  struct {
 		mu    sync.Mutex
 		known map[string]bool // nil: unknown
 		load  *featureLoad    // under way, shared by all callers
-		seen  int64           // the last change of the platform's catalogue that a look saw
+		seen  int64           // the last polled change of the platform's catalogue
 	}
 }
 
@@ -54,7 +54,7 @@ type featureLoad struct {
 	err   error
 }
 
-// grantLook is one look at the database.
+// grantLook is one poll of the database.
 type grantLook struct {
 	began time.Time
 	done  chan struct{}
@@ -91,7 +91,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// Confirm looks at the projection's present progress: later answers are at least as new.
+// Confirm polls the projection's present progress: later answers are at least as new.
 // An error means that the progress is unknown.
 func (c *Cache) Confirm(ctx context.Context) error {
 	if err := c.confirmSince(ctx, time.Now()); err != nil {
@@ -102,7 +102,7 @@ func (c *Cache) Confirm(ctx context.Context) error {
 }
 
 // Catalogue returns, for each partition, a mark of the last catalogue event at the last
-// look; another database has other marks. It returns nil if that look did not begin
+// poll; another database has other marks. It returns nil if that poll did not begin
 // within the given time. It never waits.
 func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	now := time.Now()
@@ -113,7 +113,7 @@ func (c *Cache) Catalogue(within time.Duration) *[events.Partitions]int64 {
 	return c.feed.catalogue.Load()
 }
 
-// isAsked keeps the feed looking.
+// isAsked keeps the feed polling.
 func (c *Cache) isAsked(now time.Time) {
 	if c.asked.last.before(c.began, now.Add(-askedWithin/4)) {
 		c.asked.last.Store(int64(now.Sub(c.began)) + 1)
@@ -144,8 +144,8 @@ func (c *Cache) confirmed(ctx context.Context) error {
 	return nil
 }
 
-// confirmSince waits for a look that began at oldest or later. A caller that arrives
-// during a look waits for the same one.
+// confirmSince waits for a poll that began at oldest or later. A caller that arrives
+// during a poll waits for the same one.
 func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
 	for c.feed.confirmed.before(c.began, oldest) {
 		c.feed.mu.Lock()
@@ -168,8 +168,8 @@ func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
 	return nil
 }
 
-// grantStep is the result of a look at a partition: the projection's position, the tenants
-// changed since the look before, and the last change of the catalogue there.
+// grantStep is the result of a poll of a partition: the projection's position, the tenants
+// changed since the previous poll, and the last change of the catalogue there.
 type grantStep struct {
 	partition int16
 	folded    int64
@@ -178,7 +178,7 @@ type grantStep struct {
 	told      bool // changed is complete
 }
 
-// grantServer is shared by all partitions of a look: the flips, and the identity and start
+// grantServer is shared by all partitions of a poll: the flips, and the identity and start
 // of the server that answered.
 type grantServer struct {
 	flip    int
@@ -202,14 +202,14 @@ JOIN log_heads h ON h.partition = k.partition
 CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
   WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`
 
-// Planning each time takes longer than the look. The cached plan uses primary keys,
+// Planning each time takes longer than the poll. The cached plan uses primary keys,
 // however small a table was when it was made.
 const (
 	keepPlans    = `SET LOCAL plan_cache_mode = force_generic_plan`
 	alongIndexes = `SET LOCAL enable_seqscan = off`
 )
 
-// take looks once. Looks run one after the other.
+// take polls once. Polls run one after the other.
 func (c *Cache) take(ctx context.Context, l *grantLook) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
@@ -252,7 +252,7 @@ func (c *Cache) step(ctx context.Context, now time.Time) (steps []grantStep, ser
 	return steps, server, err
 }
 
-// apply applies the result of a look. A partition that it does not cover completely may
+// apply applies the result of a poll. A partition that it does not cover completely may
 // have changed in any way. A checkpoint that went back, or another start of the server, may
 // mean another history: after a failover that lost its tail the same positions may hold
 // other events.
@@ -330,8 +330,8 @@ func (c *Cache) knownFeatures(ctx context.Context) (map[string]bool, error) {
 	}
 }
 
-// loadFeatures reads the features without a lock, so that a concurrent look need not wait.
-// A result that a look overtook is not cached, and later callers do not join its load.
+// loadFeatures reads the features without a lock, so that a concurrent poll need not wait.
+// A result that a poll overtook is not cached, and later callers do not join its load.
 func (c *Cache) loadFeatures(ctx context.Context, l *featureLoad) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
