@@ -14,10 +14,11 @@ import (
 // faulty builds the service with kill points, an adjustable clock and a broker address that a
 // proxy can replace. All are inactive until environment variables enable them. The overlay of
 // a planted bug is applied first, so this binary contains the bug, too.
-var faulty = sync.OnceValues(func() (string, error) {
-	edits := append(killPoints(), wrongClock()...)
-	return edited("faulty", append(edits, proxiedBroker()...))
-})
+var faulty = sync.OnceValues(func() (string, error) { return edited("faulty", faultyEdits()) })
+
+func faultyEdits() []overlay.Edit {
+	return append(append(killPoints(), wrongClock()...), proxiedBroker()...)
+}
 
 // edited builds the service with edits, in a folder of the given name.
 func edited(name string, edits []overlay.Edit) (string, error) {
@@ -113,7 +114,7 @@ func killPoints() (edits []overlay.Edit) {
 		{writer, "\tconn, err := w.log.session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
-		{finish, "\t// Who has the connection next has a time of his own.", `if err == nil { ` + of + `": after COMMIT") }`},
+		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
 	decide = func(commands.Tx) error { return nil }`},

@@ -17,14 +17,16 @@ import (
 
 // nextRelease is the service with the changes of a release that only adds: columns on the
 // log, its heads and the figures, an index, and a version of a fold.
-var nextRelease = sync.OnceValues(func() (string, error) {
+var nextRelease = sync.OnceValues(func() (string, error) { return edited("next", nextEdits()) })
+
+func nextEdits() []overlay.Edit {
 	const v2 = `"usage_aggregates/v2"`
-	return edited("next", []overlay.Edit{
+	return []overlay.Edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
 		{File: "projections/models/models.go", Old: "{{Name: usage.V1, Fold: usage.FoldV1}}", New: "{{Name: usage.V1, Fold: usage.FoldV1}, {Name: " + v2 + ", Fold: usage.FoldV1}}"},
-	})
-})
+	}
+}
 
 // Each migration pauses in its middle for as long as a database setting says. The tables are
 // altered in the order in which the service locks them (docs/upgrades.md): with the log before
