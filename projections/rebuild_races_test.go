@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -187,7 +188,7 @@ func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 // A rebuild fixes events that a read model failed to fold, before it joins and after.
 func TestP5_AReadModelIsMendedBeforeAndAfterItJoins(t *testing.T) {
 	y := newYard(t)
-	y.entitling.Consumer.Handler = &picky{}
+	y.entitling.Consumer.Handler = &picky{Handler: entitlements.Handler{Folds: models.DefaultFolds().Entitlements}}
 	tenant := y.tenants(1)[0]
 	y.append(usageEvent(tenant, "a", "calls", 7, may))
 	y.settle()
