@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
@@ -75,5 +77,45 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	y.during(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, last)
 	if dropped := said.with("INFO")[0]; !strings.Contains(dropped, "a generation was dropped") {
 		t.Errorf("when it is free: %s", dropped)
+	}
+}
+
+// A generation is dropped although some partition of it is always in use, as under load.
+func TestAGenerationUnderLoadIsDropped(t *testing.T) {
+	y := newYard(t)
+	tenant := y.tenants(1)[0]
+	y.append(usageEvent(tenant, "a", "calls", 10, may))
+	y.settle()
+	r := y.built(commands.StartRebuild{})
+	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
+	y.must(err)
+	ctx, stop := context.WithCancel(t.Context())
+	var users sync.WaitGroup
+	defer users.Wait()
+	defer stop()
+	const lockHalf = `SELECT FROM consumer_checkpoints WHERE generation = $1 AND partition % 2 = $2 ORDER BY partition FOR UPDATE`
+	users.Go(func() {
+		var holds pgx.Tx
+		for turn := 0; ctx.Err() == nil; turn++ { // it locks one half before it lets go of the other
+			next, err := y.pool.Begin(context.Background())
+			if err == nil {
+				_, err = next.Exec(context.Background(), lockHalf, r.Generation, turn%2)
+			}
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			if holds != nil {
+				_ = holds.Rollback(context.Background())
+			}
+			holds = next
+		}
+		_ = holds.Rollback(context.Background())
+	})
+	cleaner, said := y.rebuilder(100), &lines{}
+	cleaner.Logger = slog.New(slog.NewTextHandler(said, nil))
+	y.during(func() { y.until(func() bool { return len(said.with("INFO")) > 0 }) }, cleaner)
+	if dropped := said.with("INFO"); len(dropped) != 1 || !strings.Contains(dropped[0], "a generation was dropped") {
+		t.Errorf("logged %s", dropped)
 	}
 }

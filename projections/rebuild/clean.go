@@ -130,15 +130,19 @@ const (
 	stillDroppable = `SELECT NOT EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = $1 AND p.generation = $2)`
 )
 
-// If a worker is folding a chunk of the generation, it is dropped later.
-const lockGeneration = `
-SELECT FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition FOR UPDATE NOWAIT`
+// A generation leaves its partitions one by one: under load it is never free in all of them
+// at once. Whoever has a partition's row locked folds a batch or a chunk; if that takes longer
+// than the timeout, the generation is dropped later.
+const (
+	partTimeout    = `SET LOCAL lock_timeout = '2s'`
+	findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
+	partPartition  = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 AND partition = $3`
+	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
+)
 
 const (
-	dropCheckpoints = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2`
-	markDropped     = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
-	findUnpurged    = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
-	markPurged      = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
+	findUnpurged = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
+	markPurged   = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
 )
 
 // purgeSQL deletes a batch of a generation's rows, to keep locks and transactions short.
@@ -218,34 +222,57 @@ func (b *Rebuilder) find(ctx context.Context, sql string, args ...any) ([]number
 	return found, nil
 }
 
-// drop removes a generation from all transactions: from here on it is not fed.
+// drop ends the feeding of a generation in each partition, then marks it as dropped. A
+// flip refuses a generation that is not fed in all of its partitions.
 func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
 	p, err := projections.Find(b.Projections, g.Projection)
 	if err != nil {
 		return fmt.Errorf("drop generation %d: %w", g.Generation, err)
 	}
+	partitions, err := b.partitionsOf(ctx, p.Consumer.Name, g)
+	dropped := false
+	for _, partition := range partitions {
+		if err == nil {
+			_, err = b.unlessLive(ctx, g, partPartition, p.Consumer.Name, g.Generation, partition)
+		}
+	}
+	if err == nil {
+		dropped, err = b.unlessLive(ctx, g, markDropped, g.Projection, g.Generation)
+	}
+	if err != nil {
+		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
+	}
+	if dropped {
+		b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
+	}
+	return nil
+}
+
+func (b *Rebuilder) partitionsOf(ctx context.Context, consumer string, g numbered) ([]int16, error) {
+	rows, err := b.Pool.Query(ctx, findPartitions, consumer, g.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int16])
+}
+
+// unlessLive executes a statement if no pointer shows the generation, and reports whether
+// it did. No flip happens meanwhile.
+func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, sql string, args ...any) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, holdFlips, g.Projection); err != nil {
 			return err
 		}
-		var still bool
-		if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&still); err != nil || !still {
+		if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&done); err != nil || !done {
 			return err
 		}
-		if _, err := tx.Exec(ctx, lockGeneration, p.Consumer.Name, g.Generation); err != nil {
+		if _, err := tx.Exec(ctx, partTimeout); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, dropCheckpoints, p.Consumer.Name, g.Generation); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, markDropped, g.Projection, g.Generation)
+		_, err := tx.Exec(ctx, sql, args...)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
-	}
-	b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
-	return nil
+	return done, err
 }
 
 func (b *Rebuilder) purge(ctx context.Context, g numbered) error {

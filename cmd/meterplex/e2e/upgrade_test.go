@@ -179,7 +179,7 @@ func (u *upgrade) takeOver() {
 // rollBack checks that a release that only added can be rolled back.
 func (u *upgrade) rollBack() {
 	u.t.Helper()
-	within(u.t, time.Minute, "the old release starts again", func(context.Context) (bool, string) {
+	within(u.t, 3*time.Minute, "the old release starts again", func(context.Context) (bool, string) {
 		err := u.a.tryStart()
 		return err == nil, fmt.Sprint(err)
 	})
