@@ -59,9 +59,8 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	t.Helper()
 	w := &world{TB: t}
-	url := localtest.Database(t)
-	_, err := postgres.Migrate(t.Context(), url)
-	w.must(err)
+	url := localtest.Migrated(t, postgres.Migrate)
+	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
 	t.Cleanup(w.pool.Close)

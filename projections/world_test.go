@@ -37,10 +37,11 @@ func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{TB: t, url: localtest.Database(t)}
-	_, err := postgres.Migrate(t.Context(), w.url)
-	w.must(err)
+	w := &world{TB: t, url: localtest.Migrated(t, postgres.Migrate)}
+	var err error
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: w.url, ApplicationName: "test"})
+	w.must(err)
+	w.pool, err = localtest.KeepSessions(w.pool)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})

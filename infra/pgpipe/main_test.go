@@ -52,10 +52,7 @@ func database(t testing.TB) (owner, worker *sql.DB) {
 // migrated returns a database with the service's schema, and a connection as its owner.
 func migrated(t testing.TB) (url string, owner *sql.DB) {
 	t.Helper()
-	url = localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url = localtest.Migrated(t, postgres.Migrate)
 	owner, err := postgres.OwnerDB(url)
 	if err != nil {
 		t.Fatal(err)

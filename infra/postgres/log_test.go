@@ -21,10 +21,7 @@ import (
 
 // openLog makes a migrated database with a log on it.
 func openLog(t testing.TB) (*Log, *pgxpool.Pool, string) {
-	url := localtest.Database(t)
-	if _, err := Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url := localtest.Migrated(t, Migrate)
 	l, pool := openLogAt(t, url)
 	return l, pool, url
 }

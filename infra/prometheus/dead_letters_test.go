@@ -43,10 +43,7 @@ func series(t *testing.T, registry *prom.Registry, name string) map[string]float
 // migrated returns a pool on an empty migrated database.
 func migrated(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url := localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -74,10 +74,7 @@ func (w *world) noDuplicates(repeats int) {
 }
 
 func newWorld(t testing.TB, before ...func(kafka.Config)) *world {
-	url := localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
 	w := &world{t: t, url: url, pool: pool, notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: localtest.Kafka(t).Brokers(), TopicPrefix: localtest.TopicPrefix(t), Logger: quiet()}

@@ -14,10 +14,7 @@ import (
 // migrated returns a migrated database and a pool for it.
 func migrated(t *testing.T, keepPlans bool) (url string, pool *pgxpool.Pool) {
 	t.Helper()
-	url = localtest.Database(t)
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	url = localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: keepPlans})
 	if err != nil {
 		t.Fatal(err)

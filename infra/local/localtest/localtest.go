@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,7 @@ var servers struct {
 	dir      string
 	postgres *Server
 	kafka    *local.Kafka
+	migrated bool // the template is made
 }
 
 // Option is a check that [Main] runs after the tests, once the servers have stopped.
@@ -94,7 +96,7 @@ func stopAll() error {
 	if err := os.RemoveAll(servers.dir); err != nil {
 		return fmt.Errorf("remove the test data: %w", err)
 	}
-	servers.postgres, servers.kafka, servers.dir = nil, nil, ""
+	servers.postgres, servers.kafka, servers.dir, servers.migrated = nil, nil, "", false
 	return nil
 }
 
@@ -186,20 +188,76 @@ func TopicPrefix(t testing.TB) string {
 // connected; such sessions fail the test.
 func Database(t testing.TB) string {
 	t.Helper()
+	return database(t, "")
+}
+
+// database copies a template; "" is an empty one.
+func database(t testing.TB, template string) string {
+	t.Helper()
 	server := Postgres(t)
 	name := "test_" + random()
 	quoted := pgx.Identifier{name}.Sanitize()
-	admin(t, server, "CREATE DATABASE "+quoted+" OWNER meterplex")
+	statement := "CREATE DATABASE " + quoted + " OWNER meterplex"
+	if template != "" {
+		statement += " TEMPLATE " + template
+	}
+	admin(t, server, statement)
 	t.Cleanup(func() {
 		noSessions(t, server, name)
 		admin(t, server, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
 	})
-	u, err := url.Parse(server.URL())
+	return at(t, server.URL(), name)
+}
+
+// at returns the address of another database of a server.
+func at(t testing.TB, address, database string) string {
+	t.Helper()
+	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Path = "/" + name
+	u.Path = "/" + database
 	return u.String()
+}
+
+// template is the database that Migrated copies.
+const template = "template_migrated"
+
+// A log's name is its own, so that a copy gets another one.
+const renameLog = `UPDATE log_identity SET log_id = gen_random_uuid()`
+
+// Migrated makes a database with the service's schema, as Database does. The first call lets
+// migrate make the schema, which the others copy.
+func Migrated(t testing.TB, migrate func(ctx context.Context, url string) (int, error)) string {
+	t.Helper()
+	server := Postgres(t)
+	servers.mu.Lock()
+	made := servers.migrated
+	if !made {
+		admin(t, server, "DROP DATABASE IF EXISTS "+template)
+		admin(t, server, "CREATE DATABASE "+template+" OWNER meterplex")
+		_, err := migrate(t.Context(), at(t, server.URL(), template))
+		made = err == nil
+		servers.migrated = made
+		noSessions(t, server, template)
+		if err != nil {
+			t.Errorf("migrate the template: %v", err)
+		}
+	}
+	servers.mu.Unlock()
+	if !made {
+		t.FailNow()
+	}
+	address := database(t, template)
+	conn, err := pgx.Connect(t.Context(), address)
+	if err == nil {
+		_, err = conn.Exec(t.Context(), renameLog)
+		err = errors.Join(err, conn.Close(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // SuperuserURL returns the superuser's address of a test's database.
@@ -209,12 +267,7 @@ func SuperuserURL(t testing.TB, database string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := url.Parse(Postgres(t).AdminURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.Path = name.Path
-	return admin.String()
+	return at(t, Postgres(t).AdminURL(), strings.TrimPrefix(name.Path, "/"))
 }
 
 // sessionGrace bounds how long a session may take to end after its client has, on a busy machine.
