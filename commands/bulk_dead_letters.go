@@ -152,9 +152,9 @@ func (b *bulk) begin(ctx context.Context, once Once, refs []DeadLetterRef) (answ
 }
 
 func (b *bulk) record(tx Tx) error {
-	body, err := json.Marshal(events.Bulk{Action: b.ask.Action, Filter: b.ask.Filter, Reason: b.ask.Reason, Matched: b.result.Matched})
+	body, err := events.EncodePayload(events.BulkRequested, events.Bulk{Action: b.ask.Action, Filter: b.ask.Filter, Reason: b.ask.Reason, Matched: b.result.Matched})
 	if err != nil {
-		return fmt.Errorf("encoding a bulk: %w", err)
+		return err
 	}
 	_, err = tx.Append(events.Pending{
 		EventID: b.result.BulkID, Subject: events.BulkRequested, TenantID: events.Platform, DedupeKey: events.KeyEvent(b.result.BulkID),
@@ -289,9 +289,9 @@ func (b *bulk) make(l *DeadLetter) (events.Pending, error) {
 
 // say makes an event for a request about a dead letter.
 func (d *DeadLetters) say(l *DeadLetter, by Caller, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
-	body, err := json.Marshal(payload)
+	body, err := events.EncodePayload(subject, payload)
 	if err != nil {
-		return events.Pending{}, fmt.Errorf("encoding what was asked for: %w", err)
+		return events.Pending{}, err
 	}
 	return events.Pending{
 		EventID: d.NewID(), Subject: subject, TenantID: l.TenantID, DedupeKey: key, CorrelationID: by.CorrelationID,

@@ -62,9 +62,9 @@ func appendEvent(tx Tx, id uuid.UUID, now time.Time, by Caller, once Once, tenan
 }
 
 func appendAs(tx Tx, id uuid.UUID, now time.Time, actor events.Actor, by Caller, once Once, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
-	body, err := json.Marshal(payload)
+	body, err := events.EncodePayload(subject, payload)
 	if err != nil {
-		return events.Position{}, fmt.Errorf("encoding an event: %w", err)
+		return events.Position{}, err
 	}
 	p := []events.Pending{{
 		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id),

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"encoding/hex"
-	"encoding/json"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -13,7 +12,7 @@ import (
 func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
 	eventID := p.DedupeKey[len(events.KeyUsage("")):]
 	hash := p.Hash()
-	payload, err := json.Marshal(events.Conflicted{
+	payload, err := events.EncodePayload(events.UsageConflicted, events.Conflicted{
 		EventID: eventID, RawPosition: first.Number,
 		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: p.Whole(),
 	})

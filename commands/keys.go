@@ -59,7 +59,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant 
 		if err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, by, once, tenant, events.APIKeyCreated, k.APIKey)
+		_, err = c.record(tx, by, once, tenant, events.APIKeyCreated, events.APIKey(k.APIKey))
 		return k, err
 	})
 }
@@ -126,7 +126,7 @@ func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant,
 		if err := c.end(tx, old, c.now().Add(overlap)); err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, by, once, tenant, events.APIKeyRotated, map[string]any{"old": old, "new": k.APIKey})
+		_, err = c.record(tx, by, once, tenant, events.APIKeyRotated, events.APIKeyRotation{New: events.APIKey(k.APIKey), Old: events.APIKey(*old)})
 		return k, err
 	})
 }
@@ -150,7 +150,7 @@ func (c *Catalogue) RevokeKey(ctx context.Context, by Caller, tenant, keyID uuid
 		if err := c.end(tx, k, c.now()); err != nil {
 			return err
 		}
-		_, err = c.record(tx, by, Once{}, tenant, events.APIKeyRevoked, k)
+		_, err = c.record(tx, by, Once{}, tenant, events.APIKeyRevoked, events.APIKey(*k))
 		return err
 	})
 }

@@ -48,7 +48,7 @@ func (c *Catalogue) PutFeature(ctx context.Context, by Caller, f domain.Feature)
 		if err := tx.SaveFeature(f); err != nil {
 			return f, err
 		}
-		_, err = c.record(tx, by, Once{}, events.Platform, events.FeatureDefined, f)
+		_, err = c.record(tx, by, Once{}, events.Platform, events.FeatureDefined, events.Feature(f))
 		return f, err
 	})
 	return f, created, err
@@ -91,7 +91,7 @@ func (c *Catalogue) PutPlan(ctx context.Context, by Caller, p domain.Plan) (doma
 		if err := tx.SavePlan(p); err != nil {
 			return p, err
 		}
-		_, err = c.record(tx, by, Once{}, events.Platform, events.PlanDefined, p)
+		_, err = c.record(tx, by, Once{}, events.Platform, events.PlanDefined, p.Payload())
 		return p, err
 	})
 	return p, created, err

@@ -180,9 +180,9 @@ func again(l *DeadLetter, attempt int, sources map[int64]events.Envelope) (event
 
 // answer makes an event caused by a request. Without a key, its own id is the key.
 func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) (events.Pending, error) {
-	body, err := json.Marshal(payload)
+	body, err := events.EncodePayload(subject, payload)
 	if err != nil {
-		return events.Pending{}, fmt.Errorf("encoding a retry: %w", err)
+		return events.Pending{}, err
 	}
 	id := d.NewID()
 	if key == "" {

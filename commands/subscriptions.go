@@ -109,7 +109,7 @@ func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, su
 	if err := tx.SaveSubscription(*s); err != nil {
 		return err
 	}
-	position, err := c.record(tx, by, once, s.TenantID, subject, s)
+	position, err := c.record(tx, by, once, s.TenantID, subject, s.Payload())
 	if err != nil {
 		return err
 	}

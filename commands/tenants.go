@@ -50,7 +50,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in C
 		if err := tx.SaveTenant(t); err != nil {
 			return t, err
 		}
-		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, t)
+		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, events.Tenant(t))
 		return t, err
 	})
 	// Answers stored before the introduction of residencies lack the member.
@@ -76,7 +76,7 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, by Caller, id uuid.UUID, i
 		if err := tx.SaveTenant(*t); err != nil {
 			return *t, err
 		}
-		_, err = c.record(tx, by, Once{}, id, events.TenantChanged, t)
+		_, err = c.record(tx, by, Once{}, id, events.TenantChanged, events.Tenant(*t))
 		return *t, err
 	})
 }

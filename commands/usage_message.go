@@ -169,7 +169,7 @@ func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	if e.item.Event != nil {
 		r.Feature = e.item.Event.Feature
 	}
-	body, err := json.Marshal(r)
+	body, err := events.EncodePayload(events.UsageRefused, r)
 	if err != nil {
 		panic(fmt.Sprintf("commands: a refusal of texts, numbers and checked JSON cannot be written: %v", err))
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // Feature types, limit behaviours, reset periods and subscription states, as the API
@@ -87,6 +89,15 @@ type Plan struct {
 	Entitlements []Entitlement `json:"entitlements"`
 }
 
+// Payload returns the plan as events store it.
+func (p *Plan) Payload() events.Plan {
+	e := events.Plan{Key: p.Key, Name: p.Name, Entitlements: make([]events.Entitlement, len(p.Entitlements))}
+	for i := range p.Entitlements {
+		e.Entitlements[i] = events.Entitlement(p.Entitlements[i])
+	}
+	return e
+}
+
 // Grant is an entitlement in a subscription's snapshot. It is complete, so a verdict
 // needs no other data.
 type Grant struct {
@@ -103,6 +114,28 @@ type Subscription struct {
 	Status       string    `json:"status"`
 	Entitlements []Grant   `json:"entitlements"`
 	CreatedAt    time.Time `json:"createdAt"`
+}
+
+// Payload returns the subscription as events store it.
+func (s *Subscription) Payload() events.Subscription {
+	e := events.Subscription{ID: s.ID, TenantID: s.TenantID, Plan: s.Plan, Status: s.Status, CreatedAt: s.CreatedAt,
+		Entitlements: make([]events.Grant, len(s.Entitlements))}
+	for i := range s.Entitlements {
+		g := &s.Entitlements[i]
+		e.Entitlements[i] = events.Grant{Entitlement: events.Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit}
+	}
+	return e
+}
+
+// SubscriptionOf returns the subscription that an event stored.
+func SubscriptionOf(e *events.Subscription) Subscription {
+	s := Subscription{ID: e.ID, TenantID: e.TenantID, Plan: e.Plan, Status: e.Status, CreatedAt: e.CreatedAt,
+		Entitlements: make([]Grant, len(e.Entitlements))}
+	for i := range e.Entitlements {
+		g := &e.Entitlements[i]
+		s.Entitlements[i] = Grant{Entitlement: Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit}
+	}
+	return s
 }
 
 // AcceptsUsage reports whether usage may be recorded for the subscription.

@@ -3,7 +3,10 @@
 // business rule, and imports only the standard library and uuid.
 package events
 
-import "strconv"
+import (
+	"reflect"
+	"strconv"
+)
 
 // Subject is the number of an event's type and version in the log. Numbers are
 // frozen: they are never reused and never renamed.
@@ -60,6 +63,7 @@ type SubjectInfo struct {
 	Topic     Topic
 	Retention string // class: hot, warm or cold
 	Trigger   string // the cause of the event
+	Payload   reflect.Type
 }
 
 // Name is the wire form of the subject: type and version.
@@ -70,41 +74,41 @@ func (i *SubjectInfo) appendName(dst []byte) []byte {
 }
 
 var registry = [...]SubjectInfo{
-	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "POST /usage/events accepts an event"},
-	{UsageValidated, "meterplex.usage.event.validated", 1, TopicUsageValidated, "cold", "the validator accepts a recorded event"},
-	{UsageRejected, "meterplex.usage.event.rejected", 1, TopicUsageDeadLetter, "cold", "the validator refuses a recorded event"},
-	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a known eventId is sent with another payload"},
-	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "known events are sent again; one for each tenant and second"},
-	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a dead letter of stage VALIDATION or PUBLISHING is retried"},
-	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "usage that came on usage.commands is not taken"},
-	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that alone cannot be published"},
-	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "the aggregator cannot fold an event"},
-	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a dead letter of stage AGGREGATION is retried"},
-	{RetryRequested, "meterplex.dead_letters.dead_letter.retry_requested", 1, TopicCommands, "warm", "POST /dead-letters/{id}/retry"},
-	{DeadLetterRetried, "meterplex.dead_letters.dead_letter.retried", 1, TopicUsageDeadLetter, "cold", "the command router executes a retry"},
-	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeded, or a dead letter was discarded"},
-	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry"},
-	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk"},
-	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a record of a topic cannot be read by its consumer"},
-	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants"},
-	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id}"},
-	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys, /operator-keys"},
-	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/api-keys/{keyId}/rotate"},
-	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/api-keys/{keyId}"},
-	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey}"},
-	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key}"},
-	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions"},
-	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid}"},
-	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds, …/verify"},
-	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live one"},
-	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote"},
-	{RebuildRolledBack, "meterplex.projections.rebuild.rolled_back", 1, TopicBilling, "cold", "POST /rebuilds/{id}/rollback"},
-	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon, and after a verify"},
-	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "an event cannot be folded into a new generation"},
-	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "POST /projections/{name}/verify has compared"},
-	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays, POST /replays/rewind of a consumer"},
-	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range"},
-	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets"},
+	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "POST /usage/events accepts an event", reflect.TypeFor[Usage]()},
+	{UsageValidated, "meterplex.usage.event.validated", 1, TopicUsageValidated, "cold", "the validator accepts a recorded event", reflect.TypeFor[Validated]()},
+	{UsageRejected, "meterplex.usage.event.rejected", 1, TopicUsageDeadLetter, "cold", "the validator refuses a recorded event", reflect.TypeFor[Rejected]()},
+	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a known eventId is sent with another payload", reflect.TypeFor[Conflicted]()},
+	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "known events are sent again; one for each tenant and second", reflect.TypeFor[Duplicates]()},
+	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a dead letter of stage VALIDATION or PUBLISHING is retried", reflect.TypeFor[Retried]()},
+	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "usage that came on usage.commands is not taken", reflect.TypeFor[RefusedUsage]()},
+	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that alone cannot be published", reflect.TypeFor[Failed]()},
+	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "the aggregator cannot fold an event", reflect.TypeFor[Failed]()},
+	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a dead letter of stage AGGREGATION is retried", reflect.TypeFor[Reaggregate]()},
+	{RetryRequested, "meterplex.dead_letters.dead_letter.retry_requested", 1, TopicCommands, "warm", "POST /dead-letters/{id}/retry", reflect.TypeFor[Retry]()},
+	{DeadLetterRetried, "meterplex.dead_letters.dead_letter.retried", 1, TopicUsageDeadLetter, "cold", "the command router executes a retry", reflect.TypeFor[RetryDone]()},
+	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeded, or a dead letter was discarded", reflect.TypeFor[Closed]()},
+	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry", reflect.TypeFor[Refused]()},
+	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk", reflect.TypeFor[Bulk]()},
+	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a record of a topic cannot be read by its consumer", reflect.TypeFor[ParkedRecord]()},
+	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants", reflect.TypeFor[Tenant]()},
+	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id}", reflect.TypeFor[Tenant]()},
+	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys, /operator-keys", reflect.TypeFor[APIKey]()},
+	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/api-keys/{keyId}/rotate", reflect.TypeFor[APIKeyRotation]()},
+	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/api-keys/{keyId}", reflect.TypeFor[APIKey]()},
+	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey}", reflect.TypeFor[Feature]()},
+	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key}", reflect.TypeFor[Plan]()},
+	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions", reflect.TypeFor[Subscription]()},
+	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid}", reflect.TypeFor[Subscription]()},
+	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds, …/verify", reflect.TypeFor[Rebuild]()},
+	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live one", reflect.TypeFor[RebuildStep]()},
+	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote", reflect.TypeFor[RebuildStep]()},
+	{RebuildRolledBack, "meterplex.projections.rebuild.rolled_back", 1, TopicBilling, "cold", "POST /rebuilds/{id}/rollback", reflect.TypeFor[RebuildStep]()},
+	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon, and after a verify", reflect.TypeFor[RebuildStep]()},
+	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "an event cannot be folded into a new generation", reflect.TypeFor[RebuildStep]()},
+	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "POST /projections/{name}/verify has compared", reflect.TypeFor[Verified]()},
+	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays, POST /replays/rewind of a consumer", reflect.TypeFor[Replay]()},
+	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range", reflect.TypeFor[ReplayEnd]()},
+	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets", reflect.TypeFor[Rewind]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

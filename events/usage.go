@@ -69,71 +69,10 @@ type Duplicates struct {
 	From  time.Time `json:"from"` // start of the second that Count covers
 }
 
-// Stages of failure.
-const (
-	StageIngestion   = "INGESTION"
-	StagePublishing  = "PUBLISHING"
-	StageValidation  = "VALIDATION"
-	StageAggregation = "AGGREGATION"
-)
-
-// States of a dead letter.
-const (
-	StatusFailed    = "FAILED"
-	StatusRetrying  = "RETRYING"
-	StatusResolved  = "RESOLVED"
-	StatusDiscarded = "DISCARDED"
-)
-
-// Failed is the payload of PublishFailed and AggregationFailed: an event of the log
-// that stays parked until it is retried or discarded.
-type Failed struct {
-	SourcePosition int64           `json:"sourcePosition"` // the event that failed
-	SourceEventID  uuid.UUID       `json:"sourceEventId"`
-	SourceSubject  string          `json:"sourceSubject"`
-	Topic          string          `json:"topic"`
-	KafkaPartition int16           `json:"kafkaPartition"`
-	KafkaOffset    int64           `json:"kafkaOffset"` // -1 if it never got one
-	Stage          string          `json:"stage"`
-	Code           string          `json:"code"`
-	Reason         string          `json:"reason"`
-	DeadLetterID   uuid.UUID       `json:"deadLetterId"` // this event's own id, or after a retry that of the first failure
-	Attempt        int             `json:"attempt"`
-	Payload        json.RawMessage `json:"payload"` // of the event that failed
-}
-
 // Reaggregate is the payload of Reaggregated: a verdict that goes to the aggregator
 // again.
 type Reaggregate struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"`
 	Validated    Validated `json:"validated"`
-}
-
-// Retry is the payload of RetryRequested (a command).
-type Retry struct {
-	DeadLetterID uuid.UUID `json:"deadLetterId"`
-	Attempt      int       `json:"attempt,omitempty"` // number of the requested retry, so two equal requests cause one; 0: the next
-	Reason       string    `json:"reason,omitempty"`
-}
-
-// RetryDone is the payload of DeadLetterRetried.
-type RetryDone struct {
-	DeadLetterID uuid.UUID `json:"deadLetterId"`
-	Attempt      int       `json:"attempt"`
-	Position     Position  `json:"position"` // of the appended event
-}
-
-// Closed is the payload of DeadLetterClosed.
-type Closed struct {
-	DeadLetterID uuid.UUID `json:"deadLetterId"`
-	Status       string    `json:"status"` // RESOLVED or DISCARDED
-	Reason       string    `json:"reason,omitempty"`
-}
-
-// Refused is the payload of RetryRefused.
-type Refused struct {
-	DeadLetterID uuid.UUID `json:"deadLetterId"`
-	Code         string    `json:"code"`
-	Reason       string    `json:"reason"`
 }

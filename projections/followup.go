@@ -9,13 +9,12 @@ import (
 )
 
 // FollowUp returns an event caused by another. Its key is its own id: enough if it
-// is appended in the transaction that moves a checkpoint, which commits once.
+// is appended in the transaction that moves a checkpoint, which commits once. It panics if
+// the payload is not of the subject's type.
 func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
-	var body []byte
-	if verdict, ok := payload.(*events.Validated); ok {
-		body = events.VerdictJSON(verdict)
-	} else {
-		body, _ = json.Marshal(payload) // our own structs, with payloads that were checked, never fail
+	body, err := events.EncodePayload(subject, payload)
+	if err != nil {
+		panic("projections: " + err.Error())
 	}
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: cause.TenantID, DedupeKey: events.KeyEvent(id),

@@ -154,7 +154,7 @@ func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at event
 // other term of the identity.
 func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
 	letter.Topic = topic.Name()
-	payload, err := json.Marshal(letter)
+	payload, err := events.EncodePayload(events.PublishFailed, letter)
 	if err != nil {
 		return fmt.Errorf("writing a dead letter: %w", err)
 	}

@@ -96,10 +96,11 @@ func entitlementSubjects() []events.Subject {
 func FoldV1(f *State, e *events.Envelope) error {
 	switch e.Subject {
 	case events.SubscriptionCreated, events.SubscriptionChanged:
-		var s domain.Subscription
-		if err := json.Unmarshal(e.Payload, &s); err != nil {
+		var payload events.Subscription
+		if err := json.Unmarshal(e.Payload, &payload); err != nil {
 			return fmt.Errorf("read a subscription: %w", err)
 		}
+		s := domain.SubscriptionOf(&payload)
 		f.Granted(e.TenantID, &s)
 	case events.UsageValidated:
 		v, err := events.VerdictOf(e)

@@ -1,0 +1,38 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+)
+
+// EncodePayload writes the payload of an event. An error means that payload is not of the
+// type that the registry pairs with the subject, by value or by pointer, or that its raw JSON
+// is invalid.
+func EncodePayload(subject Subject, payload any) ([]byte, error) {
+	if verdict, ok := payload.(*Validated); ok && subject == UsageValidated { // of each event: no reflection
+		return VerdictJSON(verdict), nil
+	}
+	given := reflect.TypeOf(payload)
+	if given != nil && given.Kind() == reflect.Pointer {
+		given = given.Elem()
+	}
+	if want := subject.payload(); given == nil || given != want {
+		return nil, fmt.Errorf("events: a payload of subject %d is %v, not %v", subject, want, given)
+	}
+	body, err := json.Marshal(payload)
+	if err != nil {
+		return nil, fmt.Errorf("events: encoding a payload of subject %d: %w", subject, err)
+	}
+	return body, nil
+}
+
+// payload returns the type of a subject's payload, nil if the subject is not registered.
+func (s Subject) payload() reflect.Type {
+	for i := range registry {
+		if registry[i].Subject == s {
+			return registry[i].Payload
+		}
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Each subject has a payload, a schema and a golden file: a payload with every member set. The
+// file is read and written without a loss and is valid by the schema, so that a renamed member
+// cannot rename history.
+func TestEverySubjectHasAPayloadASchemaAndAGoldenFile(t *testing.T) {
+	files := map[string]bool{}
+	for _, info := range Subjects() {
+		t.Run(info.Name(), func(t *testing.T) {
+			path := filepath.Join("testdata", info.Name()+".json")
+			files[path] = true
+			stored, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkGolden(t, info, stored)
+		})
+	}
+	all, err := filepath.Glob(filepath.Join("testdata", "meterplex.*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if !files[path] {
+			t.Errorf("%s is of no subject", path)
+		}
+	}
+}
+
+func checkGolden(t *testing.T, info SubjectInfo, stored []byte) {
+	t.Helper()
+	payload := reflect.New(info.Payload)
+	d := json.NewDecoder(bytes.NewReader(stored))
+	d.DisallowUnknownFields()
+	if err := d.Decode(payload.Interface()); err != nil {
+		t.Fatalf("the golden file is not a %s: %v", info.Payload, err)
+	}
+	for i := range info.Payload.NumField() {
+		if payload.Elem().Field(i).IsZero() {
+			t.Errorf("the golden file has no %s", info.Payload.Field(i).Name)
+		}
+	}
+	for name, given := range map[string]any{"a value": payload.Elem().Interface(), "a pointer": payload.Interface()} {
+		body, err := EncodePayload(info.Subject, given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := indented(t, body); !bytes.Equal(got, stored) {
+			t.Errorf("%s is written as %s\nthe golden file is %s", name, got, stored)
+		}
+	}
+	if err := validate(t, info, stored); err != nil {
+		t.Errorf("the golden file is not valid: %v", err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &members); err != nil {
+		t.Fatal(err)
+	}
+	for _, required := range requiredBy(t, info) {
+		less := map[string]json.RawMessage{}
+		for name, value := range members {
+			if name != required {
+				less[name] = value
+			}
+		}
+		body, err := json.Marshal(less)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if validate(t, info, body) == nil {
+			t.Errorf("without %s it is valid, too", required)
+		}
+	}
+}
+
+// validate validates a document by a subject's schema.
+func validate(t *testing.T, info SubjectInfo, document []byte) error {
+	t.Helper()
+	schema, err := Schema(info.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("schema.json", parsed); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled.Validate(value)
+}
+
+// requiredBy lists the members that a subject's schema requires. The schema describes each
+// member of the payload, and no other.
+func requiredBy(t *testing.T, info SubjectInfo) []string {
+	t.Helper()
+	body, err := Schema(info.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Title      string
+		Properties map[string]json.RawMessage
+		Required   []string
+	}
+	if err := json.Unmarshal(body, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if schema.Title != info.Name() {
+		t.Errorf("the schema's title is %q", schema.Title)
+	}
+	for i := range info.Payload.NumField() {
+		name, _, _ := strings.Cut(info.Payload.Field(i).Tag.Get("json"), ",")
+		if schema.Properties[name] == nil {
+			t.Errorf("the schema does not describe %s", name)
+		}
+		delete(schema.Properties, name)
+	}
+	for name := range schema.Properties {
+		t.Errorf("the schema describes %s, which the payload lacks", name)
+	}
+	return schema.Required
+}
+
+func indented(t *testing.T, body []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Indent(&out, body, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return append(out.Bytes(), '\n')
+}
+
+// A payload of another subject's type is an error.
+func TestAPayloadIsOfItsSubject(t *testing.T) {
+	for name, given := range map[string]struct {
+		subject Subject
+		payload any
+	}{
+		"another's":         {TenantChanged, Feature{}},
+		"another's pointer": {UsageValidated, &Rejected{}},
+		"a verdict":         {UsageRejected, &Validated{}},
+		"a map":             {APIKeyRotated, map[string]any{}},
+		"nothing":           {TenantChanged, nil},
+		"no subject":        {0, Tenant{}},
+		"invalid raw JSON":  {UsageConflicted, Conflicted{Payload: json.RawMessage("{")}},
+	} {
+		if body, err := EncodePayload(given.subject, given.payload); err == nil {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+}
