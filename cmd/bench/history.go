@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // historyRun is the length of a tenant's run in the log: that many recorded events, then their verdicts.
@@ -104,9 +106,9 @@ func (p *historyWriter) write(ctx context.Context, conn *pgx.Conn, sql string) e
 	return nil
 }
 
-const readTenantEnd = `
-SELECT h.position, h.topic_positions[1], h.topic_positions[2], s.id::text, (SELECT min(id) FROM log_origins)
-FROM log_heads h, subscriptions s WHERE h.partition = $1 AND s.tenant_id = $2`
+var readTenantEnd = events.SQL(`
+SELECT h.position, h.topic_positions[{usage.raw}], h.topic_positions[{usage.validated}], s.id::text, (SELECT min(id) FROM log_origins)
+FROM log_heads h, subscriptions s WHERE h.partition = $1 AND s.tenant_id = $2`)
 
 func (s *subject) historyWriters(ctx context.Context, address string) (pens []*historyWriter, err error) {
 	conn, err := pgx.Connect(ctx, address)

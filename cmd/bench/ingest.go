@@ -11,6 +11,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 const (
@@ -246,7 +248,7 @@ func (r *run) bareCommits(ctx context.Context, s *subject) (*hdrhistogram.Histog
 		}
 		conns = append(conns, conn)
 	}
-	_, err := conns[0].Exec(ctx, `CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows WHERE topic = 1 LIMIT 1`)
+	_, err := conns[0].Exec(ctx, events.SQL(`CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows WHERE topic = {usage.raw} LIMIT 1`))
 	if err != nil {
 		return nil, fmt.Errorf("copy a row of the log: %w", err)
 	}

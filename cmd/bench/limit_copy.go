@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // The tables that raw limits are measured on: the log's own columns and indexes.
@@ -61,7 +63,7 @@ type copier struct {
 	mark    byte // part of each key, so that no two copiers use the same
 }
 
-const sampleSQL = `COPY (SELECT * FROM event_log_rows WHERE topic = 1 ORDER BY partition, position LIMIT 1) TO STDOUT (FORMAT binary)`
+var sampleSQL = events.SQL(`COPY (SELECT * FROM event_log_rows WHERE topic = {usage.raw} ORDER BY partition, position LIMIT 1) TO STDOUT (FORMAT binary)`)
 
 // newCopier reads a row of the log and makes a buffer of size such rows.
 func newCopier(ctx context.Context, conn *pgconn.PgConn, size int, tenants []tenant, mark byte) (*copier, error) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // readRate is the number of reads in a second, with the rebuild and without it.
@@ -134,7 +136,7 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 }
 
 // copyOutSQL reads only the columns that the fold needs.
-const copyOutSQL = `COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = 2 AND partition %% %d = %d) TO STDOUT (FORMAT binary)`
+var copyOutSQL = events.SQL(`COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = {usage.validated} AND partition %% %d = %d) TO STDOUT (FORMAT binary)`)
 
 func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {
 	began := time.Now()

@@ -11,7 +11,7 @@ func figureBugs() []bug {
 		{
 			name: "chunk-begins-with-the-last", what: "a chunk of a rebuild begins with the last event of the previous one",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
-			edits:   []overlay.Edit{edit(rebuild, `l.position > $2 AND l.position <= $3 AND l.topic = 2 ORDER BY`, `l.position >= $2 AND l.position <= $3 AND l.topic = 2 ORDER BY`)},
+			edits:   []overlay.Edit{edit(rebuild, `l.position > $2 AND l.position <= $3 AND l.topic = {usage.validated} ORDER BY`, `l.position >= $2 AND l.position <= $3 AND l.topic = {usage.validated} ORDER BY`)},
 			pkg:     projections, run: "TestP5_ARebuiltGenerationIsTheLiveOneByteForByte",
 			says: `^usage_aggregates: generation \d+ has`,
 		},

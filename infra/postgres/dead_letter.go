@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // A dead letter is read from the projection, which may lag behind on its later events.
@@ -17,7 +18,7 @@ import (
 const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((l.payload ->> 'rawPosition')::bigint, l.position)
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
-  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
  CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l`
 
@@ -25,8 +26,8 @@ const deadLettersSQL = `SELECT d.id, d.tenant_id, d.stage, d.source_position, l.
 // after '/', so that a pair of bounds is a prefix. The limits exceed the possible number
 // of events (MaxRetries); they force a look-up for each letter, whatever size of the
 // table the planner assumes.
-const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id, '00000000-0000-0000-0000-000000000000'),
- CASE WHEN f.subject = 15 THEN f.payload ->> 'status' ELSE '' END
+var fatesSQL = events.SQL(`SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id, '00000000-0000-0000-0000-000000000000'),
+ CASE WHEN f.subject = {dead_letters.dead_letter.closed} THEN f.payload ->> 'status' ELSE '' END
  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS a (id, tenant_id, raw)
  CROSS JOIN LATERAL (
   (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
@@ -36,7 +37,7 @@ const fatesSQL = `SELECT a.id, f.dedupe_key, f.position, coalesce(f.causation_id
   UNION ALL
   (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
     AND l.dedupe_key > 'x/' || a.raw || '/' AND l.dedupe_key < 'x/' || a.raw || '0' LIMIT 10000)) f
- ORDER BY a.id, f.position`
+ ORDER BY a.id, f.position`)
 
 // executedSQL returns the position up to which requests for retries are executed.
 const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
 )
 
 // lockFed locks the checkpoints of joined generations, partition by partition, as
@@ -43,7 +44,7 @@ const (
  WHERE a.period_key = $2 AND ($1::uuid = '00000000-0000-0000-0000-000000000000' OR a.tenant_id = $1)
    AND (a.generation = $3 OR a.generation = (
      SELECT p.generation FROM projection_pointers p
-     WHERE p.live AND p.projection = 'usage_aggregates' AND p.generation <> $3
+     WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `' AND p.generation <> $3
        AND p.tenant_id IN (a.tenant_id, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (a.period_key, '')
      ORDER BY p.flip DESC LIMIT 1))
  GROUP BY a.tenant_id

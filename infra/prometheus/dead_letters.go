@@ -59,7 +59,7 @@ func newOpenLetters() *prom.GaugeVec {
 const openLettersSQL = `SELECT status, stage, (SELECT count(*) FROM (
   SELECT FROM dead_letter_events d
   WHERE d.generation = (SELECT p.generation FROM projection_pointers p
-                        WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000')
+                        WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000')
     AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage LIMIT $1) d)
  FROM unnest(ARRAY['FAILED', 'RETRYING']) AS a (status), unnest(ARRAY['INGESTION', 'PUBLISHING', 'VALIDATION', 'AGGREGATION']) AS b (stage)`
 

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -44,10 +45,10 @@ type Identity struct {
 // Rows are counted from the checkpoints on: few if the consumers keep up. A withheld
 // event was counted as parked when its dead letter was appended.
 // 1 and 2 are the topics usage.raw and usage.validated.
-const readIdentity = `
+var readIdentity = events.SQL(`
 WITH live AS MATERIALIZED (
   SELECT p.tenant_id, p.period_key, p.flip, p.generation FROM projection_pointers p
-  WHERE p.live AND p.projection = 'usage_aggregates'),
+  WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `'),
 applied AS (
   SELECT a.partition, sum(a.applied_count) AS applied
   FROM usage_aggregates a
@@ -64,13 +65,13 @@ JOIN consumer_checkpoints a ON a.consumer = 'meterplex-usage-aggregator' AND a.g
 LEFT JOIN applied ON applied.partition = h.partition
 CROSS JOIN LATERAL (
   SELECT count(*) AS n FROM event_log l
-  WHERE l.partition = h.partition AND l.position > v.position AND l.position <= h.topic_positions[1] AND l.topic = 1
+  WHERE l.partition = h.partition AND l.position > v.position AND l.position <= h.topic_positions[{usage.raw}] AND l.topic = {usage.raw}
     AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) undecided
 CROSS JOIN LATERAL (
   SELECT count(*) AS n FROM event_log l
-  WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[2] AND l.topic = 2
+  WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[{usage.validated}] AND l.topic = {usage.validated}
     AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) unapplied
-ORDER BY h.partition`
+ORDER BY h.partition`)
 
 // Identity computes the terms in one snapshot, for operators.
 func (r *Reads) Identity(ctx context.Context) (Identity, error) {

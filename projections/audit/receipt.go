@@ -113,7 +113,7 @@ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 // The limits exceed any possible count: they make the planner look up each key by
 // the whole index, even if outdated statistics say that the tenant has hardly any
 // rows.
-const readSteps = `
+var readSteps = events.SQL(`
 WITH recorded AS MATERIALIZED (
   SELECT l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text),
 verdicts AS MATERIALIZED (
@@ -127,20 +127,20 @@ verdicts AS MATERIALIZED (
     WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' || recorded.position || '/' AND l.dedupe_key < 'x/' || recorded.position || '0'
     LIMIT 1000) x),
 letters AS MATERIALIZED (
-  SELECT v.payload ->> 'deadLetterId' AS id FROM verdicts v WHERE v.subject = 3
+  SELECT v.payload ->> 'deadLetterId' AS id FROM verdicts v WHERE v.subject = {usage.event.rejected}
   UNION
   SELECT d.id::text FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3 AND d.stage <> 'INGESTION'
-  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 SELECT * FROM verdicts
 UNION ALL
 SELECT r.* FROM letters CROSS JOIN LATERAL (
   SELECT l.position, l.recorded_at, l.subject, l.payload FROM event_log l
   WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' || letters.id || '/' AND l.dedupe_key < 'r/' || letters.id || '0'
-    AND l.subject IN (6, 12)
+    AND l.subject IN ({usage.event.retried}, {usage.event.reaggregated})
   LIMIT 1000) r
 ORDER BY position
-LIMIT 1000`
+LIMIT 1000`)
 
 // An eventId can be a prefix of another: the payload decides.
 const readEventConflicts = `
@@ -156,7 +156,7 @@ LIMIT 1000`
 const readEventLetters = `
 SELECT d.id, d.stage, d.status, d.code, d.reason, d.last_failed_at, d.topic, coalesce(d.details ->> 'consumer', '')
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN dead_letter_events d ON d.generation = live.generation
 WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'

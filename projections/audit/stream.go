@@ -122,7 +122,7 @@ SELECT r.position, array(
   UNION
   SELECT d.id::text FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3
-  WHERE p.live AND p.projection = 'dead_letter_events' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 FROM recorded r`
 
 // followStream begins the walk at the start of the stream.

@@ -188,8 +188,8 @@ type grantServer struct {
 // $1 and $2 are the feed's position in each partition, $3 the partitions with entries.
 // All generations that have joined have the same position. OFFSET keeps the
 // planner from sorting by the keys' index, which is in the order of tenants.
-const readGrantFeed = `
-SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
+var readGrantFeed = events.SQL(`
+SELECT k.partition, c.position, h.topic_positions[{meterplex.catalogue}], c.position <= k.position OR k.kept AND c.position <= k.position + $4,
        CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
          SELECT array_agg(DISTINCT s.tenant_id) FROM (
            SELECT l.tenant_id FROM event_log_rows l
@@ -200,7 +200,7 @@ SELECT k.partition, c.position, h.topic_positions[6], c.position <= k.position O
 FROM unnest($1::smallint[], $2::bigint[], $3::boolean[]) AS k (partition, position, kept)
 JOIN log_heads h ON h.partition = k.partition
 CROSS JOIN LATERAL (SELECT min(position) AS position FROM consumer_checkpoints
-  WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`
+  WHERE consumer = 'meterplex-entitlement-reads' AND partition = k.partition AND joined) c`)
 
 // Planning each time takes longer than the poll. The cached plan uses primary keys,
 // however small a table was when it was made.

@@ -169,12 +169,12 @@ func (a *arrival) arrived(s *Standing) bool {
 	return a.target >= 0 && s.Folded >= a.target
 }
 
-const readLettersStanding = `
-SELECT h.topic_positions[3], c.position
+var readLettersStanding = events.SQL(`
+SELECT h.topic_positions[{usage.dead-letter}], c.position
 FROM log_heads h
-JOIN projection_pointers p ON p.live AND p.projection = 'dead_letter_events' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN projection_pointers p ON p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
 JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
-WHERE h.partition = $1`
+WHERE h.partition = $1`)
 
 // Await is the wait of reads of the log, or of dead letters: awaitAll. Without a tenant
 // a position has no meaning.

@@ -47,10 +47,10 @@ func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int6
 // readFailed follows the chain that links the events of one topic by their previous
 // positions: from the last dead letter back to the last one seen before. 3 is the topic
 // usage.dead-letter, 11 an event that a fold failed for.
-const readFailed = `
+var readFailed = events.SQL(`
 WITH RECURSIVE chain AS (
   SELECT l.position, l.previous_position, l.subject, l.origin
-  FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[3]
+  FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[{usage.dead-letter}]
   WHERE h.partition = $2 AND l.position > $3
   UNION ALL
   SELECT l.position, l.previous_position, l.subject, l.origin
@@ -58,9 +58,9 @@ WITH RECURSIVE chain AS (
   WHERE c.previous_position > $3)
 SELECT c.position, CASE WHEN o.id IS NOT NULL THEN (l.payload ->> 'sourcePosition')::bigint END
 FROM chain c
-LEFT JOIN log_origins o ON c.subject = 11 AND o.id = c.origin AND o.actor_type = 'service' AND o.actor_id = $1
+LEFT JOIN log_origins o ON c.subject = {usage.event.aggregation_failed} AND o.id = c.origin AND o.actor_type = 'service' AND o.actor_id = $1
 LEFT JOIN event_log_rows l ON o.id IS NOT NULL AND l.partition = $2 AND l.position = c.position
-WHERE o.id IS NOT NULL OR c.position = (SELECT max(position) FROM chain)`
+WHERE o.id IS NOT NULL OR c.position = (SELECT max(position) FROM chain)`)
 
 // failedMemo remembers the events that each consumer could not fold, so that the chain is
 // followed once, not for each chunk.

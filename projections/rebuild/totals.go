@@ -93,16 +93,16 @@ type Conservation struct {
 // from the rebuilt table. 2 is the topic usage.validated, 3 usage.dead-letter, 11 an event
 // that a fold failed for. $1 and $2 are the positions, $3 and $4 bound the tenants,
 // $5 is the period.
-const readConservation = `
+var readConservation = events.SQL(`
 WITH scope AS MATERIALIZED (SELECT * FROM unnest($1::smallint[], $2::bigint[]) AS s (partition, up_to)),
 failed AS MATERIALIZED (
   SELECT f.partition, (f.payload ->> 'sourcePosition')::bigint AS position
-  FROM scope s JOIN event_log_rows f ON f.partition = s.partition AND f.topic = 3 AND f.subject = 11
+  FROM scope s JOIN event_log_rows f ON f.partition = s.partition AND f.topic = {usage.dead-letter} AND f.subject = {usage.event.aggregation_failed}
   JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'
   WHERE f.tenant_id BETWEEN $3::uuid AND $4::uuid),
 verdicts AS (
   SELECT w.position IS NOT NULL AS withheld, f.position IS NOT NULL AS parked
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = 2 AND l.position <= s.up_to
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = {usage.validated} AND l.position <= s.up_to
   LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position AND NOT w.late
   LEFT JOIN failed f ON f.partition = l.partition AND f.position = l.position
   WHERE l.tenant_id BETWEEN $3::uuid AND $4::uuid
@@ -110,22 +110,22 @@ verdicts AS (
 SELECT count(*), count(*) FILTER (WHERE v.parked), count(*) FILTER (WHERE v.withheld AND NOT v.parked),
        (SELECT coalesce(sum(a.applied_count), 0)::bigint FROM usage_aggregates a
         WHERE a.generation = $6::int AND a.tenant_id BETWEEN $3::uuid AND $4::uuid AND ($5::text = '' OR a.period_key = $5))
-FROM verdicts v`
+FROM verdicts v`)
 
 // 1 is recorded usage, 2 an acceptance, 3 a rejection; a rejection that a retry turned into an acceptance counts as accepted.
-const readAccepted = `
+var readAccepted = events.SQL(`
 WITH scope AS MATERIALIZED (SELECT unnest($1::smallint[]) AS partition),
 refused AS (
   SELECT DISTINCT l.partition, l.tenant_id, l.payload ->> 'rawPosition' AS raw
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = 3 AND l.subject = 3
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.topic = {usage.dead-letter} AND l.subject = {usage.event.rejected}
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid)
 SELECT counted.recorded, counted.validated, (
   SELECT count(*) FROM refused r WHERE NOT EXISTS (
     SELECT FROM event_log_rows v WHERE v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.raw))
 FROM (
-  SELECT count(*) FILTER (WHERE l.subject = 1) AS recorded, count(*) FILTER (WHERE l.subject = 2) AS validated
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN (1, 2)
-  WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`
+  SELECT count(*) FILTER (WHERE l.subject = {usage.event.recorded}) AS recorded, count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.validated})
+  WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`)
 
 // conservation returns nil for figures of one feature, which only a fold can determine,
 // and for projections without counts.

@@ -60,16 +60,16 @@ type DiffEvents struct {
 }
 
 // Withheld verdicts and those that failed to fold are in neither generation.
-const readKeysVerdicts = `
+var readKeysVerdicts = events.SQL(`
 SELECT l.position, l.subject, l.event_id, l.recorded_at, l.occurred_at, l.dedupe_key, l.body::text
 FROM event_log_rows l
-WHERE l.partition = $1 AND l.tenant_id = $2 AND l.topic = 2 AND l.position > $3 AND l.position <= $4
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.topic = {usage.validated} AND l.position > $3 AND l.position <= $4
   AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)
   AND l.position <> ALL (ARRAY(
     SELECT (f.payload ->> 'sourcePosition')::bigint
     FROM event_log_rows f JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'
-    WHERE f.partition = $1 AND f.tenant_id = $2 AND f.topic = 3 AND f.subject = 11 AND f.position > $3))
-ORDER BY l.position`
+    WHERE f.partition = $1 AND f.tenant_id = $2 AND f.topic = {usage.dead-letter} AND f.subject = {usage.event.aggregation_failed} AND f.position > $3))
+ORDER BY l.position`)
 
 const readKeysRows = `
 SELECT coalesce(sum(a.amount) FILTER (WHERE a.generation = $5), 0)::text, coalesce(sum(a.amount) FILTER (WHERE a.generation = $6), 0)::text

@@ -17,13 +17,13 @@ import (
 // The verdicts of a stretch, in the columns that the fold needs: bodies are read
 // unchanged. 2 is the topic usage.validated; the stretch is read once through the
 // primary key.
-const (
-	readStretch = `
+var (
+	readStretch = events.SQL(`
 SELECT l.position, l.tenant_id, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
-WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 ORDER BY l.position`
-	readStretchOf = `
+WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = {usage.validated} ORDER BY l.position`)
+	readStretchOf = events.SQL(`
 SELECT l.position, l.tenant_id, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
-WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = 2 AND l.tenant_id = $4 ORDER BY l.position`
+WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.topic = {usage.validated} AND l.tenant_id = $4 ORDER BY l.position`)
 )
 
 var _ rebuild.BulkFolder = (*Handler)(nil)

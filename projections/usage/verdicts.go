@@ -28,22 +28,22 @@ ORDER BY p.flip DESC`
 
 // Keys are prefixes of a tenant's part of the unique index; '0' is the character
 // after '/'.
-const readRetried = `
+var readRetried = events.SQL(`
 SELECT l.event_id, l.position FROM event_log l
-WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = 6`
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.retried}`)
 
 // Finds verdicts that failed to fold into the aggregates, and those that the pipe did not carry.
-const readUncounted = `
+var readUncounted = events.SQL(`
 SELECT (l.payload ->> 'sourcePosition')::bigint, coalesce(l.payload ->> 'code', ''), coalesce(l.payload ->> 'reason', '')
 FROM event_log l JOIN log_origins o ON o.id = l.origin
 WHERE l.partition = $1 AND l.tenant_id = $2
   AND (l.dedupe_key > 'e/' AND l.dedupe_key < 'e0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0')
-  AND (l.subject = 10 OR l.subject = 11 AND o.actor_id = 'meterplex-usage-aggregator')`
+  AND (l.subject = {usage.event.publish_failed} OR l.subject = {usage.event.aggregation_failed} AND o.actor_id = 'meterplex-usage-aggregator')`)
 
-const readVerdicts = `
+var readVerdicts = events.SQL(`
 SELECT l.position, l.subject, l.causation_id, l.occurred_at, l.dedupe_key, l.body FROM event_log l
 WHERE l.partition = $1 AND l.tenant_id = $2
-  AND (l.dedupe_key > 'v/' AND l.dedupe_key < 'v0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = 12)`
+  AND (l.dedupe_key > 'v/' AND l.dedupe_key < 'v0' OR l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.reaggregated})`)
 
 // tenantVerdicts holds the data that decides which of a tenant's verdicts count.
 type tenantVerdicts struct {
