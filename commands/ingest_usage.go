@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -201,7 +202,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 func (c *IngestUsage) pending(p *events.Pending, by *Caller, e *domain.UsageEvent, now time.Time) {
 	*p = events.Pending{
 		EventID: c.NewID(now), Subject: events.UsageRecorded, TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
-		Canonical: domain.CanonicalVersion, CorrelationID: correlation(by, e),
+		Canonical: strictjson.Version, CorrelationID: correlation(by, e),
 		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay, Residency: by.Residency,
 		Counts: events.Counts{Accepted: 1},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -81,7 +82,7 @@ func hashOf(t *testing.T, body string) string {
 	t.Helper()
 	items, _ := domain.DecodeBatch([]byte(body))
 	sum := sha256.Sum256(items[0].Event.Payload())
-	return string(append([]byte{domain.CanonicalVersion}, sum[:]...))
+	return string(append([]byte{strictjson.Version}, sum[:]...))
 }
 
 func TestP2_DedupeComesBeforePolicy(t *testing.T) {

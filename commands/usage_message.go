@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -130,12 +131,12 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 	if len(m.Value) > maxMessage {
 		return nil, refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
 	}
-	if fault := domain.StrictJSON(m.Value); fault != nil && fault.Code != "" {
+	if fault := strictjson.Check(m.Value); fault != nil && fault.Code != "" {
 		// In a batch, lone surrogates are only the fault of their event.
 		if items, err := domain.DecodeBatch(m.Value); err == nil {
 			return items, nil
 		}
-		return nil, fault
+		return nil, refuse(fault.Code, "", "%s", fault.Message)
 	}
 	body := m.Value
 	var members map[string]json.RawMessage
@@ -194,7 +195,7 @@ func (e *entry) copied() json.RawMessage {
 		}
 		raw = e.parts[e.item.Index]
 	}
-	if len(raw) > maxRefusedCopy || domain.StrictJSON(raw) != nil || bytes.Contains(raw, []byte(`\u0000`)) {
+	if len(raw) > maxRefusedCopy || strictjson.Check(raw) != nil || bytes.Contains(raw, []byte(`\u0000`)) {
 		return nil
 	}
 	return raw

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -81,7 +82,7 @@ func checkKept(t *testing.T, key string, p events.Pending) {
 		return
 	}
 	event, fault := domain.DecodePayload(p.Whole())
-	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || p.Canonical != domain.CanonicalVersion {
+	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || p.Canonical != strictjson.Version {
 		t.Fatalf("%s is kept as %+v, %v", p.Whole(), p, fault)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"mime"
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // maxSource bounds a CloudEvent's source: it is stored with each event.
@@ -24,9 +26,9 @@ func DecodeCloudEvent(body []byte) ([]BatchItem, error) {
 	if fault != nil {
 		return nil, fault
 	}
-	if d.in.peek() != '{' {
-		d.in.fail("the body must be an object: one CloudEvent")
-		return nil, d.in.fault
+	if d.in.Peek() != '{' {
+		d.in.Fail("the body must be an object: one CloudEvent")
+		return nil, refused(d.in.Fault)
 	}
 	return d.single((*decoder).readCloudEvent)
 }
@@ -38,13 +40,13 @@ func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 	if fault != nil {
 		return nil, fault
 	}
-	if d.in.peek() != '[' {
-		d.in.fail("the body must be an array of CloudEvents")
-		return nil, d.in.fault
+	if d.in.Peek() != '[' {
+		d.in.Fail("the body must be an array of CloudEvents")
+		return nil, refused(d.in.Fault)
 	}
 	count := d.readElements("/", (*decoder).readCloudEvent)
-	if d.in.fault != nil || !d.in.end() {
-		return nil, d.in.fault
+	if d.in.Fault != nil || !d.in.End() {
+		return nil, refused(d.in.Fault)
 	}
 	if fault := countFault(count, ""); fault != nil {
 		return nil, fault
@@ -56,8 +58,8 @@ func DecodeCloudEventBatch(body []byte) ([]BatchItem, error) {
 func (d *decoder) single(read func(*decoder, *BatchItem)) ([]BatchItem, error) {
 	var item BatchItem
 	read(d, &item)
-	if d.in.fault != nil || !d.in.end() {
-		return nil, d.in.fault
+	if d.in.Fault != nil || !d.in.End() {
+		return nil, refused(d.in.Fault)
 	}
 	return []BatchItem{item}, nil
 }
@@ -81,24 +83,24 @@ type attribute struct {
 
 // readCloudEvent reads one CloudEvent in JSON.
 func (d *decoder) readCloudEvent(item *BatchItem) {
-	if d.in.peek() != '{' {
-		d.in.value()
+	if d.in.Peek() != '{' {
+		d.in.Value()
 		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object: one CloudEvent"}
 		return
 	}
 	e := envelope{form: formStructured}
-	base, ok := d.in.enter()
+	base, ok := d.in.Enter()
 	for ok {
-		name, more := d.in.member(base)
+		name, more := d.in.Member(base)
 		if !more {
 			break
 		}
-		start := d.in.pos
-		if ok = d.in.value(); ok {
-			e.assign(name, d.in.src[start:d.in.pos])
+		start := d.in.Pos()
+		if ok = d.in.Value(); ok {
+			e.assign(name, d.in.Since(start))
 		}
 	}
-	if d.in.fault == nil {
+	if d.in.Fault == nil {
 		d.settleCloudEvent(item, &e)
 	}
 }
@@ -202,7 +204,7 @@ func (e *envelope) refuse(name, why string) {
 	if e.fault != nil {
 		return
 	}
-	e.fault = &Error{Code: "cloudevent_invalid", Message: "the attribute " + quote([]byte(name)) + " " + why}
+	e.fault = &Error{Code: "cloudevent_invalid", Message: "the attribute " + strictjson.Quote([]byte(name)) + " " + why}
 	if e.form == formStructured {
 		e.fault.Pointer = pointerTo([]byte(name))
 	}
@@ -303,7 +305,7 @@ func (e *envelope) open(in *draft) *Error {
 	if e.data[0] != '{' {
 		return &Error{Code: "cloudevent_invalid", Pointer: in.parent(), Message: "data must be an object that holds amount"}
 	}
-	eachMember(e.data, func(name, raw []byte) {
+	strictjson.EachMember(e.data, func(name, raw []byte) {
 		switch string(name) {
 		case "amount":
 			in.amount = raw
@@ -318,24 +320,6 @@ func (e *envelope) open(in *draft) *Error {
 	return e.extendMetadata(in)
 }
 
-// eachMember visits the members of an object that was already validated.
-func eachMember(object []byte, visit func(name, raw []byte)) {
-	in := scanner{src: object}
-	in.peek()
-	base, _ := in.enter()
-	for {
-		name, more := in.member(base)
-		if !more {
-			return
-		}
-		start := in.pos
-		if !in.value() {
-			return
-		}
-		visit(name, in.src[start:in.pos])
-	}
-}
-
 // extendMetadata writes the extension attributes into metadata as its member ce.
 // A CloudEvent may not send that member itself, because additions of an intermediary
 // would look like data of the producer.
@@ -343,7 +327,7 @@ func (e *envelope) extendMetadata(in *draft) *Error {
 	rest := []byte("}")
 	if in.metadata != nil && in.metadata[0] == '{' {
 		taken, any := false, false
-		eachMember(in.metadata, func(name, _ []byte) { any, taken = true, taken || string(name) == "ce" })
+		strictjson.EachMember(in.metadata, func(name, _ []byte) { any, taken = true, taken || string(name) == "ce" })
 		if taken {
 			return in.refuse("metadata", "metadata_invalid", "must not have the member ce; extension attributes are kept there")
 		}
@@ -361,8 +345,8 @@ func (e *envelope) extendMetadata(in *draft) *Error {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(appendString(out, []byte(a.name)), ':')
-		out = appendString(out, a.value)
+		out = append(strictjson.AppendString(out, []byte(a.name)), ':')
+		out = strictjson.AppendString(out, a.value)
 	}
 	in.metadata = append(append(out, '}'), rest...)
 	return nil

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // DecodeCloudEventBinary reads one CloudEvent in binary mode: the attributes are
@@ -14,19 +16,19 @@ import (
 // net/http.
 func DecodeCloudEventBinary(header map[string][]string, body []byte) ([]BatchItem, error) {
 	e := headerEnvelope(header)
-	d := &decoder{in: scanner{src: body}}
+	d := &decoder{in: strictjson.Over(body)}
 	if len(bytes.TrimSpace(body)) == 0 {
 		items := make([]BatchItem, 1)
 		d.settleCloudEvent(&items[0], &e)
 		return items, nil
 	}
-	in, fault := openDocument(body)
+	in, fault := strictjson.Open(body)
 	if fault != nil {
-		return nil, fault
+		return nil, refused(fault)
 	}
-	d.in, e.data = in, body[in.pos:]
+	d.in, e.data = in, body[in.Pos():]
 	return d.single(func(d *decoder, item *BatchItem) {
-		if d.in.value() {
+		if d.in.Value() {
 			d.settleCloudEvent(item, &e)
 		}
 	})

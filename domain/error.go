@@ -5,17 +5,17 @@
 package domain
 
 import (
-	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // Error is a refusal of a caller's input. It never reports a fault of the service.
 type Error struct {
 	// Code is stable and snake_case; clients branch on it.
 	Code string
-	// Message tells a person how to correct the input. It echoes at most maxEcho
-	// characters of input, quoted.
+	// Message tells a person how to correct the input. It echoes at most 64
+	// characters of input, quoted (strictjson.Quote).
 	Message string
 	// Pointer is the JSON pointer (RFC 6901) of the member at fault in the body, or ""
 	// if there is none.
@@ -24,35 +24,18 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// maxEcho bounds the input that an error repeats: enough to find the place, too
-// little to make a response large or to misuse a log line as a channel.
-const maxEcho = 64
-
-// quote renders input for a message: printable, on one line, cut to maxEcho
-// characters.
-func quote(b []byte) string {
-	cut := clip(b)
-	q := strconv.Quote(string(cut))
-	if len(cut) < len(b) {
-		q += "…"
+// refused makes a document's fault an error; nil stays nil.
+func refused(fault *strictjson.Fault) *Error {
+	if fault == nil {
+		return nil
 	}
-	return q
+	return &Error{Code: fault.Code, Message: fault.Message}
 }
 
-// clip returns the longest prefix of b with at most maxEcho characters.
-func clip(b []byte) []byte {
-	end := 0
-	for n := 0; n < maxEcho && end < len(b); n++ {
-		_, size := utf8.DecodeRune(b[end:])
-		end += size
-	}
-	return b[:end]
-}
-
-// pointerTo returns "/name" with the escapes of RFC 6901. A name longer than maxEcho
+// pointerTo returns "/name" with the escapes of RFC 6901. A name longer than 64 characters
 // is cut and ends in "…"; the pointer is then only a hint.
 func pointerTo(name []byte) string {
-	cut := clip(name)
+	cut := strictjson.Clip(name)
 	s := strings.ToValidUTF8(string(cut), "\uFFFD")
 	s = strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1")
 	if len(cut) < len(name) {

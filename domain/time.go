@@ -3,6 +3,7 @@ package domain
 import (
 	"time"
 
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -23,7 +24,7 @@ func ParseTime(s string) (time.Time, *Error) {
 }
 
 func timeRefusal(s []byte, why string) *Error {
-	return &Error{Code: "timestamp_invalid", Message: quote(s) + " is not a time as it is taken here, such as 2026-05-01T12:00:00.25Z: " + why}
+	return &Error{Code: "timestamp_invalid", Message: strictjson.Quote(s) + " is not a time as it is taken here, such as 2026-05-01T12:00:00.25Z: " + why}
 }
 
 func parseTime(s []byte) (t time.Time, why string) {

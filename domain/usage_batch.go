@@ -3,6 +3,8 @@ package domain
 import (
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // MaxBatch bounds the events of one request: enough to make a batch cheap, few
@@ -18,7 +20,7 @@ type BatchItem struct {
 }
 
 // DecodeBatch reads {"events":[…]}. It returns an *Error and no items if it cannot
-// find the elements: malformed_json (see StrictJSON; but lone surrogates inside an
+// find the elements: malformed_json (see strictjson.Check; but lone surrogates inside an
 // element are that element's fault), unknown_member, member_missing, events_invalid,
 // batch_empty or batch_too_large; of several faults, the first in this order. Other
 // faults are in the BatchItem of their element. Pointers start at the body. The
@@ -45,11 +47,11 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 	d.stored = true
 	var item BatchItem
 	d.readUsage(&item)
-	if d.in.fault == nil {
-		d.in.end()
+	if d.in.Fault == nil {
+		d.in.End()
 	}
-	if d.in.fault != nil {
-		return nil, d.in.fault
+	if d.in.Fault != nil {
+		return nil, refused(d.in.Fault)
 	}
 	return item.Event, asError(item.Err)
 }
@@ -57,12 +59,12 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 // decoder reads one body. It allocates its results in few pieces of memory, because
 // a batch is stored and released as a whole.
 type decoder struct {
-	in        scanner
+	in        strictjson.Scanner
 	stored    bool // the body is a Payload
 	items     []BatchItem
 	free      []UsageEvent
 	arena     []byte
-	canonical canonicalizer
+	canonical strictjson.Canonicalizer
 	feature   string
 	ids       strings.Builder // eventIds are substrings of it
 }
@@ -78,16 +80,16 @@ const (
 )
 
 func newDecoder(body []byte) (*decoder, *Error) {
-	in, fault := openDocument(body)
+	in, fault := strictjson.Open(body)
 	if fault != nil {
-		return nil, fault
+		return nil, refused(fault)
 	}
 	return &decoder{in: in}, nil
 }
 
 // guess estimates the number of events in the rest of the body.
 func (d *decoder) guess() int {
-	return min(1+(len(d.in.src)-d.in.pos)/guessedEvent, MaxBatch)
+	return min(1+d.in.Left()/guessedEvent, MaxBatch)
 }
 
 func (d *decoder) newEvent() *UsageEvent {
@@ -144,18 +146,18 @@ const (
 
 func (d *decoder) readBatch(b *batch) {
 	in := &d.in
-	if in.peek() != '{' {
-		in.fail(`the body must be an object: {"events":[…]}`)
+	if in.Peek() != '{' {
+		in.Fail(`the body must be an object: {"events":[…]}`)
 		return
 	}
-	base, _ := in.enter()
+	base, _ := in.Enter()
 	for {
-		name, more := in.member(base)
+		name, more := in.Member(base)
 		if !more {
 			break
 		}
 		switch {
-		case string(name) == "events" && in.peek() == '[':
+		case string(name) == "events" && in.Peek() == '[':
 			b.found = isArray
 			b.count = d.readElements("/events/", (*decoder).readUsage)
 			continue
@@ -164,20 +166,20 @@ func (d *decoder) readBatch(b *batch) {
 		case !b.unknown.sent:
 			b.unknown = text{sent: true, chars: name}
 		}
-		in.value()
+		in.Value()
 	}
-	if in.fault == nil {
-		in.end()
+	if in.Fault == nil {
+		in.End()
 	}
 }
 
 func (d *decoder) batchFault(b *batch) *Error {
 	switch {
-	case d.in.fault != nil:
-		return d.in.fault
+	case d.in.Fault != nil:
+		return refused(d.in.Fault)
 	case b.unknown.sent:
 		return &Error{Code: "unknown_member", Pointer: pointerTo(b.unknown.chars),
-			Message: "the member " + quote(b.unknown.chars) + ` is not known here; the body has only "events"`}
+			Message: "the member " + strictjson.Quote(b.unknown.chars) + ` is not known here; the body has only "events"`}
 	case b.found == missing:
 		return &Error{Code: "member_missing", Pointer: "/events", Message: "events is missing; it is required"}
 	case b.found == notArray:
@@ -201,21 +203,21 @@ func countFault(count int, pointer string) *Error {
 // only skips elements after MaxBatch: the batch will be refused, but malformed JSON
 // is reported first.
 func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) int {
-	if _, ok := d.in.enter(); !ok {
+	if _, ok := d.in.Enter(); !ok {
 		return 0
 	}
 	d.items = make([]BatchItem, 0, d.guess())
 	n := 0
-	for ; d.in.element(n); n++ {
+	for ; d.in.Element(n); n++ {
 		if n >= MaxBatch {
-			if !d.in.value() {
+			if !d.in.Value() {
 				break
 			}
 			continue
 		}
 		d.items = append(d.items, BatchItem{Index: n})
 		item := &d.items[n]
-		if read(d, item); d.in.fault != nil {
+		if read(d, item); d.in.Fault != nil {
 			break
 		}
 		if item.Err != nil {
@@ -227,24 +229,24 @@ func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) 
 
 // readUsage reads one element of events.
 func (d *decoder) readUsage(item *BatchItem) {
-	if d.in.peek() != '{' {
-		d.in.value()
+	if d.in.Peek() != '{' {
+		d.in.Value()
 		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object"}
 		return
 	}
 	var in draft
-	base, ok := d.in.enter()
+	base, ok := d.in.Enter()
 	for ok {
-		name, more := d.in.member(base)
+		name, more := d.in.Member(base)
 		if !more {
 			break
 		}
-		start := d.in.pos
-		if ok = d.in.value(); ok {
-			d.assign(&in, name, d.in.src[start:d.in.pos])
+		start := d.in.Pos()
+		if ok = d.in.Value(); ok {
+			d.assign(&in, name, d.in.Since(start))
 		}
 	}
-	if d.in.fault == nil {
+	if d.in.Fault == nil {
 		d.settle(item, &in)
 	}
 }

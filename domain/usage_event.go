@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -73,7 +74,7 @@ func textOf(raw []byte) text {
 	}
 	raw = raw[1 : len(raw)-1]
 	if bytes.IndexByte(raw, '\\') >= 0 {
-		chars, lone := unescape(raw)
+		chars, lone := strictjson.Unescape(raw)
 		return text{sent: true, valid: !lone, chars: chars}
 	}
 	return text{sent: true, valid: true, chars: raw}
@@ -147,7 +148,7 @@ func (d *decoder) settle(item *BatchItem, in *draft) {
 	switch {
 	case in.unknown.sent:
 		item.Err = &Error{Code: "unknown_member", Pointer: in.parent() + pointerTo(in.unknown.chars),
-			Message: "the member " + quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
+			Message: "the member " + strictjson.Quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
 	case in.checkType() != nil:
 		item.Err = in.checkType()
 	case idFault != nil:
@@ -188,7 +189,7 @@ func (in *draft) checkType() *Error {
 		return nil
 	}
 	if kind := string(in.kind.chars); in.kind.valid && (kind == "correction" || kind == "retraction") {
-		return in.refuse("type", "type_not_supported", quote(in.kind.chars)+` is not taken yet; only "usage" is`)
+		return in.refuse("type", "type_not_supported", strictjson.Quote(in.kind.chars)+` is not taken yet; only "usage" is`)
 	}
 	return in.refuse("type", "type_invalid", `must be "usage", or be left out`)
 }
@@ -281,13 +282,13 @@ func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 		if len(out) == behind {
 			out = append(out, ",null"...)
 		}
-		out = appendString(append(out, ','), []byte(event.Source))
+		out = strictjson.AppendString(append(out, ','), []byte(event.Source))
 	}
 	out = append(out, ']')
 	d.arena = out
 	event.Body = out[start:len(out):len(out)]
 	if bytes.IndexByte(in.eventID.chars, '"') >= 0 || bytes.IndexByte(in.eventID.chars, '\\') >= 0 {
-		quoted := appendString(nil, in.eventID.chars)
+		quoted := strictjson.AppendString(nil, in.eventID.chars)
 		event.Body = events.UsagePayload(event.Body, quoted[1:len(quoted)-1], event.Timestamp)
 	}
 	return nil
@@ -302,18 +303,16 @@ func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
 		return nil, in.refuse("metadata", "metadata_invalid", "must be an object")
 	}
 	before := len(out)
-	c := &d.canonical
-	c.in = scanner{src: in.metadata, names: c.in.names[:0]}
-	c.out, c.levels, c.noNUL, c.fault = append(out, ','), MaxMetadataLevels, true, ""
-	if c.fields = c.fields[:0]; !c.value(1) {
-		return nil, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+c.fault)
+	out, why := d.canonical.Append(append(out, ','), in.metadata, MaxMetadataLevels)
+	if why != "" {
+		return nil, in.refuse("metadata", "metadata_invalid", "cannot be kept exactly: "+why)
 	}
-	switch size := len(c.out) - before - 1; {
+	switch size := len(out) - before - 1; {
 	case size == len("{}"):
-		return c.out[:before], nil
+		return out[:before], nil
 	case size > MaxMetadata:
 		return nil, in.refuse("metadata", "metadata_too_large",
 			"has "+strconv.Itoa(size)+" bytes in canonical form; at most 4096 are taken")
 	}
-	return c.out, nil
+	return out, nil
 }

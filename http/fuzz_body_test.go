@@ -13,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // awkwardBodies are seeds of catalogue bodies.
@@ -43,7 +43,7 @@ func FuzzBodies(f *testing.F) {
 		if b.check(raw) != nil {
 			return
 		}
-		if fault := domain.StrictJSON(raw); fault != nil {
+		if fault := strictjson.Check(raw); fault != nil {
 			t.Fatalf("%q is taken, and: %v", raw, fault)
 		}
 		into := typeOf(b)

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // Idempotent describes the header that once reads.
@@ -28,9 +28,9 @@ func once(ctx context.Context) (commands.Once, error) {
 	}
 	var canonical []byte
 	if len(x.body) > 0 {
-		var fault *domain.Error
-		if canonical, fault = domain.Canonical(x.body); fault != nil {
-			return commands.Once{}, fault
+		var fault *strictjson.Fault
+		if canonical, fault = strictjson.Canonical(x.body); fault != nil {
+			return commands.Once{}, newProblem(fault.Code, fault.Message)
 		}
 	}
 	request := append([]byte(x.from.Method+" "+x.from.URL.EscapedPath()+"\n"), canonical...)

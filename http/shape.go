@@ -11,7 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // bodyRules validates a JSON body against its documented schema.
@@ -29,10 +29,10 @@ func newBodyRules(op *huma.Operation, registry huma.Registry) *bodyRules {
 	return &bodyRules{op.RequestBody.Content["application/json"].Schema, registry, !op.RequestBody.Required}
 }
 
-// check refuses a body that StrictJSON refuses, then the first member that is unknown,
+// check refuses a body that strictjson.Check refuses, then the first member that is unknown,
 // missing or mistyped. The command validates the meaning of values.
 func (b *bodyRules) check(raw []byte) *Problem {
-	if fault := domain.StrictJSON(raw); fault != nil {
+	if fault := strictjson.Check(raw); fault != nil {
 		return newProblem(fault.Code, fault.Message)
 	}
 	var body any

@@ -8,8 +8,8 @@ func edgeBugs() []bug {
 		{
 			name: "edge-duplicate-members", what: "a body may have the same member twice; the last one wins",
 			promise: "an event means the same to every reader",
-			edits:   []overlay.Edit{edit("domain/json.go", `duplicate(s.names[base:]); twice {`, `duplicate(s.names[base:]); twice && s.depth > 0 {`)},
-			pkg:     "./domain", run: "TestStrictJSON",
+			edits:   []overlay.Edit{edit("domain/strictjson/scan.go", `duplicate(s.names[base:]); twice {`, `duplicate(s.names[base:]); twice && s.depth > 0 {`)},
+			pkg:     "./domain/strictjson", run: "TestCheck",
 			says: `<nil>, want malformed_json`,
 		},
 		{

@@ -80,7 +80,7 @@ func sharedBugs() []bug {
 			name: "id-shares-the-body", what: "an eventId is a piece of the request's body, which the next request is read into",
 			promise: "P1: an acknowledged event is in the log as it was sent",
 			edits: []overlay.Edit{
-				edit("domain/usage_batch.go", "	\"strings\"\n)", "	\"strings\"\n	\"unsafe\"\n)"),
+				edit("domain/usage_batch.go", "	\"strings\"\n", "	\"strings\"\n	\"unsafe\"\n"),
 				edit("domain/usage_batch.go", "	if d.ids.Cap()-d.ids.Len() < len(id) {", "	if len(id) > 0 {\n		return unsafe.String(&id[0], len(id))\n	}\n	if d.ids.Cap()-d.ids.Len() < len(id) {"),
 			},
 			pkg: "./domain", run: "FuzzDecodeBatch",
@@ -90,7 +90,7 @@ func sharedBugs() []bug {
 			name: "source-shares-the-body", what: "a CloudEvent's source is a piece of the request's body, which the next request is read into",
 			promise: "P1: an acknowledged event is in the log as it was sent",
 			edits: []overlay.Edit{
-				edit("domain/cloudevents.go", "	\"strings\"\n)", "	\"strings\"\n	\"unsafe\"\n)"),
+				edit("domain/cloudevents.go", "	\"strings\"\n", "	\"strings\"\n	\"unsafe\"\n"),
 				edit("domain/cloudevents.go", `in.source = string(e.source.chars)`, `in.source = unsafe.String(unsafe.SliceData(e.source.chars), len(e.source.chars))`),
 			},
 			pkg: "./domain", run: "FuzzCloudEvent",

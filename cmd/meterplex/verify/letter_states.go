@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -199,7 +199,7 @@ const maxConflicts = 500_000
 
 func (x *pass) addConflict(r *row, s *content) {
 	x.hashes.n++
-	canonical, fault := domain.Canonical(s.Payload)
+	canonical, fault := strictjson.Canonical(s.Payload)
 	if fault != nil {
 		x.hashes.fault("the conflict at %s has an invalid payload", x.at(r.position))
 		return

@@ -1,4 +1,4 @@
-package domain
+package strictjson
 
 import (
 	"bytes"
@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// CanonicalVersion is the version of the rules by which payloads are written and
+// Version is the version of the rules by which payloads are written and
 // hashed. It is stored beside each hash. A changed rule needs a new version, or a
 // retry across an upgrade would become a conflict.
-const CanonicalVersion = 1
+const Version = 1
 
 // Canonical writes one JSON document in the form of RFC 8785 (JSON
 // Canonicalization Scheme): no white space, members in the order of their names'
@@ -19,23 +19,23 @@ const CanonicalVersion = 1
 // RFC 8785 reads numbers as IEEE 754 doubles and so may change them. Canonical
 // requires that the output has the same decimal value as the literal. 1.0 becomes 1
 // and 1e2 becomes 100; 9007199254740993 and 0.10000000000000000001 are refused with
-// number_not_exact. Documents that StrictJSON refuses are refused, too.
-func Canonical(doc []byte) ([]byte, *Error) {
-	in, fault := openDocument(doc)
+// number_not_exact. Documents that Check refuses are refused, too.
+func Canonical(doc []byte) ([]byte, *Fault) {
+	in, fault := Open(doc)
 	if fault != nil {
 		return nil, fault
 	}
-	c := canonicalizer{in: in, levels: maxDepth, out: make([]byte, 0, len(doc))}
-	if !c.value(1) || !c.in.end() {
+	c := Canonicalizer{in: in, levels: maxDepth, out: make([]byte, 0, len(doc))}
+	if !c.value(1) || !c.in.End() {
 		return nil, c.refusal()
 	}
 	return c.out, nil
 }
 
-// canonicalizer appends the canonical form of one value to out. Its bounds are
+// Canonicalizer appends the canonical form of one value to out. Its bounds are
 // fields, because those of metadata are narrower than those of a document.
-type canonicalizer struct {
-	in      scanner
+type Canonicalizer struct {
+	in      Scanner
 	out     []byte
 	levels  int  // how deep objects and arrays may nest
 	noNUL   bool // whether U+0000 is refused
@@ -45,32 +45,44 @@ type canonicalizer struct {
 	scratch []byte
 }
 
+// Append appends the canonical form of a value that was checked before, at most so many levels
+// deep. why is not empty if the value cannot be stored: a number would change, U+0000, a lone
+// surrogate, or too many levels. A Canonicalizer may be used again, which saves memory.
+func (c *Canonicalizer) Append(dst, value []byte, levels int) (out []byte, why string) {
+	c.in = Scanner{src: value, names: c.in.names[:0]}
+	c.out, c.levels, c.noNUL, c.inexact, c.fault = dst, levels, true, false, ""
+	if c.fields = c.fields[:0]; !c.value(1) {
+		return nil, c.fault
+	}
+	return c.out, ""
+}
+
 // field is the range of one member in out, including the comma after it.
 type field struct {
 	name       []byte
 	start, end int
 }
 
-func (c *canonicalizer) fail(why string) bool {
+func (c *Canonicalizer) fail(why string) bool {
 	if c.fault == "" {
 		c.fault = why
 	}
 	return false
 }
 
-// refusal returns the canonicalizer's fault as an error about a document.
-func (c *canonicalizer) refusal() *Error {
+// refusal returns the Canonicalizer's fault as an error about a document.
+func (c *Canonicalizer) refusal() *Fault {
 	switch {
-	case c.in.fault != nil:
-		return c.in.fault
+	case c.in.Fault != nil:
+		return c.in.Fault
 	case c.inexact:
-		return &Error{Code: "number_not_exact", Message: c.fault}
+		return &Fault{Code: "number_not_exact", Message: c.fault}
 	}
-	return &Error{Code: "malformed_json", Message: c.fault}
+	return &Fault{Code: "malformed_json", Message: c.fault}
 }
 
-func (c *canonicalizer) value(level int) bool {
-	switch b := c.in.peek(); {
+func (c *Canonicalizer) value(level int) bool {
+	switch b := c.in.Peek(); {
 	case b == '{':
 		return c.nested(level) && c.object(level)
 	case b == '[':
@@ -81,29 +93,29 @@ func (c *canonicalizer) value(level int) bool {
 		return c.number()
 	}
 	start := c.in.pos
-	if !c.in.value() {
+	if !c.in.Value() {
 		return false
 	}
 	c.out = append(c.out, c.in.src[start:c.in.pos]...)
 	return true
 }
 
-func (c *canonicalizer) nested(level int) bool {
+func (c *Canonicalizer) nested(level int) bool {
 	if level > c.levels {
 		return c.fail("more than " + strconv.Itoa(c.levels) + " levels of objects and arrays")
 	}
 	return true
 }
 
-func (c *canonicalizer) object(level int) bool {
-	base, ok := c.in.enter()
+func (c *Canonicalizer) object(level int) bool {
+	base, ok := c.in.Enter()
 	if !ok {
 		return false
 	}
 	c.out = append(c.out, '{')
 	first, sorted := len(c.fields), true
 	for {
-		name, more := c.in.member(base)
+		name, more := c.in.Member(base)
 		if !more {
 			break
 		}
@@ -114,7 +126,7 @@ func (c *canonicalizer) object(level int) bool {
 			sorted = sorted && compareUTF16(c.fields[n-1].name, name) < 0
 		}
 		start := len(c.out)
-		c.out = append(appendString(c.out, name), ':')
+		c.out = append(AppendString(c.out, name), ':')
 		if !c.value(level + 1) {
 			return false
 		}
@@ -126,11 +138,11 @@ func (c *canonicalizer) object(level int) bool {
 	}
 	c.fields = c.fields[:first]
 	c.close('}')
-	return c.in.fault == nil
+	return c.in.Fault == nil
 }
 
 // sort orders members that are adjacent in out.
-func (c *canonicalizer) sort(fields []field) {
+func (c *Canonicalizer) sort(fields []field) {
 	start := fields[0].start
 	c.scratch = append(c.scratch[:0], c.out[start:]...)
 	slices.SortFunc(fields, func(a, b field) int { return compareUTF16(a.name, b.name) })
@@ -141,7 +153,7 @@ func (c *canonicalizer) sort(fields []field) {
 }
 
 // close ends an object or array, whose last member left a comma.
-func (c *canonicalizer) close(bracket byte) {
+func (c *Canonicalizer) close(bracket byte) {
 	if last := len(c.out) - 1; c.out[last] == ',' {
 		c.out[last] = bracket
 		return
@@ -149,22 +161,22 @@ func (c *canonicalizer) close(bracket byte) {
 	c.out = append(c.out, bracket)
 }
 
-func (c *canonicalizer) array(level int) bool {
-	if _, ok := c.in.enter(); !ok {
+func (c *Canonicalizer) array(level int) bool {
+	if _, ok := c.in.Enter(); !ok {
 		return false
 	}
 	c.out = append(c.out, '[')
-	for i := 0; c.in.element(i); i++ {
+	for i := 0; c.in.Element(i); i++ {
 		if !c.value(level + 1) {
 			return false
 		}
 		c.out = append(c.out, ',')
 	}
 	c.close(']')
-	return c.in.fault == nil
+	return c.in.Fault == nil
 }
 
-func (c *canonicalizer) text() bool {
+func (c *Canonicalizer) text() bool {
 	raw, escaped, ok := c.in.text()
 	if !ok {
 		return false
@@ -175,16 +187,16 @@ func (c *canonicalizer) text() bool {
 		c.out = append(c.out, '"')
 		return true
 	}
-	text, _ := unescape(raw)
+	text, _ := Unescape(raw)
 	if !c.fits(text) {
 		return false
 	}
-	c.out = appendString(c.out, text)
+	c.out = AppendString(c.out, text)
 	return true
 }
 
 // fits reports whether a name or string that was just passed may be written.
-func (c *canonicalizer) fits(text []byte) bool {
+func (c *Canonicalizer) fits(text []byte) bool {
 	if c.in.lone {
 		return c.fail("an escape names half of a surrogate pair")
 	}
@@ -194,7 +206,7 @@ func (c *canonicalizer) fits(text []byte) bool {
 	return true
 }
 
-func (c *canonicalizer) number() bool {
+func (c *Canonicalizer) number() bool {
 	start := c.in.pos
 	if !c.in.number() {
 		return false
@@ -203,7 +215,7 @@ func (c *canonicalizer) number() bool {
 	var ok bool
 	if c.out, ok = appendNumber(c.out, literal); !ok {
 		c.inexact = true
-		return c.fail("the number " + string(clip(literal)) + " does not survive as an IEEE 754 double; send it as a string")
+		return c.fail("the number " + string(Clip(literal)) + " does not survive as an IEEE 754 double; send it as a string")
 	}
 	return true
 }

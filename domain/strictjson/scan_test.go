@@ -1,4 +1,4 @@
-package domain
+package strictjson
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 
 func nest(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-func TestStrictJSON(t *testing.T) {
+func TestCheck(t *testing.T) {
 	for _, doc := range []string{
 		`{}`, `[]`, ` {"a" : [1 , -0.5e+10, true,false , null, "x\u00e9\n\/"]} ` + "\r\n\t", `"😀"`, `"\ud83d\ude00"`, `0`, `-0`, `1e400`,
 		`{"a":{"a":{"a":1}},"A":2}`, `{"":1," ":2}`, nest(64), `[{},{},[[]]]`, `"\u0000"`, `"` + "\x7f" + `"`,
 		`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":10,"k":11,"l":12,"m":13,"n":14,"o":15,"p":16,"q":17}`,
 	} {
-		if fault := StrictJSON([]byte(doc)); fault != nil {
+		if fault := Check([]byte(doc)); fault != nil {
 			t.Errorf("%q is refused: %v", doc, fault)
 		}
 	}
@@ -32,7 +32,7 @@ func TestStrictJSON(t *testing.T) {
 		`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":10,"k":11,"l":12,"m":13,"n":14,"o":15,"p":16,"q":17,"a":18}`,
 		`"\ud800"`, `"\udc00"`, `"\udc00\ud800"`, `"\ud800\ud800\udc00"`, `"\ud800\n"`, `{"\uDFFF":1}`, `"\ud800\u0041"`,
 	} {
-		fault := StrictJSON([]byte(doc))
+		fault := Check([]byte(doc))
 		if fault == nil || fault.Code != "malformed_json" {
 			t.Errorf("%.40q: %v, want malformed_json", doc, fault)
 		} else if len(fault.Message) > 400 {
@@ -49,7 +49,7 @@ func TestLoneSurrogatesAreNotFolded(t *testing.T) {
 }
 
 func scanNames(t *testing.T, object string) (names [][]byte) {
-	eachMember([]byte(object), func(name, _ []byte) { names = append(names, name) })
+	EachMember([]byte(object), func(name, _ []byte) { names = append(names, name) })
 	if len(names) != 2 {
 		t.Fatalf("%s: %d members", object, len(names))
 	}
@@ -72,7 +72,7 @@ func TestUnescape(t *testing.T) {
 		`\ud800\n`:            {"\xed\xa0\x80\n", true},
 		`\udfff`:              {"\xed\xbf\xbf", true},
 	} {
-		if got, lone := unescape([]byte(raw)); string(got) != want.chars || lone != want.lone {
+		if got, lone := Unescape([]byte(raw)); string(got) != want.chars || lone != want.lone {
 			t.Errorf("%s: %q, lone: %v, want %q", raw, got, lone, want.chars)
 		}
 	}
@@ -86,10 +86,10 @@ func TestManyMembers(t *testing.T) {
 		fmt.Fprintf(&b, `"%d":0,`, i)
 	}
 	unique := b.String() + `"x":0}`
-	if fault := StrictJSON([]byte(unique)); fault != nil {
+	if fault := Check([]byte(unique)); fault != nil {
 		t.Error(fault)
 	}
-	if fault := StrictJSON([]byte(b.String() + `"77":0}`)); fault == nil {
+	if fault := Check([]byte(b.String() + `"77":0}`)); fault == nil {
 		t.Error("a duplicate among many is taken")
 	}
 }

@@ -1,10 +1,10 @@
-package domain
+package strictjson
 
 import "unicode/utf8"
 
 // escape returns the length of the escape at the start of b, 0 if there is none; a
 // surrogate pair is one escape.
-func (s *scanner) escape(b []byte) int {
+func (s *Scanner) escape(b []byte) int {
 	if len(b) < 2 {
 		return 0
 	}
@@ -55,10 +55,10 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// unescape returns the characters of a string that text has skipped. A lone surrogate
+// Unescape returns the characters of a string between its quotes. A lone surrogate
 // is encoded in three bytes like a character. That is not valid UTF-8 and must not
 // leave this package, but different names stay different.
-func unescape(raw []byte) (out []byte, lone bool) {
+func Unescape(raw []byte) (out []byte, lone bool) {
 	out = make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {
@@ -104,10 +104,10 @@ func unescaped(c byte) byte {
 	return c
 }
 
-// appendString writes text by RFC 8785, section 3.2.2.2: the two-letter escapes if
+// AppendString writes text by RFC 8785, section 3.2.2.2: the two-letter escapes if
 // JSON has one, \u00xx in lower case for the other control characters, and all other
 // characters unchanged.
-func appendString(dst, text []byte) []byte {
+func AppendString(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i, c := range text {
