@@ -94,7 +94,7 @@ func checkBulk(ask *BulkAsk) *domain.Error {
 	case ask.Action != events.BulkRetry && ask.Action != events.BulkDiscard:
 		return refuse("action_invalid", "/action", "action must be one of %s, %s", events.BulkRetry, events.BulkDiscard)
 	case ask.Filter.Empty():
-		return refuse("filter_empty", "/filter", "the filter names nothing, which would mean every dead letter there is; name at least one member")
+		return refuse("filter_empty", "/filter", "the filter is empty and would match every dead letter; set at least one member")
 	case ask.Reason != "" || ask.Action == events.BulkDiscard && !ask.DryRun:
 		return reasonFault(ask.Reason)
 	}

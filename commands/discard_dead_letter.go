@@ -51,7 +51,7 @@ func (d *DeadLetters) Discard(ctx context.Context, by Caller, once Once, id, ten
 
 func reasonFault(reason string) *domain.Error {
 	if strings.TrimSpace(reason) == "" || utf8.RuneCountInString(reason) > maxDiscardReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
-		return refuse("reason_invalid", "/reason", "reason must be 1 to %d characters of text without control characters: it says why, in the log", maxDiscardReason)
+		return refuse("reason_invalid", "/reason", "reason must be 1 to %d characters of text without control characters: the log keeps it", maxDiscardReason)
 	}
 	return nil
 }
@@ -62,9 +62,9 @@ func discardable(l *DeadLetter) *domain.Error {
 	case events.StatusFailed:
 		return nil
 	case events.StatusRetrying:
-		return refuse(code, "", "the dead letter is RETRYING: what is on its way may still be counted; wait for how it ends")
+		return refuse(code, "", "the dead letter is RETRYING: its event may still be counted; wait for the outcome")
 	case events.StatusResolved:
-		return refuse(code, "", "the dead letter is RESOLVED: there is nothing left to discard")
+		return refuse(code, "", "the dead letter is RESOLVED: it cannot be discarded")
 	default:
 		return refuse(code, "", "the dead letter is %s already", l.Status)
 	}

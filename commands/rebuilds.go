@@ -170,7 +170,7 @@ func (c *Rebuilds) projection(name string) *Projection {
 
 func checkReason(reason string) error {
 	if strings.TrimSpace(reason) == "" {
-		return refuse("reason_required", "/reason", "say why; it is kept in the log")
+		return refuse("reason_required", "/reason", "give a reason; the log keeps it")
 	}
 	if len(reason) > maxReason {
 		return refuse("reason_invalid", "/reason", "a reason has at most %d bytes", maxReason)
@@ -244,7 +244,7 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 func (c *Rebuilds) stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	version, err := tx.LiveFold(r.Projection, r.TenantID, r.PeriodKey)
 	if err == nil && version != r.FoldVersion {
-		err = refuse("scope_changed", "", "what readers see was folded by %s when the verify began and is by %s now; verify again", r.FoldVersion, version)
+		err = refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again", r.FoldVersion, version)
 	}
 	return err
 }

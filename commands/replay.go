@@ -174,7 +174,7 @@ func (in *ReplayRange) check() *domain.Error {
 	case (in.From == nil) != (in.To == nil):
 		return refuse("range_invalid", "/from", "from and to go together")
 	case in.From == nil && in.FromTime.IsZero():
-		return refuse("range_invalid", "/from", "say which range: from and to, or fromTime and toTime")
+		return refuse("range_invalid", "/from", "give the range: from and to, or fromTime and toTime")
 	case in.From != nil && (!in.FromTime.IsZero() || !in.ToTime.IsZero()):
 		return refuse("range_invalid", "/fromTime", "a range is of positions or of times, not of both")
 	case in.From != nil && (in.From.Partition != in.To.Partition || in.From.Number < 1 || in.To.Number < in.From.Number):
@@ -210,7 +210,7 @@ func (in *ReplayRange) units(tx ReplayTx) ([]ReplayUnit, error) {
 	if in.From != nil {
 		published := cursors[in.From.Partition].Position
 		if in.From.Number > published {
-			return nil, refuse("range_invalid", "/from", "%s is not published yet: the relay stands at %d", in.From, published)
+			return nil, refuse("range_invalid", "/from", "%s is not published yet: the relay is at %d", in.From, published)
 		}
 		return []ReplayUnit{{Partition: in.From.Partition, First: in.From.Number, Cursor: in.From.Number - 1, UpTo: min(in.To.Number, published)}}, nil
 	}

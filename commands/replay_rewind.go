@@ -133,7 +133,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 		}
 		for _, p := range in.Positions {
 			if p.Number-1 > cursors[p.Partition].Position {
-				return nil, refuse("rewind_forward", "/positions", "%s is ahead of the relay, which stands at %d: what lies between would not be published", p, cursors[p.Partition].Position)
+				return nil, refuse("rewind_forward", "/positions", "%s is ahead of the relay, which is at %d: the records between would not be published", p, cursors[p.Partition].Position)
 			}
 			to[p.Partition] = p.Number - 1
 		}
@@ -176,7 +176,7 @@ func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in R
 func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error) {
 	if in.To == rewindToPositions {
 		if consumedTopic(in.Consumer).Outside() {
-			return nil, refuse("positions_invalid", "/positions", "what %s reads has no positions in the log; give a time, or start", in.Consumer)
+			return nil, refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
 		}
 		var units []ReplayUnit
 		for _, p := range in.Positions {

@@ -62,9 +62,9 @@ func retryable(l *DeadLetter) *domain.Error {
 	const code = "dead_letter_not_retryable"
 	switch {
 	case l.Stage == events.StageIngestion:
-		return refuse(code, "", "what was not taken in cannot be retried: send the usage again, in case of a conflict under an eventId of its own")
+		return refuse(code, "", "refused usage cannot be retried: send it again, after a conflict under an eventId of its own")
 	case l.Attempts >= MaxRetries:
-		return refuse(code, "", "the dead letter was retried %d times; what fails so often needs a mended cause and usage sent anew", MaxRetries)
+		return refuse(code, "", "the dead letter was retried %d times; remove the cause and send the usage again", MaxRetries)
 	case l.Status != events.StatusFailed:
 		return refuse(code, "", "the dead letter is %s; only FAILED ones are retried", l.Status)
 	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:

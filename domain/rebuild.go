@@ -66,7 +66,7 @@ func (r *Rebuild) Promotable() *Error {
 	case RebuildFolding, RebuildCatchingUp:
 		return notReady(r, "it is still "+r.State+"; wait until it is READY")
 	case RebuildPromoted:
-		return &Error{Code: "rebuild_promoted", Message: "The rebuild is what readers see already"}
+		return &Error{Code: "rebuild_promoted", Message: "The rebuild is promoted already"}
 	}
 	return notReady(r, "it is "+r.State+"; start another one")
 }
@@ -92,7 +92,7 @@ func (r *Rebuild) Abandonable() *Error {
 	case RebuildAbandoned:
 		return &Error{Code: "rebuild_abandoned", Message: "The rebuild is abandoned already"}
 	case RebuildPromoted:
-		return &Error{Code: "rebuild_promoted", Message: "The rebuild is what readers see; roll it back first"}
+		return &Error{Code: "rebuild_promoted", Message: "The rebuild is promoted; roll it back first"}
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (r *Rebuild) Abandonable() *Error {
 // Revocable returns the reason against a rollback, nil if it is allowed.
 func (r *Rebuild) Revocable() *Error {
 	if r.State != RebuildPromoted {
-		return &Error{Code: "rebuild_not_promoted", Message: "The rebuild is " + r.State + "; only what is promoted can be rolled back"}
+		return &Error{Code: "rebuild_not_promoted", Message: "The rebuild is " + r.State + "; only a promoted rebuild can be rolled back"}
 	}
 	return nil
 }

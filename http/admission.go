@@ -56,9 +56,9 @@ const longestRetry = 30
 
 // tooMuch converts an Overloaded error of ingest to a problem.
 func tooMuch(o *commands.Overloaded) *Problem {
-	p := overloaded(becauseQueue, "More events wait to be recorded than are in reasonable time; nothing of this request was begun, send it again later")
+	p := overloaded(becauseQueue, "Too many events wait to be recorded; this request was not begun, send it again later")
 	if o.Database {
-		p = overloaded(becauseDatabase, "More is asked of the database than it answers in time; nothing of this request was begun, send it again later")
+		p = overloaded(becauseDatabase, "The database has more requests than it answers in time; this one was not begun, send it again later")
 	}
 	return p.retry(min(max(1, int(math.Ceil(o.Wait.Seconds()))), longestRetry))
 }

@@ -25,7 +25,7 @@ func (s *service) deadLetterOperations(t *site) {
 		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.retryDeadLetter)
 	serve(t, operation{method: nethttp.MethodPost, path: one + "/discard", id: "discardDeadLetter", tag: "Dead letters",
 		summary:     "Discard a dead letter",
-		description: "Closes a FAILED one for good: what failed stays uncounted for ever, in rebuilds too.",
+		description: "Closes a FAILED one for good: its event is never counted, in rebuilds too.",
 		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.discardDeadLetter)
 	s.bulkDeadLetterOperations(t)
 }
@@ -41,7 +41,7 @@ type DeadLetterFilters struct {
 	Fingerprint string `query:"fingerprint" doc:"Of one cause, as a group or a dead letter has it."`
 	Feature     string `query:"feature"`
 	Consumer    string `query:"consumer" doc:"The consumer that failed." example:"meterplex-usage-aggregator"`
-	Topic       string `query:"topic" doc:"The topic of what failed." example:"usage.validated"`
+	Topic       string `query:"topic" doc:"The failed event's topic." example:"usage.validated"`
 }
 
 type deadLettersRequest struct {
@@ -135,7 +135,7 @@ type retryRequest struct {
 }
 
 type retryAnswer struct {
-	Location string `header:"Location" doc:"The dead letter, whose status tells how it went."`
+	Location string `header:"Location" doc:"The dead letter, whose status is the outcome."`
 	Body     struct {
 		DeadLetterID uuid.UUID       `json:"deadLetterId" format:"uuid"`
 		Position     events.Position `json:"position" doc:"Of the request in the log."`

@@ -14,11 +14,11 @@ import (
 func (s *service) bulkDeadLetterOperations(t *site) {
 	const path = prefix + "/dead-letters"
 	serve(t, operation{method: nethttp.MethodGet, path: path + "/groups", id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
-		description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without what it quotes, counts or names by an id.",
+		description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without its quotes, numbers and ids.",
 		problems:    []int{nethttp.StatusNotFound}}, s.listDeadLetterGroups)
 	serve(t, operation{method: nethttp.MethodPost, path: path + "/bulk", id: "bulkDeadLetters", tag: "Dead letters", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
 		summary: "Retry or discard many dead letters",
-		description: "202 with what was asked for, each dead letter decided as if it was alone; 200 for a dry run, which says what would be. " +
+		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
 			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. At most 10,000 are taken at a time.",
 		problems: []int{nethttp.StatusNotFound, nethttp.StatusUnprocessableEntity}}, s.bulkDeadLetters)
 }
@@ -53,7 +53,7 @@ type bulkRequest struct {
 		Action string     `json:"action" enum:"retry,discard"`
 		Filter bulkFilter `json:"filter" doc:"All members that are there must match; at least one must be there."`
 		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log. A discard needs one."`
-		DryRun bool       `json:"dryRun,omitempty" doc:"Say what would be done, and do nothing."`
+		DryRun bool       `json:"dryRun,omitempty" doc:"Only report the effect."`
 	} `nameHint:"DeadLetterBulk"`
 }
 

@@ -51,7 +51,7 @@ func (e *edge) finish(out *recorder, r *nethttp.Request, x *exchange, start time
 		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.id, "trace", x.traceID(),
 			"fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 		if out.status == 0 {
-			e.refuse(out, r, newProblem("internal", "Something is wrong on our side; the request id helps to find out what"))
+			e.refuse(out, r, newProblem("internal", "A fault of the service; quote the request id to have it found"))
 		}
 	}
 	took := time.Since(start)

@@ -20,7 +20,7 @@ func (s *service) entitlementOperations(t *site) {
 	const path = prefix + "/entitlements"
 	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/{feature}/check", id: "checkEntitlement", tag: "Entitlements",
 		summary:     "May the tenant use an amount of a feature?",
-		description: "200 also where it may not: allowed is false and reason says why. The ETag names what is said, not when: send it as If-None-Match."},
+		description: "200 also if it may not: allowed is false, with a reason. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
 	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
 	serve(t, operation{method: nethttp.MethodPost, path: path + "/check", id: "checkEntitlements", tag: "Entitlements",
@@ -158,7 +158,7 @@ func describeCheck(op *huma.Operation, types schemas) {
 		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},
 		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(entitlementCheck{})}},
 	}
-	op.Responses["304"] = &huma.Response{Description: "What If-None-Match names is still what is said."}
+	op.Responses["304"] = &huma.Response{Description: "The content that If-None-Match names is unchanged."}
 }
 
 type entitlementsAnswer struct {

@@ -15,7 +15,7 @@ import (
 
 // KnownAt requests figures as they were known at a moment.
 type KnownAt struct {
-	AsOfPosition string `query:"asOfPosition" doc:"As known when everything recorded up to this position had been counted, and nothing recorded later." example:"17-4711"`
+	AsOfPosition string `query:"asOfPosition" doc:"As known when all events up to this position had been counted, and no later one." example:"17-4711"`
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
@@ -53,7 +53,7 @@ type explainRequest struct {
 	Period         string `query:"period" doc:"2026-05, 2026 or lifetime; it is required, under this name or the next." example:"2026-05"`
 	PeriodKey      string `query:"periodKey" doc:"The same as period, as the figure's own member is called." example:"2026-05"`
 	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"Of one subscription; of all together without it."`
-	Include        string `query:"include" enum:"rejected" doc:"rejected: list what is not in the figure, too, with why. On the first page."`
+	Include        string `query:"include" enum:"rejected" doc:"rejected: list the events that are not in the figure, too, with reasons. On the first page."`
 }
 
 type explainAnswer struct {
@@ -64,7 +64,7 @@ type explainAnswer struct {
 		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
 		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
 		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`
-		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"What is not in the figure; only where it was asked for."`
+		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"The events that are not in the figure; only on request."`
 		More       bool                   `json:"rejectedMore,omitempty" doc:"There is more of it than is listed."`
 	} `nameHint:"Explanation"`
 }

@@ -169,7 +169,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	start.Last, _ = strconv.Atoi(more.Get("last"))
 	switch {
 	case start.After != nil && start.Last > 0:
-		return newProblem("parameter_invalid", "after and last both say where to begin; give one of them")
+		return newProblem("parameter_invalid", "after and last both give the place to begin; give one of them")
 	case start.After != nil && filter.TenantID == nil && !strings.Contains(in.After, ","):
 		return newProblem("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
 	}

@@ -124,7 +124,7 @@ func describeIngest(op *huma.Operation, types schemas) {
 	op.Responses["202"] = &huma.Response{
 		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
 		Headers: map[string]*huma.Param{
-			"RateLimit":        {Schema: text, Description: "What is left of the tenant's rate."},
+			"RateLimit":        {Schema: text, Description: "The rest of the tenant's rate."},
 			"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
 		},
 		Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},

@@ -53,7 +53,7 @@ func newMetrics(registerer prometheus.Registerer, gauges ...prometheus.Collector
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds", Buckets: buckets,
 			Help: "From the header of a request to the end of its answer."}, []string{"method", "route"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_refused_total",
-			Help: "HTTP requests that were told to come again later (429, 503), by what was short."}, []string{"reason"}),
+			Help: "HTTP requests that were refused for now (429, 503), by the exhausted resource."}, []string{"reason"}),
 	}
 	for _, reason := range reasons() {
 		m.refused.WithLabelValues(reason)
@@ -80,7 +80,7 @@ func (s *service) inFlight() []prometheus.Collector {
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
 	return []prometheus.Collector{
 		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &s.ingests), gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &s.others),
-		gauge("http_request_bytes", "What the requests in work are reckoned to take.", nil, &s.memory),
+		gauge("http_request_bytes", "Estimated memory of the requests in work.", nil, &s.memory),
 		gauge("http_connections", "Connections that clients hold open.", nil, &s.connections),
 	}
 }

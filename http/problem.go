@@ -12,10 +12,10 @@ import (
 // clients branch on it.
 type Problem struct {
 	Type     string  `json:"type" format:"uri-reference" doc:"Where the code is explained."`
-	Title    string  `json:"title" doc:"What the code says, the same for each occurrence."`
+	Title    string  `json:"title" doc:"The meaning of the code, the same for each occurrence."`
 	Status   int     `json:"status" doc:"The HTTP status."`
-	Detail   string  `json:"detail" doc:"What is wrong with this request, and what to do."`
-	Instance string  `json:"instance" format:"uri-reference" doc:"What was asked for."`
+	Detail   string  `json:"detail" doc:"The fault of this request, and the remedy."`
+	Instance string  `json:"instance" format:"uri-reference" doc:"The requested path."`
 	Code     string  `json:"code" doc:"Stable, in snake_case."`
 	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty where it is not about a member."`
 	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`

@@ -17,15 +17,15 @@ func (s *service) projectionOperations(t *site) {
 	const path, one = prefix + "/projections", prefix + "/projections/{name}"
 	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
 	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listProjections", tag: "Projections", summary: "List projections",
-		description: "What readers see of each, how new that is, and which generations are kept."}, s.listProjections)
+		description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
 	serve(t, operation{method: nethttp.MethodPost, path: one + "/rebuilds", id: "startRebuild", tag: "Projections", status: nethttp.StatusAccepted,
 		summary:     "Rebuild a projection",
-		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers see nothing of it until it is promoted.",
+		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it until it is promoted.",
 		problems:    []int{gone, busy, other}}, s.startRebuild)
 	serve(t, operation{method: nethttp.MethodPost, path: one + "/verify", id: "verifyProjection", tag: "Projections", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
 		summary: "Compare a projection with the log",
 		description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
-			"200 with the outcome where Prefer: wait=N was long enough, else 202; the rebuild tells the outcome, too.",
+			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",
 		problems: []int{gone, busy, other}}, s.verifyProjection)
 }
 
@@ -118,7 +118,7 @@ type verifyAnswer struct {
 	Body     struct {
 		RebuildID uuid.UUID         `json:"rebuildId" format:"uuid"`
 		State     string            `json:"state"`
-		Differs   *int64            `json:"differs" nullable:"true" doc:"Keys whose live rows are not as the log says; null until it is known."`
+		Differs   *int64            `json:"differs" nullable:"true" doc:"Keys whose live rows differ from the log; null until compared."`
 		Drift     []rebuild.DiffRow `json:"drift" nullable:"false" doc:"The first thousand of them."`
 		Repaired  bool              `json:"repaired"`
 		Failure   *string           `json:"failure" nullable:"true"`

@@ -60,7 +60,7 @@ func (s *service) admitEvents(header nethttp.Header, tenant uuid.UUID, n int) *P
 	if ok {
 		return nil
 	}
-	return newProblem("rate_limited", "The tenant is over its rate; nothing of the batch was taken, send it again later").
+	return newProblem("rate_limited", "The tenant is over its rate; no event of the batch was stored, send it again later").
 		retry(max(1, int(math.Ceil(wait.Seconds()))))
 }
 
@@ -76,7 +76,7 @@ func (s *service) admitBacklog() *Problem {
 		return nil
 	}
 	if waiting, bound := s.Backlog(); waiting > bound {
-		return newProblem("backlog_full", "Too many events wait to be published; nothing of the batch was taken, send it again later")
+		return newProblem("backlog_full", "Too many events wait to be published; no event of the batch was stored, send it again later")
 	}
 	return nil
 }

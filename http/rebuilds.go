@@ -17,24 +17,24 @@ func (s *service) rebuildOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
 		description: "Newest first, without the units of their work."}, s.listRebuilds)
 	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
-		description: "With its progress in exact positions of the log, and of a verify what it found.", problems: []int{gone}}, s.getRebuild)
+		description: "With its progress in exact positions of the log, and the findings of a verify.", problems: []int{gone}}, s.getRebuild)
 	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/events", id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
 		description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` when it is folded or has ended.",
 		problems:    []int{gone}}, describeRebuildEvents, s.watchRebuild)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", id: "diffRebuild", tag: "Projections", summary: "Read what a rebuild changes",
+	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", id: "diffRebuild", tag: "Projections", summary: "Read the changes of a rebuild",
 		description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless `all=true`. " +
 			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is one answer.",
 		problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
 	serve(t, operation{method: nethttp.MethodGet, path: one + "/diff/events", id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
-		description: "Folds the tenant's verdicts by both generations' folds. What no event explains is rows that are not what their own fold makes of the log.",
+		description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that differ from their own fold of the log.",
 		problems:    []int{gone, busy}}, s.diffEvents)
 	for _, step := range []struct {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"promote", "promoteRebuild", "Let readers see a rebuild", "One flip: no read is blocked, none sees a mixture.", s.promoteRebuild},
+		{"promote", "promoteRebuild", "Let readers see a rebuild", "One flip: no read is blocked, and no read sees a mixture.", s.promoteRebuild},
 		{"abandon", "abandonRebuild", "Drop a rebuild", "", s.abandonRebuild},
-		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "While that is kept: `canRollBackUntil` tells.", s.rollBackRebuild},
+		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
 	} {
 		serve(t, operation{method: nethttp.MethodPost, path: one + "/" + step.name, id: step.id, tag: "Projections", status: nethttp.StatusAccepted,
 			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)

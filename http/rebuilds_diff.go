@@ -31,7 +31,7 @@ type diffBody struct {
 	NextCursor   *string               `json:"nextCursor" doc:"null on the last page."`
 	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Where both generations stand, in each partition of the scope."`
 	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null where it was not asked for."`
-	Conservation *rebuild.Conservation `json:"conservation" doc:"Where every verdict of the scope is; null for one feature, and for what counts nothing."`
+	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null for one feature, and for projections that count no events."`
 }
 
 const mediaCSV = "text/csv; charset=utf-8"
@@ -266,10 +266,10 @@ type diffEventsAnswer struct {
 		AsOf         events.Position   `json:"asOfPosition"`
 		LiveFold     string            `json:"liveFold" doc:"The version that the live generation is folded by."`
 		RebuiltFold  string            `json:"rebuiltFold"`
-		EventsFolded int64             `json:"eventsFolded" doc:"Verdicts of the tenant that were folded to tell."`
-		Delta        *json.Number      `json:"delta" nullable:"true" doc:"Of the rows; this and what follows on the first page."`
-		Explained    *json.Number      `json:"explained" nullable:"true" doc:"What the events come to."`
-		Unexplained  *json.Number      `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 where rows are not what their own fold makes of the log."`
+		EventsFolded int64             `json:"eventsFolded" doc:"Verdicts of the tenant that were folded for this."`
+		Delta        *json.Number      `json:"delta" nullable:"true" doc:"Of the rows; this and the following members on the first page."`
+		Explained    *json.Number      `json:"explained" nullable:"true" doc:"The sum of the events' differences."`
+		Unexplained  *json.Number      `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 if rows differ from their own fold of the log."`
 		LiveDrift    *json.Number      `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
 		RebuiltDrift *json.Number      `json:"rebuiltDrift" nullable:"true"`
 		Note         string            `json:"note,omitempty"`
@@ -277,7 +277,7 @@ type diffEventsAnswer struct {
 }
 
 // driftNote is the note of a difference that no event explains.
-const driftNote = "The rows have drifted from what their own fold makes of the log: liveDrift and rebuiltDrift say which. meterplex projections verify tells how far it goes."
+const driftNote = "The rows have drifted from their own fold of the log: see liveDrift and rebuiltDrift. meterplex projections verify shows the extent."
 
 func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
 	q, err := in.query()

@@ -38,11 +38,11 @@ func refusals() []refusal {
 		{"rewind_forward", nethttp.StatusConflict, "A rewind goes back only", 0},
 		{"rebuild_in_progress", nethttp.StatusConflict, "A rebuild of the same figures is under way", 0},
 		{"rebuild_not_ready", nethttp.StatusConflict, "The rebuild is not ready", 0},
-		{"rebuild_promoted", nethttp.StatusConflict, "The rebuild is what readers see", 0},
+		{"rebuild_promoted", nethttp.StatusConflict, "The rebuild is promoted", 0},
 		{"rebuild_abandoned", nethttp.StatusConflict, "The rebuild is abandoned", 0},
 		{"rebuild_not_promoted", nethttp.StatusConflict, "The rebuild is not promoted", 0},
 		{"rebuild_superseded", nethttp.StatusConflict, "A later rebuild lies over this one", 0},
-		{"rollback_expired", nethttp.StatusConflict, "What readers saw before is no longer kept", 0},
+		{"rollback_expired", nethttp.StatusConflict, "The previous generation is no longer kept", 0},
 		{"scope_mixed", nethttp.StatusConflict, "The figures are folded by several versions", 0},
 		{"period_not_conserved", nethttp.StatusConflict, "The period cannot be shown alone", 0},
 		{"generation_broken", nethttp.StatusConflict, "The generation cannot be shown", 0},
@@ -92,9 +92,9 @@ func problemOf(err error) (p *Problem, cause error) {
 	case errors.As(err, &full):
 		return tooMuch(full), nil
 	case isOutage(err):
-		return newProblem("unavailable", "The event log does not answer; nothing is known about this request, send the same again"), err
+		return newProblem("unavailable", "The event log does not answer; the outcome of this request is unknown, send the same again"), err
 	}
-	return newProblem("internal", "Something is wrong on our side; the request id helps to find out what"), err
+	return newProblem("internal", "A fault of the service; quote the request id to have it found"), err
 }
 
 // isOutage distinguishes an unavailable database from an internal error. The classes of

@@ -16,12 +16,12 @@ func (s *service) replayOperations(t *site) {
 	const path, one = prefix + "/replays", prefix + "/replays/{replayId}"
 	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
 	serve(t, operation{method: nethttp.MethodPost, path: path, id: "replayRange", tag: "Replays", status: nethttp.StatusAccepted, summary: "Publish a range of the log again",
-		description: "For readers outside: every record is what it was, with the header `mp-replay: 1` besides. Our own consumers pass them; no figure changes.",
+		description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no figure changes.",
 		problems:    []int{gone, other}}, s.replayRange)
 	serve(t, operation{method: nethttp.MethodPost, path: path + "/rewind", id: "rewind", tag: "Replays", status: nethttp.StatusAccepted,
 		summary: "Let the relay, or a consumer, go back",
-		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost what it held. " +
-			"With it, that consumer reads its topic again. Never forward. Nothing is counted twice: each knows what it has.",
+		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
+			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
 		problems: []int{gone, busy, other}}, s.rewind)
 	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
 	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
@@ -30,7 +30,7 @@ func (s *service) replayOperations(t *site) {
 // replayBody is a replay in its wire format.
 type replayBody struct {
 	ID         uuid.UUID    `json:"id" format:"uuid"`
-	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"What goes again: a range of the log, the relay, or a consumer."`
+	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"What is repeated: a range of the log, the relay, or a consumer."`
 	State      string       `json:"state" enum:"RUNNING,DONE,FAILED"`
 	Topic      string       `json:"topic,omitempty"`
 	TenantID   *uuid.UUID   `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
@@ -38,7 +38,7 @@ type replayBody struct {
 	To         string       `json:"to,omitempty" doc:"Where a rewind goes."`
 	Reason     string       `json:"reason"`
 	Failure    string       `json:"failure,omitempty" doc:"Why it ended early."`
-	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: who is to do it, and what to do where nobody does."`
+	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: the instances that can do it, and the remedy if there are none."`
 	Records    int64        `json:"records" doc:"Published by a range so far."`
 	Remaining  int64        `json:"remaining" doc:"Positions of the log that are still to be published again; of a relay that went back, too."`
 	Partitions []replayPart `json:"partitions" nullable:"false"`
@@ -114,7 +114,7 @@ func replayOf(r *commands.Replay, now time.Time) replayBody {
 type replayAnswer struct{ Body replayBody }
 
 type replayAccepted struct {
-	Location string `header:"Location" doc:"The replay, which tells how far it is."`
+	Location string `header:"Location" doc:"The replay, with its progress."`
 	Body     replayBody
 }
 
@@ -132,8 +132,8 @@ type rangeRequest struct {
 		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711" doc:"First position; its partition is the range's."`
 		To       string `json:"to,omitempty" minLength:"3" maxLength:"24" doc:"Last position."`
 		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
-		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"What was recorded at this time or after it, in all partitions."`
-		ToTime   string `json:"toTime,omitempty" format:"date-time" doc:"What was recorded before this time; all where it is not there."`
+		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"Events recorded at this time or later, in all partitions."`
+		ToTime   string `json:"toTime,omitempty" format:"date-time" doc:"Events recorded before this time; all if absent."`
 		Reason   string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
 	} `nameHint:"ReplayRange"`
 }

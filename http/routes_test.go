@@ -75,7 +75,7 @@ func TestARouteWithoutARowDoesNotStart(t *testing.T) {
 	site := newSite(svc, Routes())
 	site.servePlain("/surprise", nethttp.NotFoundHandler())
 	err := site.finish()
-	if err == nil || !strings.Contains(err.Error(), "GET /surprise has no row") || !strings.Contains(err.Error(), "POST /api/v1/usage/events, which nothing serves") {
+	if err == nil || !strings.Contains(err.Error(), "GET /surprise has no row") || !strings.Contains(err.Error(), "POST /api/v1/usage/events, which no handler serves") {
 		t.Errorf("started: %v", err)
 	}
 }

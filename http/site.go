@@ -72,7 +72,7 @@ func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) 
 // finish returns the errors of the routes and completes the OpenAPI document.
 func (t *site) finish() error {
 	for name := range t.rows {
-		t.faults = append(t.faults, fmt.Errorf("the route table has a row for %s, which nothing serves", name))
+		t.faults = append(t.faults, fmt.Errorf("the route table has a row for %s, which no handler serves", name))
 	}
 	tidy(t.api.OpenAPI())
 	return errors.Join(t.faults...)
@@ -211,7 +211,7 @@ func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 		return
 	}
 	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
-	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow says which it takes"))
+	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
 }
 
 // pathValue returns a decoded path parameter: chi matches the escaped path.

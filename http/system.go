@@ -15,7 +15,7 @@ func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system", id: "getSystem", tag: "System",
-		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. docs/runbooks/failover.md says what to do."}, s.system)
+		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
 	s.healthOperations(t)
 	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
 	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))
@@ -25,7 +25,7 @@ func (s *service) systemOperations(t *site) {
 func (s *service) healthOperations(t *site) {
 	serve(t, operation{method: nethttp.MethodGet, path: "/livez", id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
 	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", id: "ready", tag: "System", summary: "Can the process serve?",
-		description: "Asks each dependency, and names what does not answer. 503 where one is needed; Kafka's absence costs latency only, so that an instance of the API is ready without it."}, s.ready)
+		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
 	if s.Metrics == nil {
 		t.servePlain("/metrics", nethttp.NotFoundHandler())
 	} else {

@@ -18,7 +18,7 @@ func (s *service) usageOperations(t *site) {
 	const path = prefix + "/usage"
 	gone := []int{nethttp.StatusNotFound}
 	t.serveRaw(operation{method: nethttp.MethodPost, path: path + "/events", id: "ingestUsage", tag: "Usage", summary: "Send usage events",
-		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: what was accepted is a duplicate then and counts once.",
+		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once.",
 		problems:    []int{nethttp.StatusTooManyRequests}}, describeIngest, s.ingest)
 	serve(t, operation{method: nethttp.MethodGet, path: path + "/events", id: "listUsageEvents", tag: "Usage", summary: "List usage events",
 		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)

@@ -61,7 +61,7 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of an accepted request of %d events, at %d events/s offered", streamSize, overloadRate)
 	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were accepted, and the rest never sent: every connection waited for an answer",
 		did.refused, offered.sends, h.TotalCount()))
-	f.note("everything readable", fmt.Sprintf("%.1f s after the load", time.Since(ended).Seconds()))
+	f.note("all readable", fmt.Sprintf("%.1f s after the load", time.Since(ended).Seconds()))
 	f.note("memory of the service after a quarter, half, three quarters and all of it", quarters(memory))
 	r.addFigure(f)
 	return nil

@@ -20,9 +20,9 @@ import (
 
 // BenchCmd groups the bench commands.
 type BenchCmd struct {
-	All     BenchAll     `cmd:"" default:"withargs" help:"Measure everything, on servers of its own (what bench does with nothing behind it)."`
+	All     BenchAll     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
 	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
-	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service until it is in the figures: how fresh they are, and what they keep up with."`
+	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service and measure how fresh its figures are, and at which rate they keep up."`
 	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
 	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
 }
@@ -32,7 +32,7 @@ type BenchAll struct {
 	Out      string        `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
 	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
 	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
-	Grow     int           `placeholder:"N" help:"With B10: so many events in the log, 50000000 say. It takes about 1.2 kB of disk for each, and long."`
+	Grow     int           `placeholder:"N" help:"With B10: the number of events in the log, e.g. 50000000. Each takes about 1.2 kB of disk."`
 	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
 	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
 }
@@ -60,7 +60,7 @@ func (c *BenchAll) Run(a *app) error {
 			continue
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make a folder for what is measured: %w", err)
+			return fmt.Errorf("make a folder for the measurements: %w", err)
 		}
 	}
 	stop, err := c.profileLoad()

@@ -149,7 +149,7 @@ type BenchRebuild struct {
 
 // Help returns the long help text.
 func (BenchRebuild) Help() string {
-	return `Starts a rebuild, measures until it is READY, and abandons it: readers see nothing of it. Needs an operator key with billing. Exit code 0: measured; 2: it could not be.`
+	return `Starts a rebuild, measures until it is READY, and abandons it: readers never see it. Needs an operator key with billing. Exit code 0: measured; 2: not measured.`
 }
 
 // Run prints the result.
@@ -159,7 +159,7 @@ func (c *BenchRebuild) Run(a *app) error {
 		return err
 	}
 	if c.Workers < 0 || c.Workers > 32 || c.Duration <= 0 {
-		return errors.New("--workers is 0 to 32, and --duration more than nothing")
+		return errors.New("--workers is 0 to 32, and --duration is above zero")
 	}
 	m := &bench.Remote{URL: cfg.URL, Key: cfg.Key, Duration: c.Duration, Now: a.now, Log: a.stderr}
 	outcome, err := m.Rebuild(a.ctx, c.Projection, c.Workers)

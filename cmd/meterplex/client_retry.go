@@ -27,7 +27,7 @@ type unreachable struct {
 }
 
 func (e *unreachable) Error() string {
-	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it, --url or METERPLEX_URL says where it is", e.base, e.cause)
+	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it; --url or METERPLEX_URL is its address", e.base, e.cause)
 }
 
 func (e *unreachable) Unwrap() error { return e.cause }

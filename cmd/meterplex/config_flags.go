@@ -28,7 +28,7 @@ type ServiceFlags struct {
 	KafkaAccess
 	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three where there are three brokers, else one."`
 
-	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: kafka or postgres. Not given: kafka where there is one."`
+	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: kafka or postgres. Not given: kafka if there is one."`
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
 	BootstrapOperatorKey *string `name:"bootstrap-operator-key" placeholder:"KEY" setting:"METERPLEX_BOOTSTRAP_OPERATOR_KEY" help:"Operator key with all scopes that is accepted from the start; prefer the variable."`
 	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"What this instance does."`
@@ -39,7 +39,7 @@ type ServiceFlags struct {
 	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
 	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works; it rests otherwise, for the reads beside it."`
 	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
-	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in what these words name; the refusal says which."`
+	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`
 	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
 }

@@ -143,7 +143,7 @@ func setCopies(to *int16, v string) error {
 	}
 	n, err := strconv.ParseInt(v, 10, 16)
 	if err != nil || n <= 0 {
-		return errors.New("must be a whole number above zero, or nothing")
+		return errors.New("must be a whole number above zero, or empty")
 	}
 	*to = int16(n)
 	return nil

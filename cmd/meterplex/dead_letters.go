@@ -8,8 +8,8 @@ type DeadLettersCmd struct {
 	Groups  DeadLettersGroups  `cmd:"" help:"Group them by their cause, the biggest group first."`
 	Show    DeadLettersShow    `cmd:"" help:"Show one with its payload and why it failed."`
 	Retry   DeadLettersRetry   `cmd:"" help:"Send one on its way again; it counts at most once."`
-	Discard DeadLettersDiscard `cmd:"" help:"Close one for good; what failed stays uncounted for ever."`
-	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard all that a filter finds, after showing what that would be."`
+	Discard DeadLettersDiscard `cmd:"" help:"Close one for good; its event is never counted."`
+	Bulk    DeadLettersBulk    `cmd:"" help:"Retry or discard all that match a filter, after a preview."`
 }
 
 // LetterFilter holds the flags that select dead letters.
@@ -20,7 +20,7 @@ type LetterFilter struct {
 	Fingerprint string `placeholder:"HEX" help:"Of one cause, as groups shows it."`
 	Feature     string `placeholder:"KEY" help:"Of one feature."`
 	Consumer    string `placeholder:"NAME" help:"Of the consumer that failed."`
-	Topic       string `placeholder:"NAME" help:"Of the topic of what failed."`
+	Topic       string `placeholder:"NAME" help:"Of the failed event's topic."`
 	From        string `placeholder:"TIME" help:"First failed at or after this time, RFC 3339."`
 	To          string `placeholder:"TIME" help:"First failed before this time, RFC 3339."`
 }

@@ -17,7 +17,7 @@ type DeadLettersBulk struct {
 	Code   string   `placeholder:"CODE" help:"With this code."`
 	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
 	Reason string   `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
-	DryRun bool     `help:"Show what would be done, and do nothing."`
+	DryRun bool     `help:"Only show the effect."`
 	Yes    bool     `help:"Do not ask."`
 	Once
 }
@@ -119,7 +119,7 @@ func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 	return p.close()
 }
 
-var errNobodyToAsk = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see what would be done")
+var errNobodyToAsk = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see the effect")
 
 // agreed asks on the terminal; any reply except yes means no.
 func (a *app) agreed(question string) (bool, error) {

@@ -9,7 +9,7 @@ import (
 // EntitlementsCmd groups the entitlements commands.
 type EntitlementsCmd struct {
 	Check EntitlementsCheck `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
-	List  EntitlementsList  `cmd:"" help:"List what the key's tenant may use."`
+	List  EntitlementsList  `cmd:"" help:"List the features that the key's tenant may use."`
 }
 
 // EntitlementsCheck checks one feature.

@@ -11,7 +11,7 @@ import (
 type EventsCmd struct {
 	Query   EventsQuery   `cmd:"" help:"List events of the log."`
 	Show    EventsShow    `cmd:"" help:"Show one event."`
-	Lineage EventsLineage `cmd:"" help:"Show what caused an event, and what it caused."`
+	Lineage EventsLineage `cmd:"" help:"Show the causes and effects of an event."`
 	Tail    EventsTail    `cmd:"" help:"Show the newest events, and with -f those that come."`
 	Export  EventsExport  `cmd:"" help:"Write events to stdout, one JSON object for each line."`
 }

@@ -24,13 +24,13 @@ type UsageExplain struct {
 	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
 	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
 	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
-	Rejected       bool   `help:"Show what is not in the figure instead, and why."`
+	Rejected       bool   `help:"Show the events that are not in the figure instead, with the reasons."`
 	KnownAt
 }
 
 // Help returns the long help text.
 func (UsageExplain) Help() string {
-	return `Prints each event that the figure is the sum of, with the sum so far; the figure and whether it adds up go to stderr. Exit code 1 says that it does not.`
+	return `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to stderr. Exit code 1: it does not add up.`
 }
 
 // explanation is a page in the API's form.

@@ -115,7 +115,7 @@ func (c *client) persist(ctx context.Context, forever bool, once func(progress f
 // EventsTail follows the log.
 type EventsTail struct {
 	wantedEvents
-	Follow bool `short:"f" help:"Go on with what comes, until Ctrl-C."`
+	Follow bool `short:"f" help:"Continue with new events, until Ctrl-C."`
 	Lines  int  `short:"n" default:"10" placeholder:"N" help:"Begin with the newest N, up to 1000 (default 10)."`
 }
 
@@ -192,7 +192,7 @@ func (a *app) printEvent(raw json.RawMessage) error {
 // EventsExport exports events.
 type EventsExport struct {
 	boundedEvents
-	Resume string `placeholder:"FILE" help:"Go on with a file that holds an earlier export: what it lacks, and what was recorded since, is added to it."`
+	Resume string `placeholder:"FILE" help:"Continue a file that holds an earlier export: the events that it lacks are appended."`
 }
 
 // Help returns the long help text.
@@ -214,7 +214,7 @@ func (c *EventsExport) Run(a *app) error {
 	e := exporter{to: bufio.NewWriterSize(a.stdout, 1<<16)}
 	if c.Resume != "" {
 		if c.After != "" {
-			return fmt.Errorf("--resume FILE says where to go on; --after is not needed")
+			return fmt.Errorf("--resume FILE gives the place to continue from; --after is not needed")
 		}
 		file, err := e.resume(c.Resume)
 		if err != nil {

@@ -20,7 +20,7 @@ type FeaturesPut struct {
 	LookupKey string `arg:"" help:"Its lookup key, as usage events name it."`
 	Name      string `required:"" placeholder:"TEXT" help:"Its name."`
 	Type      string `required:"" enum:"BOOLEAN,QUOTA,METERED" placeholder:"TYPE" help:"BOOLEAN (granted or not), QUOTA (used up to a limit) or METERED (billed by use)."`
-	Unit      string `placeholder:"TEXT" help:"What is counted, as in tokens."`
+	Unit      string `placeholder:"TEXT" help:"The counted unit, e.g. tokens."`
 }
 
 // Run prints the feature.

@@ -74,7 +74,7 @@ func (im *Importer) Run(ctx context.Context, job ImportJob) (Summary, error) {
 		return sum, nil
 	}
 	if job.Times == timesAsTheyAre && im.Now().Sub(scan.earliest) > usualWindow {
-		return Summary{}, fmt.Errorf("the rows reach back to %s, further than services accept by default: give --backfill (with a key that has usage:backfill) or --shift-to-now; nothing was sent", scan.earliest.Format(time.RFC3339))
+		return Summary{}, fmt.Errorf("the rows reach back to %s, further than services accept by default: give --backfill (with a key that has usage:backfill) or --shift-to-now; no event was sent", scan.earliest.Format(time.RFC3339))
 	}
 	state, err := im.begin(ctx, job, scan)
 	if err != nil {

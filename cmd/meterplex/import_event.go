@@ -63,7 +63,7 @@ func (m *Mapping) parseTime(s string) (time.Time, error) {
 }
 
 func (m *Mapping) parseExact(s string) (time.Time, error) {
-	bad := fmt.Errorf("%s is not a time; --time-format says how times are written", clipped(s))
+	bad := fmt.Errorf("%s is not a time; --time-format gives the format of times", clipped(s))
 	if strings.Contains(s, ",") { // Go accepts it as a decimal point
 		return time.Time{}, bad
 	}

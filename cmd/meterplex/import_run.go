@@ -66,7 +66,7 @@ func (r *importRun) send(ctx context.Context) error {
 	r.state.EventsKnown = r.sum.Accepted + r.sum.Duplicates
 	err = errors.Join(err, saveState(r.importer.statePath(r.job.Name), r.state))
 	if err != nil {
-		return fmt.Errorf("the import is not complete; run it again, and nothing will count twice: %w", err)
+		return fmt.Errorf("the import is not complete; run it again: no event counts twice: %w", err)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (im *Importer) begin(ctx context.Context, job ImportJob, s scan) (*importSt
 	if err := kept.fits(path, job, s); err != nil {
 		return nil, err
 	}
-	im.Say("The import %q was begun before (%d of %d events known then): what is there counts once.", job.Name, kept.EventsKnown, kept.EventsTotal)
+	im.Say("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
 	return kept, nil
 }
 
@@ -100,7 +100,7 @@ func (st *importState) fits(path string, job ImportJob, s scan) error {
 	if len(differs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("an import %q was begun with something else; nothing was sent\n  %s\n  hint: give this one another --name. What was sent under the old name stays. (Kept in %s)",
+	return fmt.Errorf("an import %q was begun with another file or options; no event was sent\n  %s\n  hint: give this one another --name. Events sent under the old name stay. (Kept in %s)",
 		job.Name, strings.Join(differs, "\n  "), path)
 }
 
@@ -127,7 +127,7 @@ func (im *Importer) anchor(ctx context.Context, job ImportJob, s scan) (*time.Ti
 		Payload struct{ Timestamp time.Time }
 	}
 	if err := json.Unmarshal(raw, &receipt); err != nil || receipt.Payload.Timestamp.IsZero() {
-		return nil, fmt.Errorf("the receipt of event %s does not say its time: %s", id, raw)
+		return nil, fmt.Errorf("the receipt of event %s has no time: %s", id, raw)
 	}
 	at := s.latest.Add(receipt.Payload.Timestamp.Sub(s.first.at)).UTC()
 	im.Say("The service knows the import %q: its times are taken from there.", job.Name)

@@ -72,11 +72,11 @@ func (s *Summary) remark() string {
 	case s.Events == 0:
 		return "There is no usage in the file."
 	case s.Duplicates == s.Events:
-		return fmt.Sprintf("Nothing new: all %d events were known.", s.Events)
+		return fmt.Sprintf("No new events: all %d were known.", s.Events)
 	case s.complete():
 		return fmt.Sprintf("All %d events are counted.", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == timesShifted:
-		return fmt.Sprintf("The import %q was begun at %s, which is too long ago for what is missing; another --name begins anew, but what was sent under this one stays.", s.Import, s.Anchor.Format(time.RFC3339))
+		return fmt.Sprintf("The import %q was begun at %s, which is too long ago for the missing events; another --name begins anew, but events sent under this one stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
 		return "Events that old are taken only from a key with the scope usage:backfill."
 	}

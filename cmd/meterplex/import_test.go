@@ -54,7 +54,7 @@ func TestImportTwiceCountsOnce(t *testing.T) {
 	if s := summaryOf(t, out); code != exitYes || s.Duplicates != 17_638 {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
-	if !strings.Contains(errs, "Nothing new: all 17638 events were known.") {
+	if !strings.Contains(errs, "No new events: all 17638 were known.") {
 		t.Errorf("it said:\n%s", errs)
 	}
 	isTrace(t, p)

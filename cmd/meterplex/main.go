@@ -44,29 +44,29 @@ type cli struct {
 
 	Serve   ServeCmd   `cmd:"" help:"Run the service."`
 	Demo    DemoCmd    `cmd:"" help:"Run the service with real usage in it, and drive it."`
-	Tour    TourCmd    `cmd:"" help:"Take a guided tour of what the service is for."`
+	Tour    TourCmd    `cmd:"" help:"Take a guided tour of the service."`
 	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
 	Tenants       TenantsCmd       `cmd:"" help:"Customers whose usage is metered."`
 	Keys          KeysCmd          `cmd:"" help:"API keys of tenants, and operator keys."`
-	Features      FeaturesCmd      `cmd:"" help:"What a tenant can use."`
+	Features      FeaturesCmd      `cmd:"" help:"Features that tenants can use."`
 	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
 	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
-	Usage         UsageCmd         `cmd:"" help:"Usage events and what they add up to."`
-	Events        EventsCmd        `cmd:"" help:"The event log: everything that happened."`
-	Entitlements  EntitlementsCmd  `cmd:"" help:"What a tenant may use now."`
-	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed: why, and what becomes of them."`
+	Usage         UsageCmd         `cmd:"" help:"Usage events and their sums."`
+	Events        EventsCmd        `cmd:"" help:"The event log: the whole history."`
+	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
+	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
 	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
 	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	System        SystemCmd        `cmd:"" help:"The service as a whole."`
-	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection is what the log says."`
+	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
 	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`
 	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
-	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an HTTP server that does nothing, for bench."`
+	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an empty HTTP server, for bench."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
-	Help       HelpCmd       `cmd:"" help:"Show what a command does, as --help after it."`
+	Help       HelpCmd       `cmd:"" help:"Show the help of a command, as --help does."`
 	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
 }
 

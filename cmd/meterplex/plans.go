@@ -35,7 +35,7 @@ type entitlementBody struct {
 type PlansPut struct {
 	PlanKey      string   `arg:"" name:"plan" help:"Its key, as subscriptions name it."`
 	Name         string   `placeholder:"TEXT" help:"Its name."`
-	Entitlements []string `name:"entitlement" sep:"none" placeholder:"FEATURE=LIMIT,…" help:"What it grants of a feature; may be repeated."`
+	Entitlements []string `name:"entitlement" sep:"none" placeholder:"FEATURE=LIMIT,…" help:"The grant of a feature; may be repeated."`
 	File         string   `placeholder:"FILE" help:"Read {\"name\":…,\"entitlements\":[…]} from a JSON file instead."`
 }
 

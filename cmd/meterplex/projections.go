@@ -14,16 +14,16 @@ import (
 
 // ProjectionsCmd groups the projections commands.
 type ProjectionsCmd struct {
-	List     ProjectionsList     `cmd:"" help:"List projections: what readers see of each, and how new that is."`
+	List     ProjectionsList     `cmd:"" help:"List projections: the generations that readers see, and their freshness."`
 	Status   ProjectionsStatus   `cmd:"" help:"Show a projection, or a rebuild by its id."`
 	Rebuild  ProjectionsRebuild  `cmd:"" help:"Fold a projection anew from the log, beside the live one."`
 	Rebuilds ProjectionsRebuilds `cmd:"" help:"List rebuilds, the newest first."`
-	Diff     ProjectionsDiff     `cmd:"" help:"Show what a rebuild changes."`
+	Diff     ProjectionsDiff     `cmd:"" help:"Show the changes of a rebuild."`
 	Events   ProjectionsEvents   `cmd:"" help:"Show which events make the difference of a key."`
 	Promote  ProjectionsPromote  `cmd:"" help:"Let readers see a rebuild."`
-	Rollback ProjectionsRollback `cmd:"" help:"Let readers see what they saw before."`
+	Rollback ProjectionsRollback `cmd:"" help:"Let readers see the previous generation again."`
 	Abandon  ProjectionsAbandon  `cmd:"" help:"Drop a rebuild."`
-	Verify   ProjectionsVerify   `cmd:"" help:"Compare a projection with the log. Exit code 0 clean, 1 drift, 2 could not tell."`
+	Verify   ProjectionsVerify   `cmd:"" help:"Compare a projection with the log. Exit code 0: no drift, 1: drift, 2: not compared."`
 }
 
 // ProjectionsList lists projections.
@@ -261,7 +261,7 @@ type ProjectionsVerify struct {
 // Run prints the keys that differ. Without a result it exits with 2, never with 0 or 1.
 func (c *ProjectionsVerify) Run(a *app) error {
 	if c.Repair && c.Reason == "" {
-		return fmt.Errorf("--repair changes figures: say why by --reason")
+		return fmt.Errorf("--repair changes figures: give the reason by --reason")
 	}
 	cl, err := a.newClient()
 	if err != nil {
@@ -330,12 +330,12 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	}
 	switch {
 	case *v.Differs == 0:
-		a.say("%s is what the log says, key for key.", c.Name)
+		a.say("%s agrees with the log, key for key.", c.Name)
 		return nil
 	case v.State == "PROMOTED":
-		a.say("Of %s the log says otherwise for %s; the rows are mended by rebuild %s.", c.Name, keys(*v.Differs), v.RebuildID)
+		a.say("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
 	default:
-		a.say("Of %s the log says otherwise for %s. --repair --reason TEXT mends the rows.", c.Name, keys(*v.Differs))
+		a.say("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
 	}
 	return errNo
 }

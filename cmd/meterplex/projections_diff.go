@@ -19,7 +19,7 @@ type ProjectionsDiff struct {
 	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
 	Feature  string   `placeholder:"KEY" help:"Of one feature."`
 	Period   string   `placeholder:"PERIOD" help:"Of one period."`
-	ExitCode bool     `help:"Exit with 1 where the rebuild changes anything, 0 where it does not, 2 where that could not be told."`
+	ExitCode bool     `help:"Exit with 1 if the rebuild changes anything, 0 if not, 2 if the comparison failed."`
 	Limit
 }
 
@@ -88,7 +88,7 @@ func (c *ProjectionsDiff) read(a *app, cl *client) (*diffPage, error) {
 		}
 		if whole == nil {
 			if page.Totals == nil {
-				return nil, errors.New("the answer does not say what the difference comes to")
+				return nil, errors.New("the answer lacks the totals of the difference")
 			}
 			whole = &page
 		} else {
@@ -231,7 +231,7 @@ func (a *app) keyEvents(cl *client, path, key string, q url.Values, p *rowPrinte
 	}
 }
 
-var errNotAgreed = errors.New("figures that are billed change: say --yes where nobody can be asked")
+var errNotAgreed = errors.New("billed figures change: give --yes if there is no terminal to ask on")
 
 // billedAnew asks for confirmation of a change of billed figures, and shows the amount.
 func (a *app) billedAnew(id, what string, yes bool) error {
@@ -248,7 +248,7 @@ func (a *app) billedAnew(id, what string, yes bool) error {
 	}
 	var page diffPage
 	if err := json.Unmarshal(raw, &page); err != nil || page.Totals == nil {
-		return fmt.Errorf("the answer does not say what the difference comes to: %s", raw)
+		return fmt.Errorf("the answer lacks the totals of the difference: %s", raw)
 	}
 	of, err := models.Definition(page.Projection)
 	if err != nil || !of.Diff.Sums || page.Totals.Differing == 0 {
@@ -265,7 +265,7 @@ func (a *app) billedAnew(id, what string, yes bool) error {
 	case err != nil:
 		return err
 	case !ok:
-		a.say("Nothing was changed.")
+		a.say("No figure was changed.")
 		return errNo
 	}
 	return nil

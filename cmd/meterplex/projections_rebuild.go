@@ -52,7 +52,7 @@ func (c *ProjectionsRebuild) Run(a *app) error {
 		}
 	}
 	if r.State == "READY" || r.State == "PROMOTED" || r.State == "ROLLED_BACK" {
-		a.say("It is ready. What it changes: meterplex projections diff %s", r.ID)
+		a.say("It is ready. Its changes: meterplex projections diff %s", r.ID)
 		return nil
 	}
 	a.say("It is %s. %s", r.State, printable(r.Failure))

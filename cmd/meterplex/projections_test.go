@@ -140,7 +140,7 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		{"200 " + otherDiff, "--exit-code -o csv", exitNo, "t,calls,2026-05,s,90071992547409930001,90071992547409930004,3,2", ""},
 		{"409 rebuild_not_ready", "--exit-code", exitUnknown, "", "rebuild_not_ready"},
 		{"404 rebuild_not_found", "--exit-code", exitUnknown, "", "rebuild_not_found"},
-		{"200 {}", "--exit-code", exitUnknown, "", "does not say"},
+		{"200 {}", "--exit-code", exitUnknown, "", "lacks the totals"},
 		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", exitYes, "", "CAUTION: 5 verdicts"},
 	} {
 		console, _ := newAnswers(t, map[string][]string{path: {c.answer}})
@@ -191,9 +191,9 @@ func TestVerifyNeverTakesARefusalForAnAnswer(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "0", "")}}, "", exitYes, "", "is what the log says"},
+		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "0", "")}}, "", exitYes, "", "agrees with the log"},
 		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", exitNo, "90071992547409930004", "--repair"},
-		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", exitNo, "calls", "mended"},
+		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", exitNo, "calls", "repairs the rows"},
 		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")},
 			status: {"200 " + outcome("FOLDING", "null", ""), "200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", exitNo, "calls", ""},
 		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")}, status: {"200 " + outcome("FAILED", "null", "")}}, "", exitUnknown, "", "FAILED"},

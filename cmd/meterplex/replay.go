@@ -26,8 +26,8 @@ type ReplayRangeCmd struct {
 	From     string `placeholder:"P-N" help:"First position, as in 17-4711."`
 	To       string `placeholder:"P-N" help:"Last position."`
 	Tenant   string `placeholder:"ID" aliases:"tenant-id" help:"Only this tenant's events."`
-	FromTime string `placeholder:"TIME" help:"What was recorded from this time on, RFC 3339."`
-	ToTime   string `placeholder:"TIME" help:"What was recorded before this time."`
+	FromTime string `placeholder:"TIME" help:"Events recorded from this time on, RFC 3339."`
+	ToTime   string `placeholder:"TIME" help:"Events recorded before this time."`
 	Reason   string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
 	Waiting
 	Once
@@ -35,7 +35,7 @@ type ReplayRangeCmd struct {
 
 // Help returns the long help text.
 func (ReplayRangeCmd) Help() string {
-	return `Every record is what it was when it was published first, with the header mp-replay: 1 besides. Our own consumers pass such records: no figure changes.`
+	return `Every record is the same as when it was first published, plus the header mp-replay: 1. Our own consumers skip such records: no figure changes.`
 }
 
 // Run requests the replay.
@@ -84,7 +84,7 @@ func (c *ReplayRewindCmd) Run(a *app) error {
 	case len(c.ToPosition) > 0:
 		body["positions"] = c.ToPosition
 	case c.Consumer != "":
-		return errors.New("say how far the consumer goes back: --to-start, --to-time, --since or --to-position")
+		return errors.New("give the place to rewind to: --to-start, --to-time, --since or --to-position")
 	}
 	return a.replay("/replays/rewind", c.IdempotencyKey, body, c.Wait)
 }

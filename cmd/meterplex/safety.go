@@ -65,10 +65,10 @@ func (s *servers) ofDatabase(err error) error {
 	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
-		return fmt.Errorf("%w\nA login lacks a right on the database. What DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
+		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
 	}
 	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
-		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL say where it is: is that server up, and does it let this login in?", err)
+		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL are its addresses: is that server up, and does it accept this login?", err)
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (c *ServeCmd) Run(a *app) error {
 		case at := <-ready:
 			switch {
 			case at.URL == "":
-				a.say("The service runs, without the role api: nothing answers HTTP here")
+				a.say("The service runs, without the role api: this instance answers no HTTP")
 			case !at.API:
 				a.say("The service runs, without the role api: /livez, /readyz and /metrics are at %s", at.URL)
 			default:
@@ -71,7 +71,7 @@ type MigrateCmd struct{ ServiceFlags }
 
 // Help returns the long help text.
 func (MigrateCmd) Help() string {
-	return `Applies what is missing, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and says how many migrations that were. It is safe to run it again, and from several places at once. serve does the same when it starts.`
+	return `Applies the missing migrations, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and prints their number. It is safe to run it again, and from several places at once. serve does the same when it starts.`
 }
 
 // Run migrates and ends.

@@ -78,7 +78,7 @@ func TestServeSaysWhatAnswersWhere(t *testing.T) {
 	for want, at := range map[string]Endpoints{
 		"The service answers at http://x": {URL: "http://x", API: true},
 		"The service runs, without the role api: /livez, /readyz and /metrics are at http://x": {URL: "http://x"},
-		"The service runs, without the role api: nothing answers HTTP here":                    {},
+		"The service runs, without the role api: this instance answers no HTTP":                {},
 	} {
 		c := newConsole(t, nil)
 		c.app.service = func(ctx context.Context, _ Config, ready chan<- Endpoints) error {

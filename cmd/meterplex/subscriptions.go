@@ -6,7 +6,7 @@ import "net/http"
 type SubscriptionsCmd struct {
 	Create SubscriptionsCreate `cmd:"" help:"Give a tenant a plan."`
 	List   SubscriptionsList   `cmd:"" help:"List a tenant's subscriptions."`
-	Show   SubscriptionsShow   `cmd:"" help:"Show one subscription with what it grants."`
+	Show   SubscriptionsShow   `cmd:"" help:"Show one subscription with its grants."`
 	Update SubscriptionsUpdate `cmd:"" help:"Change a subscription's status, or apply a plan."`
 }
 

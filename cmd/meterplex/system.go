@@ -8,7 +8,7 @@ import (
 // SystemCmd groups the system commands.
 type SystemCmd struct {
 	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
-	Identity SystemIdentity `cmd:"" help:"Show that nothing is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 where it does not hold."`
+	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
 }
 
 // SystemShow reads GET /system.

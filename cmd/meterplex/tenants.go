@@ -61,7 +61,7 @@ type TenantsUpdate struct {
 	Class  *string `placeholder:"CLASS" help:"small, medium or large."`
 	Status *string `placeholder:"STATUS" help:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
 
-	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for what is recorded from then on."`
+	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for events recorded from then on."`
 }
 
 // Run prints the changed tenant.

@@ -23,7 +23,7 @@ type TourCmd struct {
 
 // TourBugfix shows a rebuild from end to end.
 type TourBugfix struct {
-	DataDir string `type:"path" placeholder:"DIR" help:"Where the servers keep their data; a folder that is removed afterwards where none is given."`
+	DataDir string `type:"path" placeholder:"DIR" help:"The folder of the servers' data; a temporary one if not given."`
 }
 
 // Help returns the long help text.

@@ -95,7 +95,7 @@ func (t *tour) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.announce("What would change? Exit code 1 says that they differ; the difference must be the fault and nothing else: %d for each event", tourAmount-tourCut)
+	t.announce("What would change? Exit code 1: they differ; the difference must be the fault alone: %d for each event", tourAmount-tourCut)
 	if err := t.do(exitNo, "projections", "diff", id, "--exit-code"); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (t *tour) mend(ctx context.Context) error {
 	}
 	for _, s := range []struct{ what, verb, reason string }{
 		{"It is promoted: one row flips, and readers see the mended figures", "promote", "the cut is mended"},
-		{"It is taken back: readers see what they saw before", "rollback", "a second look first"},
+		{"It is rolled back: readers see the previous figures", "rollback", "a second look first"},
 		{"And it is promoted again", "promote", "looked twice"},
 	} {
 		t.announce("%s", s.what)
@@ -141,7 +141,7 @@ func (t *tour) exactly(ctx context.Context, id string) error {
 	if len(diff.Data) != 3 || events == 0 {
 		return fmt.Errorf("the difference has %d figures of %d events, and should have those of three months", len(diff.Data), events)
 	}
-	fmt.Fprintf(t.app.stdout, "Each of %d events is %d more: the difference is the fault, and nothing else.\n", events, tourAmount-tourCut)
+	fmt.Fprintf(t.app.stdout, "Each of %d events is %d more: the difference is the fault alone.\n", events, tourAmount-tourCut)
 	return nil
 }
 

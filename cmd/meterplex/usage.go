@@ -14,12 +14,12 @@ type UsageCmd struct {
 	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
 	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
 	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
-	Receipt    UsageReceipt    `cmd:"" help:"Show what became of one event."`
+	Receipt    UsageReceipt    `cmd:"" help:"Show the status of one event."`
 }
 
 // Fresh holds the flags of a read that must include a position.
 type Fresh struct {
-	MinPosition string        `placeholder:"POSITION" help:"Answer once everything recorded up to this position is in it, as in 17-4711."`
+	MinPosition string        `placeholder:"POSITION" help:"Answer once all events up to this position are in it, e.g. 17-4711."`
 	Wait        time.Duration `default:"10s" placeholder:"DURATION" help:"How long to wait for --min-position, up to 30s (default 10s)."`
 }
 

@@ -19,7 +19,7 @@ type UsageImport struct {
 	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Make usage of a feature of a column; may be repeated."`
 	TimeColumn string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
 	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
-	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times that name none (default UTC)."`
+	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
 	Metadata   []string `placeholder:"COLUMN" help:"Columns kept with each event."`
 
 	Name        string        `placeholder:"TEXT" help:"The import's name, part of each event's id. Not given: the file's name."`

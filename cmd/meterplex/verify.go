@@ -19,10 +19,10 @@ import (
 
 // VerifyCmd verifies a running service from outside.
 type VerifyCmd struct {
-	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Look at these alone: http, database, topics. What is named must be there to be looked at."`
-	All       bool          `help:"Insist on everything: what is not looked at could not be told (exit code 2)."`
+	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Check these only: http, database, topics. A named one must be reachable."`
+	All       bool          `help:"Require every check: one that is skipped is a failure (exit code 2)."`
 	Partition []int16       `placeholder:"N,…" help:"Of the log's partitions look at these alone, 0 to 31: a sample."`
-	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"How long, at least, to watch what must not change (default 2s)."`
+	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"The least time to watch for forbidden changes (default 2s)."`
 	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may pause in a transaction (default 30s)."`
 	VerifyFlags
 }
@@ -33,7 +33,7 @@ type VerifyFlags struct {
 	DatabaseURL  *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
 	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
 	KafkaAccess
-	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"What carries the events: with postgres there are no topics to look at."`
+	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: with postgres there are no topics to check."`
 	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
 }
 
@@ -47,11 +47,11 @@ database reads the log and the tables directly, with SQL and decoding of its own
 
 topics reads the topics directly, from their beginning to their end, and compares each record with the log. It needs KAFKA_BROKERS, and DATABASE_URL.
 
-What there is no access to is listed as not looked at, with what to set. Exit code 0: all that was looked at holds; 1: something does not; 2: something could not be told. With --all, what is not looked at could not be told. Nothing is mended; docs/verify.md says what each line proves, what it takes, and what to do where one does not hold.`
+Checks without access are listed as not looked at, with the setting that gives it. Exit code 0: all checks that were made hold; 1: one does not; 2: a check could not be made. With --all, a check that is not made counts as one that could not be. verify repairs nothing; docs/verify.md has the proof, the cost and the remedy of each line.`
 }
 
 // errUntold ends a command that could not complete all requested checks.
-var errUntold = errors.New("something could not be told")
+var errUntold = errors.New("a check could not be made")
 
 // Run prints each check with its figures.
 func (c *VerifyCmd) Run(a *app) error {
@@ -144,7 +144,7 @@ func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
 		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == pipePostgres
 	})
 	if err == nil && len(checks) == 0 {
-		err = errors.New("there is nothing to look at")
+		err = errors.New("there is nothing to check")
 	}
 	return checks, err
 }

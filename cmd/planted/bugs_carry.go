@@ -143,7 +143,7 @@ func pipeBugs() []bug {
 	for len(batch) > 0 {
 		switch s.delivery.Send(`)},
 			pkg: "./infra/kafka", run: "TestContract/CloseGivesUpABatchThatHangs",
-			says: `a batch that nobody acknowledged in time`,
+			says: `a batch that was not acknowledged in time`,
 		},
 		{
 			name: "handler-error-swallowed", what: "a handler's error is dropped and the batch acknowledged",

@@ -120,7 +120,7 @@ func TestAPlantedBugIsCaught(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "| `TestStrictJSON` |") || strings.Count(string(text), "not run yet") != len(catalogue())-1 {
+	if !strings.Contains(string(text), "| `TestCheck` |") || strings.Count(string(text), "not run yet") != len(catalogue())-1 {
 		t.Errorf("%s\nthe page:\n%s", said, text)
 	}
 }

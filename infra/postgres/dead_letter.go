@@ -87,7 +87,7 @@ func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed in
 	}
 	rows, err := t.tx.Query(t.ctx, fatesSQL, ids, tenants, raws, t.partition)
 	if err != nil {
-		return fmt.Errorf("looking up what became of dead letters: %w", err)
+		return fmt.Errorf("looking up the fates of dead letters: %w", err)
 	}
 	var id, cause uuid.UUID
 	var key, closed string
@@ -97,7 +97,7 @@ func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed in
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("reading what became of dead letters: %w", err)
+		return fmt.Errorf("reading the fates of dead letters: %w", err)
 	}
 	for _, m := range met {
 		m.decide()

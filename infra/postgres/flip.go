@@ -99,7 +99,7 @@ func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
 	if err := t.show(r); err != nil {
 		return 0, err
 	}
-	return flip, t.refuseUnfed(r, 0, "rollback_expired", "what readers saw before cannot be shown any more: %s; start another rebuild")
+	return flip, t.refuseUnfed(r, 0, "rollback_expired", "the previous generation cannot be shown any more: %s; start another rebuild")
 }
 
 func (t *changeTx) refuseMoved(r *domain.Rebuild) error {

@@ -82,7 +82,7 @@ func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultF
 func (f *FrozenSessions) report(err error) {
 	if sqlState(err) == notAllowed && !f.refused {
 		f.refused = true
-		f.Logger.Warn("the database lets nobody end sessions of frozen instances: others wait until those run again", "error", err)
+		f.Logger.Warn("the database lets no instance end the sessions of frozen ones: others wait until those run again", "error", err)
 		return
 	}
 	f.Logger.Debug("looking for frozen sessions; will try again", "error", err)

@@ -75,7 +75,7 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 		if !slices.Contains([]string{lockNotHad, deadlock}, sqlState(err)) || tries <= 1 {
 			return applied, fmt.Errorf("migrating the database: %w", err)
 		}
-		logger.Warn("a migration waits for somebody who uses its tables; it will try again", "tries", tries-1, "error", err)
+		logger.Warn("a migration waits for sessions that use its tables; it will try again", "tries", tries-1, "error", err)
 		select {
 		case <-ctx.Done():
 			return applied, fmt.Errorf("migrating the database: %w", ctx.Err())
@@ -149,7 +149,7 @@ type Beyond struct {
 
 func (b *Beyond) Error() string {
 	return fmt.Sprintf("this release is too old for the database: it knows migrations up to %d, and migration %d is not for those that do not know it (%s). "+
-		"Start the release that migrated the database, or a later one; what to restore where that cannot be: docs/upgrades.md", b.Holds, b.Needs, b.Because)
+		"Start the release that migrated the database, or a later one; if that is impossible, what to restore: docs/upgrades.md", b.Holds, b.Needs, b.Because)
 }
 
 // requiredSQL asks for the newest migration that a binary has to know.

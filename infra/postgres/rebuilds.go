@@ -94,7 +94,7 @@ func (t *changeTx) LiveFold(projection string, tenant uuid.UUID, periodKey strin
 		return "", fmt.Errorf("reading the live folds: %w", err)
 	}
 	if len(versions) != 1 {
-		return "", &domain.Error{Code: "scope_mixed", Message: fmt.Sprintf("What readers see here is folded by %q; verify each tenant or period that was promoted by itself", versions)}
+		return "", &domain.Error{Code: "scope_mixed", Message: fmt.Sprintf("The live generations here are folded by %q; verify each tenant or period that was promoted by itself", versions)}
 	}
 	return versions[0], nil
 }

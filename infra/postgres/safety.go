@@ -24,7 +24,7 @@ type Danger struct {
 // Dangers lists all dangers by name, each with its consequence.
 func Dangers() []Danger {
 	const lost, altered, seen = "events that were answered accepted can be lost in a crash",
-		"the service could alter or delete what is recorded", "a tenant could be shown what belongs to another"
+		"the service could alter or delete recorded events", "a tenant could be shown another's data"
 	const hosted = lost + ", unless the server's provider keeps it safe by other means"
 	return []Danger{
 		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},

@@ -84,7 +84,7 @@ const idSpan = 200_000
 
 func eventNotFound() error {
 	return query.RefusedAs("not_found", "There is no such event, or it is another's. In a long log an eventId alone finds only "+
-		"what was recorded within 15 minutes of its making, which a clock that was wrong may have prevented: name the position instead", query.ErrNotFound)
+		"events recorded within 15 minutes of their making, which a wrong clock may have prevented: name the position instead", query.ErrNotFound)
 }
 
 const (

@@ -33,7 +33,7 @@ func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 	}
 	mended := r.mended(runs, batch, all.failed)
 	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
-		return folded{}, fmt.Errorf("append what could not be read: %w", err)
+		return folded{}, fmt.Errorf("append the unreadable records' ends: %w", err)
 	}
 	all.followUps += len(mended)
 	return all, nil
@@ -74,7 +74,7 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	pending := append(result.FollowUps, r.deadLetters(result.Failed, runs)...)
 	if len(pending) > 0 {
 		if _, err := r.Log.AppendTx(ctx, tx, pending); err != nil {
-			return folded{}, fmt.Errorf("append what follows: %w", err)
+			return folded{}, fmt.Errorf("append follow-ups: %w", err)
 		}
 	}
 	return folded{result.Failed, len(pending)}, nil

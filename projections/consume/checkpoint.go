@@ -85,7 +85,7 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	var f fed
 	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
 		if other, ok := checkpoints[p]; ok && other.position != s.position {
-			return fmt.Errorf("generations %d and %d of %s stand apart in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
+			return fmt.Errorf("generations %d and %d of %s differ in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
 		}
 		s.fed = append(checkpoints[p].fed, f)
 		checkpoints[p] = s
@@ -106,7 +106,7 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 func withheldBeyond(results pgx.BatchResults, checkpoints map[int16]checkpoint) error {
 	rows, err := results.Query()
 	if err != nil {
-		return fmt.Errorf("read what was withheld: %w", err)
+		return fmt.Errorf("read withheld records: %w", err)
 	}
 	var p int16
 	var position int64
@@ -117,7 +117,7 @@ func withheldBeyond(results pgx.BatchResults, checkpoints map[int16]checkpoint) 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read what was withheld: %w", err)
+		return fmt.Errorf("read withheld records: %w", err)
 	}
 	return nil
 }

@@ -313,7 +313,7 @@ func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UU
 }
 
 // errUnconfirmed is reported as an outage: the database has not answered.
-var errUnconfirmed = errors.Join(errors.New("what is kept of entitlements has not been confirmed"), context.DeadlineExceeded)
+var errUnconfirmed = errors.Join(errors.New("the cached entitlements have not been confirmed"), context.DeadlineExceeded)
 
 // Kept counts the cached tenants.
 func (c *Cache) Kept() (tenants int) {

@@ -40,8 +40,8 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 			return fmt.Errorf("mark a rebuild ready: %w", err)
 		}
 		if ready = tag.RowsAffected() == 1; ready {
-			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildReady, "it stands where the live generation does")}); err != nil {
-				return fmt.Errorf("say that a rebuild is ready: %w", err)
+			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildReady, "it has caught up with the live generation")}); err != nil {
+				return fmt.Errorf("record that a rebuild is ready: %w", err)
 			}
 		}
 		var state string

@@ -99,7 +99,7 @@ func (c *Comparison) readBase(ctx context.Context, tx pgx.Tx) error {
 		switch {
 		case covered:
 		case all[i].dropped || all[i].broken:
-			return notEqual(fmt.Sprintf("what it is to be compared with, generation %d, is no longer kept", all[i].Generation))
+			return notEqual(fmt.Sprintf("generation %d, with which it is compared, is no longer kept", all[i].Generation))
 		default:
 			c.base = append(c.base, all[i])
 		}
@@ -130,7 +130,7 @@ func (c *Comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 	case err != nil:
 		return err
 	case len(c.Positions) == 0:
-		return notEqual("nothing of it is folded")
+		return notEqual("it is not folded yet")
 	case apart >= 0:
 		return notEqual(fmt.Sprintf("in partition %d the two generations are not at equal positions", apart))
 	}

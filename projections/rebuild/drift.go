@@ -34,10 +34,10 @@ const saveReport = `UPDATE projection_rebuilds SET report = $2 WHERE id = $1`
 func (r *Reads) SaveReport(ctx context.Context, rebuild uuid.UUID, sample []DiffRow) error {
 	body, err := json.Marshal(sample)
 	if err != nil {
-		return fmt.Errorf("write what a verify found: %w", err)
+		return fmt.Errorf("encode the findings of a verify: %w", err)
 	}
 	if _, err := r.Pool.Exec(ctx, saveReport, rebuild, body); err != nil {
-		return fmt.Errorf("keep what a verify found: %w", err)
+		return fmt.Errorf("store the findings of a verify: %w", err)
 	}
 	return nil
 }

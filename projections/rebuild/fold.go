@@ -88,7 +88,7 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 	was := m.known[key]
 	rows, err := tx.Query(ctx, readFailed, consumer, partition, was.letter)
 	if err != nil {
-		return nil, fmt.Errorf("read what failed: %w", err)
+		return nil, fmt.Errorf("read failed events: %w", err)
 	}
 	now := failedUpTo{was.letter, maps.Clone(was.positions)}
 	if now.positions == nil {
@@ -104,7 +104,7 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what failed: %w", err)
+		return nil, fmt.Errorf("read failed events: %w", err)
 	}
 	if m.known == nil {
 		m.known = make(map[failedKey]failedUpTo)
@@ -121,12 +121,12 @@ SELECT position FROM withheld_records WHERE partition = $1 AND position > $2 AND
 func leftOutOf(ctx context.Context, tx pgx.Tx, u *unit, upTo int64, failed map[int64]bool) (map[int64]bool, error) {
 	rows, err := tx.Query(ctx, readWithheld, u.partition, u.position, upTo)
 	if err != nil {
-		return nil, fmt.Errorf("read what was withheld: %w", err)
+		return nil, fmt.Errorf("read withheld records: %w", err)
 	}
 	out := maps.Clone(failed)
 	var position int64
 	if _, err = pgx.ForEachRow(rows, []any{&position}, func() error { out[position] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("read what was withheld: %w", err)
+		return nil, fmt.Errorf("read withheld records: %w", err)
 	}
 	return out, nil
 }

@@ -42,7 +42,7 @@ const overdue = 30 // seconds
 // tellIdle names the role that must do the work, if it is not being done.
 func (p *Progress) tellIdle(seconds float64) {
 	if !p.begun && seconds > overdue {
-		p.Note = "It waits for an instance with the role projector that holds its version of the fold, and none seems to run: start one (serve --roles=projector)."
+		p.Note = "It waits for an instance with the role projector and its version of the fold, and none seems to run: start one (serve --roles=projector)."
 	}
 }
 

@@ -251,12 +251,12 @@ func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
 		var live int64
 		var epoch int32
 		if err := tx.QueryRow(ctx, readLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
-			return fmt.Errorf("read where the live generation stands: %w", err)
+			return fmt.Errorf("read the live generation's position: %w", err)
 		}
 		joining := live-u.position <= cmp.Or(b.Join, joinWithin)
 		if joining {
 			if err := tx.QueryRow(ctx, lockLive, u.consumer.Name, u.partition).Scan(&live, &epoch); err != nil {
-				return fmt.Errorf("lock where the live generation stands: %w", err)
+				return fmt.Errorf("lock the live generation's position: %w", err)
 			}
 		}
 		if !joining {

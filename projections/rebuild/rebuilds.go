@@ -196,7 +196,7 @@ func (s *stored) status(units []Unit) (RebuildStatus, error) {
 		return v, nil
 	}
 	if err := json.Unmarshal(s.report, &v.Drift); err != nil {
-		return v, fmt.Errorf("read what a verify found: %w", err)
+		return v, fmt.Errorf("read the findings of a verify: %w", err)
 	}
 	return v, nil
 }

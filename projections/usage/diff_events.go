@@ -136,11 +136,11 @@ func ParseEventCursor(text string) (int64, error) {
 func (r *Reads) telling(c *rebuild.Comparison, q DiffEventsQuery, page *DiffEvents) (*telling, int, error) {
 	t := &telling{q: q, page: page, partition: events.PartitionOf(q.TenantID), limit: query.PageSize(q.Limit)}
 	if c.Rebuild.Projection != projections.ProjectionUsage {
-		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "Only figures of usage_aggregates are sums that events can be told apart in"}
+		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "Only figures of usage_aggregates can be broken down by event"}
 	}
 	live := c.Live(q.TenantID, q.PeriodKey)
 	if live == nil || !c.Scope.HasTenant(q.TenantID) || !c.Scope.HasPeriod(q.PeriodKey) {
-		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "The key is outside of what was rebuilt"}
+		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "The key is outside the rebuild's scope"}
 	}
 	for _, p := range c.Positions {
 		if p.Partition == t.partition {

@@ -60,8 +60,8 @@ type Delta struct {
 }
 
 var (
-	errNotForAggregator = errors.New("the aggregator takes validated usage, nothing else")
-	errPeriodKey        = errors.New("the period key is none")
+	errNotForAggregator = errors.New("the aggregator takes validated usage only")
+	errPeriodKey        = errors.New("the period key is invalid")
 )
 
 // FoldV1 is the fold usage_aggregates/v1: it returns a verdict's amount and its key.

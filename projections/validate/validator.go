@@ -25,7 +25,7 @@ type Validator struct {
 	snapshots snapshots
 }
 
-var errNotForValidator = errors.New("the validator takes recorded and retried usage, nothing else")
+var errNotForValidator = errors.New("the validator takes recorded and retried usage only")
 
 // Judgement is the verdict on an event, with the event's data.
 type Judgement struct {

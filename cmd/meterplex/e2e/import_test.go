@@ -98,7 +98,7 @@ func TestImportTheTrace(t *testing.T) {
 	w.drain()
 	w.traceIs(x)
 	sum = c.run(importing("--shift-to-now")...)
-	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "Nothing new") {
+	if sum.Duplicates != traceEvents || !strings.Contains(c.stderr.String(), "No new events") {
 		t.Errorf("second import: %+v, stderr %s", sum, c.stderr.String())
 	}
 	// With the times of 2023, for which a key needs usage:backfill.

@@ -43,7 +43,7 @@ func TestTheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 		}
 		for word, seen := range map[string]string{
 			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",
-			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete what is recorded",
+			"superuser": "superuser: the role postgres is a superuser; the service could alter or delete recorded events",
 		} {
 			if strings.Contains(err.Error(), seen) == (word == allowed) {
 				t.Errorf("allowed %q: %v", allowed, err)

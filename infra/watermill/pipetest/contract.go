@@ -268,14 +268,14 @@ func closedHanging(t *testing.T, pipe Pipe) {
 	next := pipe.Subscriber(t, "g", 10, shortGrace)
 	messages = subscribe(t, next, hangTopic)
 	seen := map[string]int{}
-	msg, again := receiveOr(t, messages, "a batch that nobody acknowledged in time never came again")
+	msg, again := receiveOr(t, messages, "a batch that was not acknowledged in time never came again")
 	for _, r := range again {
 		seen[string(r.Value)]++
 	}
 	msg.Ack()
 	drain(t, messages, seen, 3)
 	if seen[string(first[0].Value)] == 0 {
-		t.Error("a batch that nobody acknowledged in time was lost")
+		t.Error("a batch that was not acknowledged in time was lost")
 	}
 	closeAll(t, next, pub)
 }
