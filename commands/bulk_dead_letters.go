@@ -196,7 +196,7 @@ func (b *bulk) run(ctx context.Context, refs []DeadLetterRef) (BulkResult, error
 		for n < min(len(refs), bulkPart) && events.PartitionOf(refs[n].TenantID) == events.PartitionOf(refs[0].TenantID) {
 			n++
 		}
-		done, refused, err := b.part(ctx, refs[:n])
+		done, refused, err := b.decidePartition(ctx, refs[:n])
 		if err != nil {
 			return tally, err
 		}
@@ -222,8 +222,8 @@ func (r *BulkResult) add(done []uuid.UUID, refused []*domain.Error) {
 	}
 }
 
-// part decides on dead letters of one partition in one transaction.
-func (b *bulk) part(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID, refused []*domain.Error, err error) {
+// decidePartition decides on dead letters of one partition in one transaction.
+func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done []uuid.UUID, refused []*domain.Error, err error) {
 	ids := make([]uuid.UUID, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
@@ -283,12 +283,12 @@ func (b *bulk) make(l *DeadLetter) (events.Pending, error) {
 	if b.ask.Action == events.BulkDiscard {
 		return b.discard(l, b.by, b.result.BulkID, b.ask.Reason)
 	}
-	return b.say(l, b.by, b.result.BulkID, events.RetryRequested, events.KeyRequested(l.ID, l.Requests+1),
+	return b.newRequest(l, b.by, b.result.BulkID, events.RetryRequested, events.KeyRequested(l.ID, l.Requests+1),
 		events.Retry{DeadLetterID: l.ID, Attempt: l.Attempts + 1, Reason: b.ask.Reason})
 }
 
-// say makes an event for a request about a dead letter.
-func (d *DeadLetters) say(l *DeadLetter, by Caller, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
+// newRequest makes an event for a request about a dead letter.
+func (d *DeadLetters) newRequest(l *DeadLetter, by Caller, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
 	body, err := events.EncodePayload(subject, payload)
 	if err != nil {
 		return events.Pending{}, err

@@ -73,7 +73,7 @@ func discardable(l *DeadLetter) *domain.Error {
 // discard makes the event of a discard. A parked event counts as rejected from then
 // on. An event that was rejected, or never accepted, stays so.
 func (d *DeadLetters) discard(l *DeadLetter, by Caller, cause uuid.UUID, reason string) (events.Pending, error) {
-	p, err := d.say(l, by, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
+	p, err := d.newRequest(l, by, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
 		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})
 	if l.Parked {
 		p.Counts = events.Counts{Parked: -1, Rejected: 1}

@@ -104,7 +104,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 	if err != nil {
 		return nil, err // the log may be at work on them still
 	}
-	c.keep(submitted)
+	c.release(submitted)
 	duplicates := 0
 	for n := range places {
 		v := &verdicts[index[n]]
@@ -139,8 +139,8 @@ func (c *IngestUsage) room(n int) []Submitted {
 	return make([]Submitted, 0, n)
 }
 
-// keep returns the memory of a stored batch to the pool.
-func (c *IngestUsage) keep(batch []Submitted) {
+// release returns the memory of a stored batch to the pool.
+func (c *IngestUsage) release(batch []Submitted) {
 	if cap(batch) >= manyEvents {
 		c.kept.Put(&batch)
 	}

@@ -49,7 +49,7 @@ func (c *UsageCommands) Process(ctx context.Context, records []events.Record) er
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = c.take(ctx, &groups[i])
+			errs[i] = c.decideTenant(ctx, &groups[i])
 		})
 	}
 	wait.Wait()
@@ -78,9 +78,9 @@ func byTenant(records []events.Record) []tenantMessages {
 	return groups
 }
 
-// take decides one tenant's messages. Messages without a known tenant belong to the
+// decideTenant decides one tenant's messages. Messages without a known tenant belong to the
 // platform.
-func (c *UsageCommands) take(ctx context.Context, g *tenantMessages) error {
+func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) error {
 	by := Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: events.GroupUsageCommands}}
 	tenant, err := c.tenant(ctx, g.named)
 	if err != nil {

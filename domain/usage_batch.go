@@ -110,8 +110,8 @@ func (d *decoder) room(n int) []byte {
 	return d.arena
 }
 
-// keep returns a copy of an id as a string.
-func (d *decoder) keep(id []byte) string {
+// copyID returns a copy of an id as a string.
+func (d *decoder) copyID(id []byte) string {
 	if d.ids.Cap()-d.ids.Len() < len(id) {
 		d.ids = strings.Builder{}
 		d.ids.Grow(len(id) + d.guess()*guessedID)

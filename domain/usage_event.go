@@ -143,7 +143,7 @@ func (in *draft) missing(member string) *Error {
 func (d *decoder) settle(item *BatchItem, in *draft) {
 	idFault := in.checkEventID()
 	if idFault == nil {
-		item.EventID = d.keep(in.eventID.chars)
+		item.EventID = d.copyID(in.eventID.chars)
 	}
 	switch {
 	case in.unknown.sent:

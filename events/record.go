@@ -108,7 +108,7 @@ type frameReader struct {
 	bad  bool
 }
 
-func (p *frameReader) take(n int) {
+func (p *frameReader) advance(n int) {
 	if n <= 0 {
 		p.bad, p.rest = true, nil
 		return
@@ -118,13 +118,13 @@ func (p *frameReader) take(n int) {
 
 func (p *frameReader) uint() uint64 {
 	v, n := binary.Uvarint(p.rest)
-	p.take(n)
+	p.advance(n)
 	return v
 }
 
 func (p *frameReader) int() int64 {
 	v, n := binary.Varint(p.rest)
-	p.take(n)
+	p.advance(n)
 	return v
 }
 

@@ -35,7 +35,7 @@ func (g *guard) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	if limited(g.row) {
 		p = g.within(w, r, x)
 	} else {
-		p = g.let(w, r, x)
+		p = g.serveAdmitted(w, r, x)
 	}
 	if p != nil {
 		g.refuse(w, r, p) // it drains the rest of the body without holding a place in flight
@@ -55,11 +55,11 @@ func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange
 	defer x.charge.close()
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Time)
 	defer cancel()
-	return g.let(w, r.WithContext(ctx), x)
+	return g.serveAdmitted(w, r.WithContext(ctx), x)
 }
 
-// let admits a request and serves it. The caller must write the problem that it returns.
-func (g *guard) let(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
+// serveAdmitted admits a request and serves it. The caller must write the problem that it returns.
+func (g *guard) serveAdmitted(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
 	if p := g.admit(r, x, g.row, g.query, g.body); p != nil {
 		return p
 	}

@@ -112,15 +112,15 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 		if s.authenticate(x.from, x, x.route) != nil {
 			return nil // the key has been revoked
 		}
-		if next, err := s.look(ctx, found); err == nil {
+		if next, err := s.refresh(ctx, found); err == nil {
 			found = next
 		}
 	}
 }
 
-// look reads a rebuild again. After an error, the next poll tries again half a second
+// refresh reads a rebuild again. After an error, the next poll tries again half a second
 // later.
-func (s *service) look(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
+func (s *service) refresh(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Time)
 	defer cancel()
 	return s.Reads.Rebuilds.Rebuild(ctx, r.ID)

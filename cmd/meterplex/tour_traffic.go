@@ -55,7 +55,7 @@ func (t *tour) read(ctx context.Context) {
 				c.retryFor = 0
 				raw, err := c.get(ctx, "/usage/aggregates", url.Values{"feature": {tourFeature}})
 				if err == nil {
-					err = t.readers.look(raw)
+					err = t.readers.check(raw)
 				}
 				if err != nil && ctx.Err() == nil {
 					t.readers.wrong.CompareAndSwap(nil, &err)
@@ -68,8 +68,8 @@ func (t *tour) read(ctx context.Context) {
 
 var errMixture = errors.New("a read saw figures of two generations")
 
-// look checks that all figures come from the same fold.
-func (r *tourReaders) look(raw json.RawMessage) error {
+// check checks that all figures come from the same fold.
+func (r *tourReaders) check(raw json.RawMessage) error {
 	var page struct {
 		Data []struct{ Amount, EventCount int64 }
 	}

@@ -69,7 +69,7 @@ func (c *VerifyCmd) Run(a *app) error {
 		checks = asked
 	}
 	if c.wants("database") || c.wants("topics") {
-		looked, err := c.look(a)
+		looked, err := c.runChecks(a)
 		if err != nil {
 			return err
 		}
@@ -117,8 +117,8 @@ func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 	return outcome
 }
 
-// look runs the requested checks of the database and the topics.
-func (c *VerifyCmd) look(a *app) ([]verify.Check, error) {
+// runChecks runs the requested checks of the database and the topics.
+func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	cfg, _, err := a.config(c.VerifyFlags)
 	if err != nil {
 		return nil, err

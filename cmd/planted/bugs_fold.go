@@ -185,7 +185,7 @@ func foldBugs() []bug {
 		{
 			name: "unknown-version-skipped", what: "an event of an unknown version is skipped",
 			promise: "P3: no event is dropped silently",
-			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) take(e *events.Envelope) *projections.Failure {\n", "func (s *usageSums) take(e *events.Envelope) *projections.Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
+			edits:   []overlay.Edit{edit(aggregates, "func (s *usageSums) add(e *events.Envelope) *projections.Failure {\n", "func (s *usageSums) add(e *events.Envelope) *projections.Failure {\n	if _, known := e.Subject.Info(); !known {\n		return nil\n	}\n")},
 			pkg:     "./projections", run: "TestP2_PoisonIsParkedOnce",
 			says: `dead letters: \[\]`,
 		},

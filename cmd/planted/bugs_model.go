@@ -150,7 +150,7 @@ func batchBugs() []bug {
 			name: "room-of-an-unanswered-batch", what: "the memory of an unanswered batch is reused for the next one",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits: []overlay.Edit{edit("commands/ingest_usage.go", `		return nil, err // the log may be at work on them still
-`, `		c.keep(submitted)
+`, `		c.release(submitted)
 		return nil, err
 `)},
 			pkg: "./commands", run: "TestP2_EventsOfAnUnansweredBatchAreLeftAlone",

@@ -261,8 +261,8 @@ const (
 // seats limit how many connections one kind of work holds at once.
 type seats chan struct{}
 
-// take waits for a seat, for patience at most.
-func (s seats) take(ctx context.Context) (leave func(), err error) {
+// acquire waits for a seat, for patience at most.
+func (s seats) acquire(ctx context.Context) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {

@@ -70,7 +70,7 @@ func (f *FrozenSessions) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := f.look(ctx); err != nil && ctx.Err() == nil {
+		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
 			f.report(err)
 		}
 	}
@@ -104,9 +104,9 @@ const (
 // lookTime bounds a look.
 const lookTime = 5 * time.Second
 
-// look ends sessions that the previous look saw waiting, too: a working session is
+// poll ends sessions that the previous poll saw waiting, too: a working session is
 // hardly ever seen waiting twice.
-func (f *FrozenSessions) look(ctx context.Context) error {
+func (f *FrozenSessions) poll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	return pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) error {

@@ -143,7 +143,7 @@ func TestSessionsThatAreNotFrozenAreLeftAlone(t *testing.T) {
 	}
 	for n := range 15 {
 		submit(t, l, tenant, usageEvent(tenant, fmt.Sprint(n), 1))
-		if err := watch.look(t.Context()); err != nil {
+		if err := watch.poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(150 * time.Millisecond)

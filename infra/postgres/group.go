@@ -33,12 +33,12 @@ type group struct {
 
 func newGroup(l *Log, subs []*submission) *group {
 	g := &group{log: l}
-	g.take(subs)
+	g.fill(subs)
 	return g
 }
 
-// take fills the group with submissions, reusing its memory.
-func (g *group) take(subs []*submission) {
+// fill fills the group with submissions, reusing its memory.
+func (g *group) fill(subs []*submission) {
 	g.forget()
 	n := rowsOf(subs)
 	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)

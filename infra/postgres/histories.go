@@ -137,7 +137,7 @@ func newHistories(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, 
 		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String, seen: seen,
 		home: func(tenant uuid.UUID, _ domain.History) (int16, bool) { return events.PartitionOf(tenant), true },
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
-			leave, err := loads.take(ctx)
+			leave, err := loads.acquire(ctx)
 			if err != nil {
 				return nil, err
 			}

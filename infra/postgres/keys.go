@@ -39,7 +39,7 @@ func newKeys(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads
 		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
 		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, home: homeOfKey,
 		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {
-			leave, err := loads.take(ctx)
+			leave, err := loads.acquire(ctx)
 			if err != nil {
 				return keyAndTenant{}, err
 			}

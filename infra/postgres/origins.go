@@ -120,7 +120,7 @@ func (o *origins) id(ctx context.Context, v origin) (int32, error) {
 		err = o.pool.QueryRow(ctx, insertOriginSQL, v.actor.Type, v.actor.ID, v.producer.Service, v.producer.Instance, v.producer.Commit,
 			v.vocabulary.Hash(), v.residency).Scan(&id)
 		if err == nil {
-			o.keep(id, v, era)
+			o.store(id, v, era)
 			return id, nil
 		}
 		o.setStored(sqlState(err) != foreignKeyViolation)
@@ -150,8 +150,8 @@ func (o *origins) setStored(stored bool) {
 	o.stored = stored
 }
 
-// keep caches a number that was read in an era, unless the cache has started again since.
-func (o *origins) keep(id int32, v origin, era uint64) {
+// store caches a number that was read in an era, unless the cache has started again since.
+func (o *origins) store(id int32, v origin, era uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.era != era {
@@ -220,7 +220,7 @@ func (o *origins) read(ctx context.Context, q Queryer, ids []int32, known map[in
 			return err
 		}
 		known[id] = v
-		o.keep(id, v, era)
+		o.store(id, v, era)
 	}
 	return nil
 }

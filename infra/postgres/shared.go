@@ -72,7 +72,7 @@ func (g *group) leave(hs heads) (left []*submission) {
 			kept = append(kept, s)
 		}
 	}
-	g.take(kept)
+	g.fill(kept)
 	return left
 }
 

@@ -83,7 +83,7 @@ func newPlan(rng *rand.Rand, most int) plan {
 	p.producer = events.Producer{Service: "simulation"}
 	for i, id := range []string{uuid.Nil.String(), events.GroupValidator, events.GroupAggregator, events.GroupUsageCommands, "meterplex-relay", events.GroupCommands, "meterplex-rebuilder"} {
 		actor := events.Actor{Type: map[bool]string{true: "api_key", false: "service"}[i == 0], ID: id}
-		p.origins.keep(int32(i+1), origin{actor, p.producer, events.CurrentVocabulary(), events.ResidencyUnspecified}, 0)
+		p.origins.store(int32(i+1), origin{actor, p.producer, events.CurrentVocabulary(), events.ResidencyUnspecified}, 0)
 	}
 	return p
 }

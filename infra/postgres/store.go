@@ -68,7 +68,7 @@ func (l *Log) changed(tx *changeTx, err error) error {
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
 func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
-	leave, err := l.changes.take(ctx)
+	leave, err := l.changes.acquire(ctx)
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func rowsOf(group []*submission) (rows int) {
 // rolled back.
 func (w *writer) commit(subs []*submission) {
 	g := w.group
-	g.take(subs)
+	g.fill(subs)
 	defer g.forget()
 	w.load.begin()
 	smooth := false

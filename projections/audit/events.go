@@ -143,7 +143,7 @@ func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelop
 			continue
 		}
 		until := min(w.upTo[p], w.after[p]+left)
-		found, err := w.look(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(places))
+		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(places))
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +171,8 @@ func (w *walk) place() *events.Position {
 
 const readPositions = `SELECT * FROM log_positions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-// look returns the numbers of the matching events in a stretch.
-func (w *walk) look(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
+// match returns the numbers of the matching events in a stretch.
+func (w *walk) match(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFirst bool, limit int) ([]int64, error) {
 	f := w.filter
 	var correlation *uuid.UUID
 	if f.CorrelationID != uuid.Nil {

@@ -69,7 +69,7 @@ func (r *Reads) Lineage(ctx context.Context, v query.Viewer, q LineageQuery) (Li
 			return err
 		}
 		l := lineage{tx: tx, root: root, span: cmp.Or(q.Span, LineageSpan), known: map[uuid.UUID]*events.Envelope{}}
-		l.keep(root)
+		l.add(root)
 		if err := l.effects(ctx); err != nil {
 			return err
 		}
@@ -93,8 +93,8 @@ type lineage struct {
 	truncated bool
 }
 
-// keep reports whether the event is new.
-func (l *lineage) keep(e events.Envelope) bool {
+// add stores an event and reports whether it is new.
+func (l *lineage) add(e events.Envelope) bool {
 	if l.known[e.EventID] != nil {
 		return false
 	}
@@ -165,7 +165,7 @@ func (l *lineage) effects(ctx context.Context) error {
 	}
 	head := heads[partition]
 	l.complete = min(head, l.root.Position.Number+l.span)
-	if err := l.look(ctx, l.root.Position.Number, l.complete); err != nil {
+	if err := l.findEffects(ctx, l.root.Position.Number, l.complete); err != nil {
 		return err
 	}
 	looks := 1
@@ -177,14 +177,14 @@ func (l *lineage) effects(ctx context.Context) error {
 			return err
 		}
 		for _, e := range late {
-			if !l.keep(e) || e.Position.Number+l.span <= l.complete {
+			if !l.add(e) || e.Position.Number+l.span <= l.complete {
 				continue
 			}
 			if looks++; looks > maxLooks {
 				l.truncated = true
 				return nil
 			}
-			if err := l.look(ctx, e.Position.Number, min(head, e.Position.Number+l.span)); err != nil {
+			if err := l.findEffects(ctx, e.Position.Number, min(head, e.Position.Number+l.span)); err != nil {
 				return err
 			}
 		}
@@ -194,8 +194,8 @@ func (l *lineage) effects(ctx context.Context) error {
 
 const readCaused = `SELECT $1::smallint, c FROM caused_positions($1, $2, $3, $4, $5, $6) c`
 
-// look finds the effects in a stretch.
-func (l *lineage) look(ctx context.Context, after, upTo int64) error {
+// findEffects finds the effects in a stretch.
+func (l *lineage) findEffects(ctx context.Context, after, upTo int64) error {
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, after, upTo, l.ids(), maxLineage + 1}
 	err := query.Run(ctx, l.tx, query.New(readCaused, args, query.Each(func(rows pgx.Rows) error {
@@ -209,7 +209,7 @@ func (l *lineage) look(ctx context.Context, after, upTo int64) error {
 	}
 	list, err := readEvents(ctx, l.tx, places)
 	for _, e := range list {
-		l.keep(e)
+		l.add(e)
 	}
 	return err
 }

@@ -154,7 +154,7 @@ func (w *walk) toLast(ctx context.Context, tx pgx.Tx, n int) error {
 	var numbers []int64
 	for _, p := range partitions {
 		low := max(w.after[p], w.upTo[p]-scannedPositions/int64(len(partitions)))
-		found, err := w.look(ctx, tx, events.Stretch{Partition: p, After: low, UpTo: w.upTo[p]}, true, n)
+		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: low, UpTo: w.upTo[p]}, true, n)
 		if err != nil {
 			return err
 		}

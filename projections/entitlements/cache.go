@@ -201,7 +201,7 @@ func (c *Cache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 		delete(p.loads, l.tenant)
 	}
 	if l.err == nil && l.brought.stands.Folded >= l.atLeast {
-		p.keep(l.tenant, l.brought)
+		p.store(l.tenant, l.brought)
 	}
 	if l.next != nil {
 		l.next.before = l.before
@@ -209,9 +209,9 @@ func (c *Cache) run(ctx context.Context, p *grantPartition, l *grantLoad) {
 	}
 }
 
-// keep caches a result that is newer than the entry. If the cache is full, it evicts
+// store caches a result that is newer than the entry. If the cache is full, it evicts
 // other entries: the choice makes no difference to answers.
-func (p *grantPartition) keep(tenant uuid.UUID, g *granted) {
+func (p *grantPartition) store(tenant uuid.UUID, g *granted) {
 	if old := p.kept[tenant]; old != nil && old.stands.Folded > g.stands.Folded {
 		return
 	}

@@ -153,7 +153,7 @@ func (c *Cache) confirmSince(ctx context.Context, oldest time.Time) error {
 		if l == nil {
 			l = &grantLook{began: time.Now(), done: make(chan struct{})}
 			c.feed.look = l
-			go c.take(context.WithoutCancel(ctx), l)
+			go c.poll(context.WithoutCancel(ctx), l)
 		}
 		c.feed.mu.Unlock()
 		select {
@@ -209,11 +209,11 @@ const (
 	alongIndexes = `SET LOCAL enable_seqscan = off`
 )
 
-// take polls once. Polls run one after the other.
-func (c *Cache) take(ctx context.Context, l *grantLook) {
+// poll polls once. Polls run one after the other.
+func (c *Cache) poll(ctx context.Context, l *grantLook) {
 	ctx, cancel := context.WithTimeout(ctx, feedTime)
 	defer cancel()
-	steps, server, err := c.step(ctx, l.began)
+	steps, server, err := c.readChanges(ctx, l.began)
 	if err == nil && len(steps) != events.Partitions {
 		err = fmt.Errorf("follow entitlements: %w", query.ErrNoLiveGeneration)
 	}
@@ -228,9 +228,9 @@ func (c *Cache) take(ctx context.Context, l *grantLook) {
 	close(l.done)
 }
 
-// step reads the changed tenants only while checks arrive: keys and histories need only
+// readChanges reads the changed tenants only while checks arrive: keys and histories need only
 // the catalogue.
-func (c *Cache) step(ctx context.Context, now time.Time) (steps []grantStep, server grantServer, err error) {
+func (c *Cache) readChanges(ctx context.Context, now time.Time) (steps []grantStep, server grantServer, err error) {
 	var partitions [events.Partitions]int16
 	var folded [events.Partitions]int64
 	var kept [events.Partitions]bool

@@ -40,7 +40,7 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 			return fmt.Errorf("mark a rebuild ready: %w", err)
 		}
 		if ready = tag.RowsAffected() == 1; ready {
-			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildReady, "it has caught up with the live generation")}); err != nil {
+			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.stateEvent(r, events.RebuildReady, "it has caught up with the live generation")}); err != nil {
 				return fmt.Errorf("record that a rebuild is ready: %w", err)
 			}
 		}
@@ -61,7 +61,7 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 	}
 	if err == nil && ready {
 		b.Logger.Info("a rebuild is ready", "rebuild", r.ID, "projection", r.Projection, "generation", r.Generation)
-		b.told()
+		b.notify()
 	}
 	return over && err == nil, err
 }
@@ -89,18 +89,18 @@ func (b *Rebuilder) end(ctx context.Context, r *domain.Rebuild, why string) erro
 		if err := consume.BreakGeneration(ctx, tx, r.Projection, r.Generation, why); err != nil {
 			return err
 		}
-		_, err = b.Log.AppendTx(ctx, tx, []events.Pending{b.step(r, events.RebuildFailed, why)})
+		_, err = b.Log.AppendTx(ctx, tx, []events.Pending{b.stateEvent(r, events.RebuildFailed, why)})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("end a rebuild that failed: %w", err)
 	}
 	b.Logger.Error("a rebuild failed", "rebuild", r.ID, "why", why)
-	b.told()
+	b.notify()
 	return nil
 }
 
-func (b *Rebuilder) told() {
+func (b *Rebuilder) notify() {
 	if b.Appended != nil {
 		b.Appended([]int16{events.PartitionOf(events.Platform)})
 	}

@@ -153,7 +153,7 @@ func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.
 	wait := consume.BackoffFirst
 	for ctx.Err() == nil {
 		u := unit{rebuild: &r, consumer: c, worker: worker}
-		did, err := b.taking(ctx, &u)
+		did, err := b.foldWithSeat(ctx, &u)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -219,9 +219,9 @@ func (u *unit) generation() projections.Generation {
 	return projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
 }
 
-// taking calls take with a bound on the workers of this instance, so that connections
+// foldWithSeat calls foldUnit with a bound on the workers of this instance, so that connections
 // remain for others.
-func (b *Rebuilder) taking(ctx context.Context, u *unit) (bool, error) {
+func (b *Rebuilder) foldWithSeat(ctx context.Context, u *unit) (bool, error) {
 	seats := b.seats()
 	select {
 	case <-ctx.Done():
@@ -229,7 +229,7 @@ func (b *Rebuilder) taking(ctx context.Context, u *unit) (bool, error) {
 	case seats <- struct{}{}:
 	}
 	defer func() { <-seats }()
-	return b.take(ctx, u)
+	return b.foldUnit(ctx, u)
 }
 
 func (b *Rebuilder) seats() chan struct{} {
@@ -237,9 +237,9 @@ func (b *Rebuilder) seats() chan struct{} {
 	return b.seat
 }
 
-// take folds a chunk of a unit, or the rest of it and joins; it returns false if no unit
+// foldUnit folds a chunk of a unit, or the rest of it and joins; it returns false if no unit
 // was free.
-func (b *Rebuilder) take(ctx context.Context, u *unit) (did bool, err error) {
+func (b *Rebuilder) foldUnit(ctx context.Context, u *unit) (did bool, err error) {
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, claimUnit, u.rebuild.ID)
 		if err != nil {
@@ -303,8 +303,8 @@ func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, err
 	return open, nil
 }
 
-// step makes the event that records a rebuild's change of state.
-func (b *Rebuilder) step(r *domain.Rebuild, subject events.Subject, reason string) events.Pending {
+// stateEvent makes the event that records a rebuild's change of state.
+func (b *Rebuilder) stateEvent(r *domain.Rebuild, subject events.Subject, reason string) events.Pending {
 	cause := events.Envelope{TenantID: events.Platform, EventID: r.ID, OccurredAt: time.Now().UTC().Truncate(time.Microsecond)}
 	return projections.FollowUp(&cause, b.NewID(), subject, events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Reason: reason}, rebuilderName)
 }

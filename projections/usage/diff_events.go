@@ -77,8 +77,8 @@ FROM usage_aggregates a
 WHERE a.generation IN ($5::int, $6::int) AND a.tenant_id = $1 AND a.feature = $2 AND a.period_key = $3
   AND ($4 = '00000000-0000-0000-0000-000000000000'::uuid OR a.subscription_id = $4)`
 
-// telling compares the folds of a key, event by event.
-type telling struct {
+// keyComparison compares the folds of a key, event by event.
+type keyComparison struct {
 	q             DiffEventsQuery
 	live, rebuilt Fold
 	partition     int16
@@ -100,7 +100,7 @@ func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, 
 		if err != nil {
 			return err
 		}
-		t, live, err := r.telling(c, q, &page)
+		t, live, err := r.compareKey(c, q, &page)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, 
 			var payload string
 			err := rows.Scan(&e.Position.Number, &e.Subject, &e.EventID, &e.RecordedAt, &e.OccurredAt, &e.DedupeKey, &payload)
 			e.Payload = json.RawMessage(payload)
-			t.take(&e)
+			t.add(&e)
 			return err
 		})))
 		if err != nil || q.After != "" {
@@ -132,9 +132,9 @@ func ParseEventCursor(text string) (int64, error) {
 	return n, nil
 }
 
-// telling begins a comparison, with the generation that is live for the key.
-func (r *Reads) telling(c *rebuild.Comparison, q DiffEventsQuery, page *DiffEvents) (*telling, int, error) {
-	t := &telling{q: q, page: page, partition: events.PartitionOf(q.TenantID), limit: query.PageSize(q.Limit)}
+// compareKey begins a comparison, with the generation that is live for the key.
+func (r *Reads) compareKey(c *rebuild.Comparison, q DiffEventsQuery, page *DiffEvents) (*keyComparison, int, error) {
+	t := &keyComparison{q: q, page: page, partition: events.PartitionOf(q.TenantID), limit: query.PageSize(q.Limit)}
 	if c.Rebuild.Projection != projections.ProjectionUsage {
 		return nil, 0, &domain.Error{Code: "scope_invalid", Message: "Only figures of usage_aggregates can be broken down by event"}
 	}
@@ -165,7 +165,7 @@ type part struct {
 }
 
 // of folds an event for the key; zero if the fold refuses the event.
-func (t *telling) of(fold Fold, e *events.Envelope) (p part) {
+func (t *keyComparison) of(fold Fold, e *events.Envelope) (p part) {
 	_ = projections.Try(*e, func() error {
 		key, delta, err := fold(e)
 		if err == nil && key.TenantID == t.q.TenantID && key.Feature == t.q.Feature && key.PeriodKey == t.q.PeriodKey &&
@@ -177,7 +177,7 @@ func (t *telling) of(fold Fold, e *events.Envelope) (p part) {
 	return p
 }
 
-func (t *telling) take(e *events.Envelope) {
+func (t *keyComparison) add(e *events.Envelope) {
 	t.page.EventsCompare++
 	live, rebuilt := t.of(t.live, e), t.of(t.rebuilt, e)
 	t.sums[0].Add(&t.sums[0], big.NewInt(live.Amount))
@@ -207,7 +207,7 @@ func (p *part) amount() *int64 {
 }
 
 // explain compares the sums of the folds with the rows.
-func (t *telling) explain(ctx context.Context, tx pgx.Tx, live, rebuilt int) error {
+func (t *keyComparison) explain(ctx context.Context, tx pgx.Tx, live, rebuilt int) error {
 	var rows [2]big.Int
 	var liveRow, rebuiltRow string
 	args := []any{t.q.TenantID, t.q.Feature, t.q.PeriodKey, t.q.SubscriptionID, live, rebuilt}

@@ -59,8 +59,8 @@ type ExplainedUsage struct {
 	RunningTotal    json.Number     `json:"runningTotal"`
 }
 
-// explaining is the state of a running explanation.
-type explaining struct {
+// explanation is the state of a running explanation.
+type explanation struct {
 	*ExplainQuery
 	place   explainPlace
 	live    bool
@@ -74,7 +74,7 @@ type explaining struct {
 
 // Explain returns the events behind a figure.
 func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Explanation, error) {
-	x := explaining{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
+	x := explanation{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil, raws: make(map[int64]bool)}
 	place, given, err := ParseExplainCursor(q.After)
 	if err == nil && given != nil && *given != x.live {
 		err = query.ErrCursorInvalid
@@ -103,7 +103,7 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 			return err
 		}
 		var parked []countedUsage
-		err = t.visit(ctx, tx, x.take, func(c *countedUsage) {
+		err = t.visit(ctx, tx, x.add, func(c *countedUsage) {
 			if x.Rejected && x.knows(c) {
 				parked = append(parked, *c)
 			}
@@ -120,7 +120,7 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 	return e, err
 }
 
-func (x *explaining) moment() AsOf {
+func (x *explanation) moment() AsOf {
 	if x.After != "" {
 		return AsOf{Position: &events.Position{Partition: events.PartitionOf(x.TenantID), Number: x.place.asOf}}
 	}
@@ -138,7 +138,7 @@ CROSS JOIN LATERAL (
     AND ($5::uuid IS NULL OR a.subscription_id = $5)) a`
 
 // begin sets the subject of a first page: the live figure at this moment.
-func (x *explaining) begin(ctx context.Context, tx pgx.Tx) error {
+func (x *explanation) begin(ctx context.Context, tx pgx.Tx) error {
 	if !x.live || x.After != "" {
 		return nil
 	}
@@ -172,7 +172,7 @@ var errNoInteger = errors.New("a figure is no integer")
 
 // knows reports whether a verdict belongs to the explained figure: the live figure includes
 // verdicts up to the checkpoint, a past figure those on events recorded by then.
-func (x *explaining) knows(c *countedUsage) bool {
+func (x *explanation) knows(c *countedUsage) bool {
 	if x.live && c.position > x.place.bound || !x.live && c.cause > x.place.asOf {
 		return false
 	}
@@ -183,8 +183,8 @@ func (x *explaining) knows(c *countedUsage) bool {
 	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
 }
 
-// take adds a verdict, and stores it if it can be in the page.
-func (x *explaining) take(c *countedUsage) {
+// add adds a verdict, and stores it if it can be in the page.
+func (x *explanation) add(c *countedUsage) {
 	if !x.knows(c) {
 		return
 	}
@@ -205,12 +205,12 @@ func (x *explaining) take(c *countedUsage) {
 }
 
 // trim keeps the rows of the page and one more, which shows that another page follows.
-func (x *explaining) trim() {
+func (x *explanation) trim() {
 	slices.SortFunc(x.entries, func(a, b countedUsage) int { return cmp.Compare(a.position, b.position) })
 	x.entries = x.entries[:min(len(x.entries), x.limit+1)]
 }
 
-func (x *explaining) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
+func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
 	x.trim()
 	if !x.live {
 		x.place.total.Set(&x.sum)
@@ -236,7 +236,7 @@ func (x *explaining) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
 	return e, err
 }
 
-func (x *explaining) recordedAt(ctx context.Context, tx pgx.Tx, partition int16) (map[int64]time.Time, error) {
+func (x *explanation) recordedAt(ctx context.Context, tx pgx.Tx, partition int16) (map[int64]time.Time, error) {
 	partitions, numbers := make([]int16, len(x.entries)), make([]int64, len(x.entries))
 	for i, c := range x.entries {
 		partitions[i], numbers[i] = partition, c.verdict.RawPosition

@@ -39,7 +39,7 @@ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'x/' AND l.dedupe
 
 // leftOut lists the last refusal of each event that is not counted. A refused event
 // has no period of its own: the time of usage determines it.
-func (x *explaining) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, parked []countedUsage) ([]LeftOutUsage, bool, error) {
+func (x *explanation) leftOut(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, parked []countedUsage) ([]LeftOutUsage, bool, error) {
 	last := make(map[int64]LeftOutUsage)
 	keep := func(raw int64, u LeftOutUsage) {
 		if !x.raws[raw] && u.VerdictPosition.Number > last[raw].VerdictPosition.Number {

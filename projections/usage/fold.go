@@ -113,8 +113,8 @@ func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
 	return &usageSums{fold, g.PeriodKey, make(map[Key]*usageSum)}, nil
 }
 
-// take folds one event. It retains only copies of the event's data.
-func (s *usageSums) take(e *events.Envelope) *projections.Failure {
+// add folds one event. It retains only copies of the event's data.
+func (s *usageSums) add(e *events.Envelope) *projections.Failure {
 	var key Key
 	var delta Delta
 	failure := projections.Try(*e, func() (err error) {
@@ -142,7 +142,7 @@ func (u *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	}
 	for i := range batch {
 		e := &batch[i]
-		if failure := sums.take(e); failure != nil {
+		if failure := sums.add(e); failure != nil {
 			result.Failed = append(result.Failed, *failure)
 		} else if e.Subject == events.Reaggregated {
 			result.FollowUps = append(result.FollowUps, u.resolved(e))

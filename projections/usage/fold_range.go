@@ -74,7 +74,7 @@ func (s *usageSums) stretch(ctx context.Context, tx pgx.Tx, g projections.Genera
 		e.OccurredAt = time.UnixMicro(int64(binary.BigEndian.Uint64(raw[3])) + postgresEpoch)
 		e.DedupeKey = string(raw[4])
 		e.Payload = raw[5]
-		if failure := s.take(&e); failure != nil {
+		if failure := s.add(&e); failure != nil {
 			return 0, failure, nil
 		}
 		folded++

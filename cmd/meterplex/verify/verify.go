@@ -102,7 +102,7 @@ func (v *verifier) runChecks(ctx context.Context) (err error) {
 		}
 	}
 	before, began := new(observation), v.Now()
-	if err := before.take(ctx, v, nil); err != nil {
+	if err := before.observe(ctx, v, nil); err != nil {
 		return err
 	}
 	for n, p := range v.Config.Partitions {
@@ -143,7 +143,7 @@ func (v *verifier) watch(ctx context.Context, before *observation, left time.Dur
 		}
 	}
 	after := new(observation)
-	if err := after.take(ctx, v, before); err != nil {
+	if err := after.observe(ctx, v, before); err != nil {
 		return err
 	}
 	v.unchanged(before, after)
