@@ -230,24 +230,7 @@ const renameLog = `UPDATE log_identity SET log_id = gen_random_uuid()`
 // migrate make the schema, which the others copy.
 func Migrated(t testing.TB, migrate func(ctx context.Context, url string) (int, error)) string {
 	t.Helper()
-	server := Postgres(t)
-	servers.mu.Lock()
-	made := servers.migrated
-	if !made {
-		admin(t, server, "DROP DATABASE IF EXISTS "+template)
-		admin(t, server, "CREATE DATABASE "+template+" OWNER meterplex")
-		_, err := migrate(t.Context(), at(t, server.URL(), template))
-		made = err == nil
-		servers.migrated = made
-		noSessions(t, server, template)
-		if err != nil {
-			t.Errorf("migrate the template: %v", err)
-		}
-	}
-	servers.mu.Unlock()
-	if !made {
-		t.FailNow()
-	}
+	makeTemplate(t, migrate)
 	address := database(t, template)
 	conn, err := pgx.Connect(t.Context(), address)
 	if err == nil {
@@ -258,6 +241,24 @@ func Migrated(t testing.TB, migrate func(ctx context.Context, url string) (int, 
 		t.Fatal(err)
 	}
 	return address
+}
+
+// makeTemplate makes the template once for each server.
+func makeTemplate(t testing.TB, migrate func(ctx context.Context, url string) (int, error)) {
+	t.Helper()
+	server := Postgres(t)
+	servers.mu.Lock()
+	defer servers.mu.Unlock()
+	if servers.migrated {
+		return
+	}
+	admin(t, server, "DROP DATABASE IF EXISTS "+template)
+	admin(t, server, "CREATE DATABASE "+template+" OWNER meterplex")
+	if _, err := migrate(t.Context(), at(t, server.URL(), template)); err != nil {
+		t.Fatalf("migrate the template: %v", err)
+	}
+	noSessions(t, server, template)
+	servers.migrated = true
 }
 
 // SuperuserURL returns the superuser's address of a test's database.
