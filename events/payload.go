@@ -17,22 +17,12 @@ func EncodePayload(subject Subject, payload any) ([]byte, error) {
 	if given != nil && given.Kind() == reflect.Pointer {
 		given = given.Elem()
 	}
-	if want := subject.payload(); given == nil || given != want {
-		return nil, fmt.Errorf("events: a payload of subject %d is %v, not %v", subject, want, given)
+	if info, _ := subject.Info(); given == nil || given != info.Payload {
+		return nil, fmt.Errorf("events: a payload of subject %d is %v, not %v", subject, info.Payload, given)
 	}
 	body, err := json.Marshal(payload)
 	if err != nil {
 		return nil, fmt.Errorf("events: encoding a payload of subject %d: %w", subject, err)
 	}
 	return body, nil
-}
-
-// payload returns the type of a subject's payload, nil if the subject is not registered.
-func (s Subject) payload() reflect.Type {
-	for i := range registry {
-		if registry[i].Subject == s {
-			return registry[i].Payload
-		}
-	}
-	return nil
 }

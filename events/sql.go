@@ -8,7 +8,8 @@ import (
 var sqlNames = regexp.MustCompile(`\{[a-z_.-]+\}`)
 
 // SQL replaces names in braces in a statement by their numbers in the log: a topic's name, as
-// {usage.raw}, or a subject's type without "meterplex." and version, as {usage.event.recorded}.
+// {usage.raw}, or the type of a
+// subject's first version without "meterplex.", as {usage.event.recorded}.
 // It panics on an unknown name: a statement is a constant of the program.
 func SQL(statement string) string {
 	return sqlNames.ReplaceAllStringFunc(statement, func(braced string) string {
@@ -16,10 +17,8 @@ func SQL(statement string) string {
 		if topic, ok := TopicOf(name); ok {
 			return strconv.Itoa(int(topic))
 		}
-		for i := range registry {
-			if registry[i].Type == "meterplex."+name && registry[i].Version == 1 {
-				return strconv.Itoa(int(registry[i].Subject))
-			}
+		if subject, ok := SubjectOf("meterplex."+name, 1); ok {
+			return strconv.Itoa(int(subject))
 		}
 		panic("events: neither a topic nor a subject is named " + braced)
 	})

@@ -97,7 +97,7 @@ func TestManyMembers(t *testing.T) {
 // loneCandidate finds escapes of surrogates, in a pair or alone.
 var loneCandidate = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 
-// referenceStrict implements StrictJSON with the tokens of encoding/json. It cannot
+// referenceStrict implements Check with the tokens of encoding/json. It cannot
 // detect lone surrogates, so it does not decide bodies that may contain some.
 func referenceStrict(doc []byte) (strict, decided bool) {
 	if !utf8.Valid(doc) || !json.Valid(doc) {

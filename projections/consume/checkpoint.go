@@ -20,9 +20,9 @@ var ErrCommitUnknown = errors.New("the commit was not answered")
 // errMoved means that a checkpoint differs from the value read under its lock.
 var errMoved = errors.New("a checkpoint moved under its lock")
 
-// lockTimeout bounds the wait for checkpoints and heads: a hanging holder must not
+// LockTimeout bounds the wait for checkpoints and heads: a hanging holder must not
 // exhaust the consumer's connections.
-const lockTimeout = `SET LOCAL lock_timeout = '2s'`
+const LockTimeout = `SET LOCAL lock_timeout = '2s'`
 
 // lockCheckpoints locks the checkpoints of all joined generations, which have the same
 // position in a partition and move together. It reads the heads without a lock: a head
@@ -65,7 +65,7 @@ type checkpoint struct {
 // lock locks the checkpoints of the partitions, in ascending order.
 func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[int16]checkpoint, error) {
 	var b pgx.Batch
-	b.Queue(lockTimeout)
+	b.Queue(LockTimeout)
 	b.Queue(lockCheckpoints, r.Consumer.Name, partitions, int(r.Consumer.Topic))
 	if r.Consumer.Topic != 0 {
 		b.Queue(readWithheldBeyond, r.Consumer.Name, partitions, int(r.Consumer.Topic))

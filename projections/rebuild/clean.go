@@ -131,10 +131,9 @@ const (
 )
 
 // A generation leaves its partitions one by one: under load it is never free in all of them
-// at once. Whoever has a partition's row locked folds a batch or a chunk; if that takes longer
-// than the timeout, the generation is dropped later.
+// at once. A partition's row is locked while a batch or a chunk is folded; if that takes longer
+// than consume.LockTimeout, the generation is dropped later.
 const (
-	partTimeout    = `SET LOCAL lock_timeout = '2s'`
 	findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
 	partPartition  = `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 AND partition = $3`
 	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
@@ -229,16 +228,7 @@ func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
 	if err != nil {
 		return fmt.Errorf("drop generation %d: %w", g.Generation, err)
 	}
-	partitions, err := b.partitionsOf(ctx, p.Consumer.Name, g)
-	dropped := false
-	for _, partition := range partitions {
-		if err == nil {
-			_, err = b.unlessLive(ctx, g, partPartition, p.Consumer.Name, g.Generation, partition)
-		}
-	}
-	if err == nil {
-		dropped, err = b.unlessLive(ctx, g, markDropped, g.Projection, g.Generation)
-	}
+	dropped, err := b.dropParts(ctx, g, p.Consumer.Name)
 	if err != nil {
 		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
 	}
@@ -246,6 +236,19 @@ func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
 		b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
 	}
 	return nil
+}
+
+func (b *Rebuilder) dropParts(ctx context.Context, g numbered, consumer string) (dropped bool, err error) {
+	partitions, err := b.partitionsOf(ctx, consumer, g)
+	if err != nil {
+		return false, err
+	}
+	for _, partition := range partitions {
+		if _, err := b.unlessLive(ctx, g, partPartition, consumer, g.Generation, partition); err != nil {
+			return false, err
+		}
+	}
+	return b.unlessLive(ctx, g, markDropped, g.Projection, g.Generation)
 }
 
 func (b *Rebuilder) partitionsOf(ctx context.Context, consumer string, g numbered) ([]int16, error) {
@@ -266,7 +269,7 @@ func (b *Rebuilder) unlessLive(ctx context.Context, g numbered, sql string, args
 		if err := tx.QueryRow(ctx, stillDroppable, g.Projection, g.Generation).Scan(&done); err != nil || !done {
 			return err
 		}
-		if _, err := tx.Exec(ctx, partTimeout); err != nil {
+		if _, err := tx.Exec(ctx, consume.LockTimeout); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, sql, args...)

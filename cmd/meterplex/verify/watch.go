@@ -49,7 +49,7 @@ const (
 	relaysSQL = `SELECT count(*) FROM relay_instances WHERE seen_at > now() - interval '5 seconds'`
 )
 
-// observe observes the partitions; with first, it uses the ranges of the first observation.
+// observe records the state of the partitions; with first, it uses the ranges of the first observation.
 func (l *observation) observe(ctx context.Context, v *verifier, first *observation) error {
 	l.heads, l.checkpoints, l.cursors = map[int16]seenHead{}, map[string]int64{}, map[int16]lease{}
 	var of []int16
