@@ -30,7 +30,7 @@ type TopicInfo struct {
 	Topic    Topic
 	Name     string
 	Consumer string // the service's consumer group, "" if only outside readers consume it
-	LowRate  bool   // read through watermill-kafka, one record at a time
+	LowRate  bool   // written and read through watermill-kafka, one record at a time
 	Carries  string
 }
 
@@ -56,9 +56,9 @@ var topics = [...]TopicInfo{
 	{TopicUsageDeadLetter, "usage.dead-letter", GroupDeadLetter, false, "rejections, conflicts, failures and their fates"},
 	{TopicUsageDuplicates, "usage.duplicates", "", false, "coalesced retries, for monitoring"},
 	{TopicCommands, "meterplex.commands", GroupCommands, true, "commands that were answered 202"},
-	{TopicCatalogue, "meterplex.catalogue", "", false, "tenants, keys, features, plans, subscriptions"},
-	{TopicBilling, "meterplex.billing", "", false, "rebuilds, periods, adjustments, pushes"},
-	{TopicNotifications, "meterplex.notifications", "", false, "thresholds and deliveries"},
+	{TopicCatalogue, "meterplex.catalogue", "", true, "tenants, keys, features, plans, subscriptions"},
+	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, pushes"},
+	{TopicNotifications, "meterplex.notifications", "", true, "thresholds and deliveries"},
 	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage as commands, from producers outside"},
 }
 
@@ -72,6 +72,9 @@ func (t Topic) Name() string {
 	}
 	return topics[t-1].Name
 }
+
+// LowRate reports whether the topic carries few records; see TopicInfo.
+func (t Topic) LowRate() bool { return t >= 1 && int(t) <= len(topics) && topics[t-1].LowRate }
 
 // TopicOf finds a topic by its name.
 func TopicOf(name string) (Topic, bool) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 )
@@ -104,8 +105,7 @@ func TestChangeOfASubscriptionHoldsOnceItIsAnswered(t *testing.T) {
 	go func() {
 		defer close(done)
 		r := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
-		r.Poll = 50 * time.Millisecond
-		_ = r.Follow(ctx, nil)
+		_ = localtest.Follow(ctx, r, 50*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
 	a := w.party("A")

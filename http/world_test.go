@@ -287,7 +287,7 @@ func (w *world) fold() {
 }
 
 func (w *world) runner(c projections.Consumer) *consume.Runner {
-	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond}
+	return &consume.Runner{Pool: w.pool, Log: w.log, Consumer: c, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (w *world) feed(c projections.Consumer) {
@@ -319,7 +319,7 @@ func (w *world) follow() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements)).Follow(ctx, nil)
+		_ = localtest.Follow(ctx, w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements)), 5*time.Millisecond, nil)
 	}()
 	defer func() { stop(); <-done }()
 	for behind := 1; behind > 0; time.Sleep(5 * time.Millisecond) {

@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -53,8 +54,7 @@ func (y *yard) Live(do func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var g sync.WaitGroup
 	for _, r := range []*consume.Runner{y.validating, y.aggregating, y.lettering, y.entitling} {
-		r.Poll = time.Millisecond
-		g.Go(func() { _ = r.Follow(ctx, nil) })
+		g.Go(func() { _ = localtest.Follow(ctx, r, time.Millisecond, nil) })
 	}
 	defer g.Wait()
 	defer stop()

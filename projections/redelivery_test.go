@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -138,7 +139,7 @@ func TestP2_RedeliveryIsFoldedOnce(t *testing.T) {
 	}
 }
 
-// heal runs HealTail without a delay until no partition is behind.
+// heal reads lost tails without a delay until no partition is behind.
 func (w *world) heal(r *consume.Runner) {
 	w.Helper()
 	_, err := w.pool.Exec(context.Background(), `UPDATE relay_cursors c SET position = h.position FROM log_heads h WHERE h.partition = c.partition`)
@@ -146,9 +147,9 @@ func (w *world) heal(r *consume.Runner) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	healer := &consume.Runner{Pool: r.Pool, Log: r.Log, Consumer: r.Consumer, NewID: r.NewID, Logger: r.Logger, Observe: r.Observe,
-		TailEvery: time.Millisecond, TailAfter: time.Nanosecond}
+		TailAfter: time.Nanosecond}
 	g := errgroup.Group{}
-	g.Go(func() error { return healer.HealTail(ctx) })
+	g.Go(func() error { return localtest.HealTails(ctx, healer, time.Millisecond) })
 	w.until(func() bool { return w.behind(r) == 0 })
 	cancel()
 	w.must(g.Wait())

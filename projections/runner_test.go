@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
@@ -208,7 +209,7 @@ func TestReaderOfTheLogFoldsWhatIsWithheld(t *testing.T) {
 	r, seen := w.runner(entitlements.Consumer(models.DefaultFolds().Entitlements))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return r.Follow(ctx, nil) })
+	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.checkpoint(events.GroupEntitlements, 6) == 3 })
 	cancel()
 	w.must(g.Wait())
@@ -225,10 +226,10 @@ func TestLostTailIsHealed(t *testing.T) {
 	tenant := tenantIn(6)
 	w.verdicts(tenant, "calls", 5)
 	r, seen := w.aggregator(nil)
-	r.TailEvery, r.TailAfter = time.Millisecond, 20*time.Millisecond
+	r.TailAfter = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return r.HealTail(ctx) })
+	g.Go(func() error { return localtest.HealTails(ctx, r, time.Millisecond) })
 	time.Sleep(100 * time.Millisecond)
 	if got := w.checkpoint(events.GroupAggregator, 6); got != 0 {
 		t.Errorf("read up to %d, which was not published", got)
@@ -274,11 +275,10 @@ func (w *world) noted() (n int) {
 func TestFollowReadsTheLogItself(t *testing.T) {
 	w := newWorld(t)
 	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}, MaxPerPartition: 3})
-	r.Poll = time.Hour // only a wake-up can be in time
 	wake := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return r.Follow(ctx, wake) })
+	g.Go(func() error { return localtest.Follow(ctx, r, time.Hour, wake) }) // only a wake-up can be in time
 	a, b := tenantIn(1), tenantIn(2)
 	w.verdicts(a, "calls", 10)
 	w.append(usageEvent(b, "x", "calls", 1, may))
@@ -287,9 +287,8 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 	cancel()
 	w.must(g.Wait())
 
-	r.Poll = time.Millisecond // and without any, polling finds it
 	ctx, cancel = context.WithCancel(t.Context())
-	g.Go(func() error { return r.Follow(ctx, nil) })
+	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) }) // and without any, polling finds it
 	w.verdicts(b, "calls", 4)
 	w.until(func() bool { return w.noted() == 15 })
 	cancel()
@@ -302,14 +301,13 @@ func TestFollowStandsBeforeALostTail(t *testing.T) {
 	w := newWorld(t)
 	subjects := []events.Subject{events.UsageValidated}
 	r, _ := w.runner(projections.Consumer{Name: events.GroupEntitlements, Handler: note{}, Subjects: subjects, MaxPerPartition: 100})
-	r.Poll = time.Millisecond
 	a, b := tenantIn(1), tenantIn(2)
 	w.verdicts(a, "calls", 3)
 	_, err := w.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = 1`)
 	w.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return r.Follow(ctx, nil) })
+	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.noted() == 3 })
 	w.verdicts(b, "calls", 4)
 	w.until(func() bool { return w.noted() == 7 })
@@ -328,10 +326,9 @@ func TestReadModelsFailureIsDiscarded(t *testing.T) {
 	poison := verdict(tenant, "calls", 1)
 	poison.Payload = json.RawMessage(`"poison"`)
 	at := w.append(verdict(tenant, "calls", 1), poison, verdict(tenant, "calls", 1))
-	r.Poll = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
-	g.Go(func() error { return r.Follow(ctx, nil) })
+	g.Go(func() error { return localtest.Follow(ctx, r, time.Millisecond, nil) })
 	w.until(func() bool { return w.noted() == 4 }) // two verdicts, and the events about the third
 	cancel()
 	w.must(g.Wait())

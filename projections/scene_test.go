@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -114,8 +115,7 @@ func (s *scene) drain(runners ...*consume.Runner) {
 	for _, r := range runners {
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		r.Poll = time.Millisecond
-		go func() { done <- r.Follow(ctx, nil) }()
+		go func() { done <- localtest.Follow(ctx, r, time.Millisecond, nil) }()
 		until := time.Now().Add(time.Minute)
 		for behind := 1; behind > 0; time.Sleep(time.Millisecond) {
 			s.must(s.pool.QueryRow(ctx, consumerLag, r.Consumer.Name, int(r.Consumer.Topic)).Scan(&behind))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
@@ -37,7 +38,14 @@ func (p *choosy) refuse(at ...events.Position) {
 	}
 }
 
-func (p *choosy) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
+func (p *choosy) Close() error { return nil }
+
+func (p *choosy) Publish(topic string, msgs ...*message.Message) error {
+	number, _ := events.TopicOf(topic)
+	records, err := watermill.ToPublish(number, msgs, false)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var failed []watermill.FailedRecord
@@ -47,7 +55,7 @@ func (p *choosy) PublishRecords(_ context.Context, records []events.Record) ([]e
 		place, err := events.PlaceOf(&records[i])
 		switch {
 		case err != nil:
-			return nil, err
+			return err
 		case stopped[place.Position.Partition]:
 			failed = append(failed, watermill.FailedRecord{Index: i, Err: watermill.ErrBehind})
 		case p.refused[place.Position] && len(records[i].Value) > 0:
@@ -55,7 +63,7 @@ func (p *choosy) PublishRecords(_ context.Context, records []events.Record) ([]e
 			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: errors.New("refused")})
 		}
 	}
-	return records, watermill.NewPublishError(failed, len(records))
+	return watermill.NewPublishError(failed, len(records))
 }
 
 // parcels is a yard with a relay whose pipe refuses events chosen by the test.

@@ -17,14 +17,13 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 )
 
 // pipe carries records: Kafka, or PostgreSQL if there is no Kafka.
 type pipe struct {
-	publisher  relay.Publisher
+	publisher  message.Publisher
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
 	rewind     watermill.Mover
 	ping       func(ctx context.Context) error
@@ -69,7 +68,7 @@ func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, err
 		publisher: publisher,
 		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
 			sc := kafka.SubscriberConfig{Config: kc, Group: c.Name, MaxRecordsPerPartition: c.MaxPerPartition}
-			if events.Topics()[c.Topic-1].LowRate {
+			if c.Topic.LowRate() {
 				return kafka.NewLowRateSubscriber(sc)
 			}
 			return kafka.NewSubscriber(sc)

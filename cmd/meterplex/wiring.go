@@ -51,6 +51,8 @@ type node struct {
 	moves    *projections.Moves
 	registry *prom.Registry
 	metrics  *prometheus.Metrics
+	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
+	rebuildRequests, replayRequests hint
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
 	topicsDoubted bool
 	folds         models.Folds
@@ -97,7 +99,7 @@ func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
 
 func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, folds: models.DefaultFolds()}
+	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), folds: models.DefaultFolds()}
 	n.commit, _ = buildCommit()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
@@ -275,26 +277,36 @@ func (n *node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
 	}
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
+	if err != nil {
+		return err
+	}
 	if c.Topic == 0 {
-		g.Go(func() error { return r.Follow(ctx, n.wakes.add()) })
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: watermill.DefaultLogEvery, Wake: n.wakes.add(), Logger: n.logger}
+		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
+		g.Go(func() error { return runRouter(ctx, router, sub) })
 		return nil
 	}
 	sub, err := n.subscriber(&c)
 	if err != nil {
 		return err
 	}
-	router, err := watermill.NewRouter(n.logger, nil)
-	if err != nil {
-		return err
-	}
+	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
 	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
-	g.Go(func() error { return runRouter(ctx, router, sub) })
-	g.Go(func() error { return r.HealTail(ctx) })
+	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
+	g.Go(func() error { return runRouter(ctx, router, sub, tails) })
 	return nil
 }
 
-func runRouter(ctx context.Context, router *message.Router, sub message.Subscriber) error {
-	return errors.Join(router.Run(ctx), sub.Close())
+func runRouter(ctx context.Context, router *message.Router, subs ...message.Subscriber) error {
+	err := router.Run(ctx)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("a consumer ended although the service runs") // better no instance than one that falls behind in silence
+	}
+	for _, sub := range subs {
+		err = errors.Join(err, sub.Close())
+	}
+	return err
 }
 
 // serveHTTP starts the HTTP server and returns the function that stops it. An

@@ -21,8 +21,10 @@ func (n *node) consumers() []projections.Consumer {
 	all := []projections.Consumer{
 		validate.Consumer(newID),
 		{
-			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, Handler: &postgres.Commands{Log: n.log, Letters: letters},
-			MaxPerPartition: projections.MaxWithFollowUps,
+			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
+			Handler: &postgres.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
+				events.RebuildRequested: n.rebuildRequests.give, events.ReplayRequested: n.replayRequests.give,
+			}},
 		},
 	}
 	for _, p := range n.projections() {
@@ -31,16 +33,28 @@ func (n *node) consumers() []projections.Consumer {
 	return all
 }
 
+// hint tells a worker that there may be work. One that is not yet seen stands for all.
+type hint chan struct{}
+
+func newHint() hint { return make(hint, 1) }
+
+func (h hint) give() {
+	select {
+	case h <- struct{}{}:
+	default:
+	}
+}
+
 // wakes notifies each follower of the log that new events were appended.
 type wakes struct {
 	mu   sync.Mutex
-	list []chan struct{}
+	list []hint
 }
 
 func (w *wakes) add() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := make(chan struct{}, 1)
+	c := newHint()
 	w.list = append(w.list, c)
 	return c
 }
@@ -49,9 +63,6 @@ func (w *wakes) all() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.list {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		c.give()
 	}
 }

@@ -24,8 +24,8 @@ func (n *node) rebuilds() *commands.Rebuilds {
 func (n *node) rebuilder() *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
 		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
-		Verify: n.compare,
-		Chunk:  n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
+		Verify: n.compare, Requests: n.rebuildRequests,
+		Chunk: n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}
 }
 

@@ -19,7 +19,7 @@ func (n *node) replays() *commands.Replays {
 }
 
 func (n *node) replayer() *relay.Replayer {
-	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Logger: n.logger}
+	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Logger: n.logger}
 }
 
 // subscriber returns the pipe's subscriber, wrapped so that it executes rewinds.

@@ -41,7 +41,7 @@ func (n *node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return err
 	}
-	router, err := watermill.NewRouter(n.logger, nil)
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
 	if err != nil {
 		return err
 	}

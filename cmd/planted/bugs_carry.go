@@ -19,11 +19,12 @@ func carryBugs() []bug {
 		{
 			name: "relay-failure-acknowledged", what: "a failed publish is logged, and the cursor moves on",
 			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
-			edits: []overlay.Edit{edit(carry, `	failed, err := failures(len(records), err)
+			edits: []overlay.Edit{edit(carry, `	failed := watermill.Failures(err, len(records))
 	r.count(`, `	if err != nil {
 		r.Observe.Failed(err)
 	}
-	failed, err := failures(len(records), nil)
+	err = nil
+	failed := watermill.Failures(err, len(records))
 	r.count(`)},
 			pkg: "./infra/relay", run: "TestP11_AnOutageOfTheBrokerCostsLatencyOnly",
 			says: `is not on the topic as the log has it`,
@@ -32,9 +33,9 @@ func carryBugs() []bug {
 			name: "relay-outage-dead-letters", what: "events that could not be published during a broker outage become dead letters",
 			promise: "P11: an outage of the broker costs latency only", elsewhere: true,
 			edits: []overlay.Edit{
-				edit(carry, `			failed[f.Index] = f
-`, `			f.Permanent = true
-			failed[f.Index] = f
+				edit("infra/watermill/publish.go", `		failed[f.Index] = f
+`, `		f.Permanent = true
+		failed[f.Index] = f
 `),
 				edit(carry, `if refused && tries >= maxTries {`, `if refused {`),
 			},
@@ -98,7 +99,7 @@ func leaseBugs() []bug {
 
 // pipeBugs are in the clients of the broker and in the router.
 func pipeBugs() []bug {
-	const produce = "infra/kafka/produce.go"
+	const produce = "infra/kafka/publish_batch_produce.go"
 	return []bug{
 		{
 			name: "publish-not-awaited", what: "a publish returns before the broker has answered",
@@ -117,7 +118,7 @@ func pipeBugs() []bug {
 		{
 			name: "publish-acks-one", what: "a publish is acknowledged by the leader alone",
 			promise: "P11: an outage of the broker loses nothing", elsewhere: true,
-			edits: []overlay.Edit{edit("infra/kafka/publisher.go", `		kgo.RequiredAcks(kgo.AllISRAcks()),
+			edits: []overlay.Edit{edit("infra/kafka/publish_batch.go", `		kgo.RequiredAcks(kgo.AllISRAcks()),
 `, `		kgo.RequiredAcks(kgo.LeaderAck()),
 		kgo.DisableIdempotentWrite(),
 `)},

@@ -61,7 +61,7 @@ func lossBugs() []bug {
 			name: "outage-withholds", what: "events that could not be published while the broker was dead become dead letters",
 			promise: "P11: an outage of the broker costs latency only",
 			edits: []overlay.Edit{
-				edit("infra/relay/carry.go", "			failed[f.Index] = f\n", "			f.Permanent = true\n			failed[f.Index] = f\n"),
+				edit("infra/watermill/publish.go", "		failed[f.Index] = f\n", "		f.Permanent = true\n		failed[f.Index] = f\n"),
 				edit("infra/relay/carry.go", `if refused && tries >= maxTries {`, `if refused {`),
 			},
 			run:  "TestP11_BrokerKilledAndBack",
@@ -70,7 +70,7 @@ func lossBugs() []bug {
 		{
 			name: "nobody-heals", what: "a consumer waits for records that its topic lost",
 			promise: "P3: a gap in the records is read from the log",
-			edits:   []overlay.Edit{edit(wiring, "	g.Go(func() error { return r.HealTail(ctx) })\n", "")},
+			edits:   []overlay.Edit{edit(wiring, "	watermill.AddLogConsumer(router, c.Name+\"-tail\", tails, r.ReadUpTo)\n", "")},
 			run:     "TestP2_ConsumerOffsetsMovedToTheEnd",
 			says:    `the backlog drains|no event was read from the log`,
 		},

@@ -124,11 +124,11 @@ func processBugs() []bug {
 		{
 			name: "outage-ends-the-process", what: "a second failure in a row ends the consumer, and with it the process",
 			promise: "P11: an outage costs latency only",
-			edits: []overlay.Edit{edit(catchup, `		case err != nil:
-			r.Logger.Warn("will try again",`, `		case err != nil && backoff > BackoffFirst:
-			return err
+			edits: []overlay.Edit{edit("infra/watermill/log.go", `		case err != nil:
+			pause := pauseAfter(failures)`, `		case err != nil && failures > 0:
+			return
 		case err != nil:
-			r.Logger.Warn("will try again",`)},
+			pause := pauseAfter(failures)`)},
 			pkg: e2e, run: "TestP2_NetworksThatFail",
 			says: `ended when its network failed`,
 		},
@@ -187,7 +187,7 @@ func brokerBugs() []bug {
 		{
 			name: "missing-topic-is-a-refusal", what: "a missing topic counts as a fault of the record",
 			promise: "P11: the broker may lose everything",
-			edits:   []overlay.Edit{edit("infra/kafka/produce.go", `kerr.InvalidRecord, kerr.PolicyViolation}`, `kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}`)},
+			edits:   []overlay.Edit{edit("infra/kafka/publish_batch_produce.go", `kerr.InvalidRecord, kerr.PolicyViolation}`, `kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID}`)},
 			pkg:     e2e, run: "TestP11_TopicsMadeAnew",
 			says: `events were withheld or failed to fold`,
 		},

@@ -135,7 +135,7 @@ func recordBugs() []bug {
 		{
 			name: "tail-before-it-is-sent", what: "events that the relay has not sent yet count as lost, and are read from the log",
 			promise: "P11: a consumer waits for records under way",
-			edits: []overlay.Edit{edit(catchup, `		case g.relayed < s.target:
+			edits: []overlay.Edit{edit("projections/consume/source.go", `		case g.relayed < s.target:
 		case s.since.IsZero():`, `		case s.since.IsZero():`)},
 			pkg: "./projections", run: "TestLostTailIsHealed",
 			says: `^read up to \d+, which was not published`,

@@ -4,13 +4,14 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // With a single broker missing acknowledgements cannot be observed, so the test reads the client's
 // options.
 func TestPublishersWaitForAllReplicas(t *testing.T) {
-	p, err := NewPublisher(Config{Brokers: []string{"127.0.0.1:1"}})
+	p, err := NewBatchPublisher(Config{Brokers: []string{"127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,5 +25,12 @@ func TestPublishersWaitForAllReplicas(t *testing.T) {
 	}
 	if once := producer.client.OptValue(kgo.DisableIdempotentWrite); once != false {
 		t.Errorf("idempotent writing is disabled: %v", once)
+	}
+	low, err := producerConfig(&Config{ClientID: "test", DeliveryTimeout: DefaultDeliveryTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := low.Producer; p.RequiredAcks != sarama.WaitForAll || !p.Idempotent || low.Metadata.AllowAutoTopicCreation {
+		t.Errorf("topics of low rate are written with %+v, want the acknowledgements of all in-sync replicas, once, into topics that exist", p)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
@@ -37,11 +38,11 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 }
 
 // toNarrowTopic returns a publisher to a topic with a small batch limit.
-func toNarrowTopic(t testing.TB) *kafka.Publisher {
+func toNarrowTopic(t testing.TB, topic events.Topic) *kafka.Publisher {
 	t.Helper()
 	cfg, limit := config(t), "2000"
 	cfg.DeliveryTimeout = time.Minute // a busy broker may need longer than the default
-	makeTopicOf(t, cfg, events.TopicUsageRaw, map[string]*string{"max.message.bytes": &limit})
+	makeTopicOf(t, cfg, topic, map[string]*string{"max.message.bytes": &limit})
 	pub := newPublisher(t, cfg)
 	t.Cleanup(func() { pub.Close() })
 	return pub
@@ -50,14 +51,14 @@ func toNarrowTopic(t testing.TB) *kafka.Publisher {
 // TestBrokerRefusesOneRecord checks that a record that only the broker refuses, in the middle of a
 // partition, is reported apart from its neighbours.
 func TestBrokerRefusesOneRecord(t *testing.T) {
-	pub := toNarrowTopic(t)
+	pub := toNarrowTopic(t, events.TopicUsageRaw)
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "records")
 		bad := map[int]bool{rapid.IntRange(0, n-1).Draw(rt, "bad"): true}
 		if rapid.Bool().Draw(rt, "two") {
 			bad[rapid.IntRange(0, n-1).Draw(rt, "bad too")] = true
 		}
-		checkRefused(rt, pub, pipetest.Make(events.TopicUsageRaw, 0, n), bad)
+		checkRefused(rt, pub, pipetest.Make(events.TopicUsageRaw, 0, n), bad, kerr.MessageTooLarge)
 	})
 }
 
@@ -85,7 +86,7 @@ func TestBatchBounds(t *testing.T) {
 			records[i].Partition = int16(i / 10 % 32)
 		}
 	}
-	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
 		t.Fatal(err)
 	}
 	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 100, MaxRecordsPerPartition: 30})
@@ -130,7 +131,7 @@ func TestRevokedInMidBatch(t *testing.T) {
 	for i := range records {
 		records[i].Partition = int16(i % 32)
 	}
-	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
 		t.Fatal(err)
 	}
 	member := func() (*kafka.Subscriber, <-chan *message.Message) {
@@ -226,8 +227,8 @@ func TestLowRateSubscriber(t *testing.T) {
 	makeTopic(t, cfg, events.TopicCommands)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
-	sent, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicCommands, 0, 20))
-	if err != nil {
+	sent := pipetest.Make(events.TopicCommands, 0, 20)
+	if err := pipetest.Publish(t.Context(), pub, sent); err != nil {
 		t.Fatal(err)
 	}
 	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{Config: cfg, Group: events.GroupCommands})
@@ -317,7 +318,7 @@ func TestLag(t *testing.T) {
 	admin := makeTopic(t, cfg, events.TopicUsageRaw)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
-	if _, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicUsageRaw, 0, 70)); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 0, 70)); err != nil {
 		t.Fatal(err)
 	}
 	sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g", MaxRecords: 1000})
@@ -333,7 +334,7 @@ func TestLag(t *testing.T) {
 	if err := sub.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pub.PublishRecords(t.Context(), pipetest.Make(events.TopicUsageRaw, 70, 3)); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, pipetest.Make(events.TopicUsageRaw, 70, 3)); err != nil {
 		t.Fatal(err)
 	}
 	lags, err := admin.Lag(t.Context(), "g")

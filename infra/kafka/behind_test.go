@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
 
@@ -17,15 +18,26 @@ import (
 // TestP10_NothingIsWrittenBehindARefusedRecord publishes to one partition. The fourth record is refused:
 // the records before it are stored, those behind it are not.
 func TestP10_NothingIsWrittenBehindARefusedRecord(t *testing.T) {
-	pub := toNarrowTopic(t)
+	pub := toNarrowTopic(t, events.TopicUsageRaw)
 	records := pipetest.Make(events.TopicUsageRaw, 0, 12)
 	for i := range records {
 		records[i].Partition = 3
 	}
-	checkRefused(t, pub, records, map[int]bool{3: true})
+	checkRefused(t, pub, records, map[int]bool{3: true}, kerr.MessageTooLarge)
 }
 
-func checkRefused(t rapid.TB, pub *kafka.Publisher, records []events.Record, bad map[int]bool) {
+// TestP10_NothingIsWrittenBehindARefusedRecordOfLowRate does the same through watermill-kafka, with a second
+// partition beside it.
+func TestP10_NothingIsWrittenBehindARefusedRecordOfLowRate(t *testing.T) {
+	pub := toNarrowTopic(t, events.TopicCatalogue)
+	records := pipetest.Make(events.TopicCatalogue, 0, 12)
+	for i := range records {
+		records[i].Partition = int16(3 + i%2)
+	}
+	checkRefused(t, pub, records, map[int]bool{4: true}, sarama.ErrMessageSizeTooLarge)
+}
+
+func checkRefused(t rapid.TB, pub *kafka.Publisher, records []events.Record, bad map[int]bool, refusal error) {
 	first := map[int16]int{} // the first bad record of each partition
 	for i := len(records) - 1; i >= 0; i-- {
 		if bad[i] {
@@ -33,9 +45,9 @@ func checkRefused(t rapid.TB, pub *kafka.Publisher, records []events.Record, bad
 			first[records[i].Partition] = i
 		}
 	}
-	_, err := pub.PublishRecords(context.Background(), records)
+	err := pipetest.Publish(context.Background(), pub, records)
 	var failed *kafka.PublishError
-	if !errors.As(err, &failed) || !errors.Is(err, kerr.MessageTooLarge) {
+	if !errors.As(err, &failed) || !errors.Is(err, refusal) {
 		t.Fatalf("got %v", err)
 	}
 	reported := map[int]kafka.FailedRecord{}

@@ -85,11 +85,16 @@ func (l *ledger) inOrder(t testing.TB) {
 // number of failed calls.
 func publishAll(t testing.TB, pub *kafka.Publisher, from, to, batch int, published func(int)) (failures int) {
 	t.Helper()
+	return publishAllTo(t, pub, events.TopicUsageRaw, from, to, batch, published)
+}
+
+func publishAllTo(t testing.TB, pub *kafka.Publisher, topic events.Topic, from, to, batch int, published func(int)) (failures int) {
+	t.Helper()
 	end := time.Now().Add(testTimeout)
 	for ; from < to; from += batch {
-		records := pipetest.Make(events.TopicUsageRaw, from, batch)
+		records := pipetest.Make(topic, from, batch)
 		for {
-			_, err := pub.PublishRecords(context.Background(), records)
+			err := pipetest.Publish(context.Background(), pub, records)
 			if err == nil {
 				break
 			}
@@ -163,12 +168,18 @@ func TestP1_NothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 // TestPublishReturnsWhileTheBrokerHangs stops the broker's process: connections stay open without
 // answers.
 func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicCommands} {
+		t.Run(topic.Name(), func(t *testing.T) { publishWhileTheBrokerHangs(t, topic) })
+	}
+}
+
+func publishWhileTheBrokerHangs(t *testing.T, topic events.Topic) {
 	cfg := config(t)
 	cfg.DeliveryTimeout = 2 * time.Second
-	makeTopic(t, cfg, events.TopicUsageRaw)
+	makeTopic(t, cfg, topic)
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
-	publishAll(t, pub, 0, 10, 10, func(int) {})
+	publishAllTo(t, pub, topic, 0, 10, 10, func(int) {})
 	process, err := os.FindProcess(localtest.Kafka(t).PID())
 	if err != nil {
 		t.Fatal(err)
@@ -177,11 +188,11 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitStopped(t, process.Pid)
-	records := pipetest.Make(events.TopicUsageRaw, 10, 10)
-	_, err = pub.PublishRecords(t.Context(), records)
+	records := pipetest.Make(topic, 10, 10)
+	err = pipetest.Publish(t.Context(), pub, records)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	_, byCaller := pub.PublishRecords(ctx, pipetest.Make(events.TopicUsageRaw, 10, 10))
+	byCaller := pipetest.Publish(ctx, pub, pipetest.Make(topic, 10, 10))
 	if err := process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +203,7 @@ func TestPublishReturnsWhileTheBrokerHangs(t *testing.T) {
 	if !errors.Is(byCaller, context.Canceled) {
 		t.Errorf("a cancelled caller got %v", byCaller)
 	}
-	publishAll(t, pub, 10, 20, 10, func(int) {})
+	publishAllTo(t, pub, topic, 10, 20, 10, func(int) {})
 }
 
 // awaitStopped waits until all threads of a process have stopped: a signal takes effect with a delay.

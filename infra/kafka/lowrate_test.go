@@ -3,13 +3,21 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 // A broker that accepts connections but never answers does not block a stop. Its client alone would
@@ -77,5 +85,100 @@ func TestPingsOfASilentBrokerShareARequest(t *testing.T) {
 	}
 	if more := runtime.NumGoroutine() - before; more > 20 {
 		t.Errorf("%d goroutines wait for a silent broker", more)
+	}
+}
+
+// TestP1_LowRateTopicsLoseNothingWhenTheBrokerIsKilled kills the broker once while the same clients publish and
+// consume commands.
+func TestP1_LowRateTopicsLoseNothingWhenTheBrokerIsKilled(t *testing.T) {
+	cfg := config(t)
+	cfg.DeliveryTimeout = 2 * time.Second
+	makeTopic(t, cfg, events.TopicCommands)
+	broker := localtest.Kafka(t)
+	pub := newPublisher(t, cfg)
+	sub, err := kafka.NewLowRateSubscriber(kafka.SubscriberConfig{Config: cfg, Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := sub.Subscribe(t.Context(), events.TopicCommands.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, consumed := newLedger(), make(chan struct{})
+	go func() { seen.consume(t, messages); close(consumed) }()
+	const total = 400
+	restarted := make(chan error, 1)
+	failures := publishAllTo(t, pub, events.TopicCommands, 0, total, 20, func(n int) {
+		if n != total/2 {
+			return
+		}
+		if err := broker.Kill(); err != nil {
+			t.Error(err)
+		}
+		go func() {
+			time.Sleep(3 * time.Second) // longer than the longest publish call
+			restarted <- broker.Restart(context.Background())
+		}()
+	})
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	if failures == 0 {
+		t.Error("no publish call failed: the fault was not reached")
+	}
+	seen.await(t, total)
+	if err := errors.Join(pub.Close(), sub.Close()); err != nil {
+		t.Error(err)
+	}
+	<-consumed
+	seen.inOrder(t)
+}
+
+// TestPublishedRecordsAreTheSameAtEveryRate writes the same records through both clients.
+func TestPublishedRecordsAreTheSameAtEveryRate(t *testing.T) {
+	cfg := config(t)
+	cfg.AllowAnyTopic = true
+	makeTopic(t, cfg, events.TopicCatalogue)
+	makeTopic(t, cfg, events.TopicUsageRaw)
+	records := pipetest.Make(events.TopicCatalogue, 0, 20)
+	records[3].Value, records[4].Key = nil, nil // a withheld record has no value
+	batch, err := kafka.NewBatchPublisher(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowRate, err := kafka.NewLowRatePublisher(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := map[string][]string{}
+	for topic, pub := range map[string]message.Publisher{"usage.raw": batch, "meterplex.catalogue": lowRate} {
+		sent := slices.Clone(records)
+		if err := pub.Publish(topic, watermill.Outgoing(t.Context(), sent)); err != nil {
+			t.Fatal(err)
+		}
+		sub := newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: "g-" + topic})
+		messages, err := sub.Subscribe(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(read[topic]) < len(sent) {
+			msg, list := receive(t, messages)
+			for _, r := range list {
+				read[topic] = append(read[topic], fmt.Sprintf("%d-%d %q nil:%v %q %q", r.Partition, r.Offset, r.Key, r.Value == nil, r.Value, r.Headers))
+			}
+			msg.Ack()
+		}
+		for _, r := range sent {
+			if at := fmt.Sprintf("%d-%d ", r.Partition, r.Offset); !slices.ContainsFunc(read[topic], func(s string) bool { return strings.HasPrefix(s, at) }) {
+				t.Errorf("%s: a record was told to be at %s, and is not", topic, at)
+			}
+		}
+		if err := errors.Join(sub.Close(), pub.Close()); err != nil {
+			t.Error(err)
+		}
+		slices.Sort(read[topic])
+	}
+	if !slices.Equal(read["usage.raw"], read["meterplex.catalogue"]) {
+		t.Errorf("%q\ndiffers from %q", read["usage.raw"], read["meterplex.catalogue"])
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
@@ -21,10 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.NoLeaks(
-		// sarama's metrics start a ticker that is never stopped.
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-	))
+	localtest.Main(m, localtest.NoLeaks())
 }
 
 func logger() *slog.Logger {
@@ -150,7 +146,7 @@ func pipe(t testing.TB, cfg kafka.Config) pipetest.Pipe {
 	admin := client(t)
 	return pipetest.Pipe{
 		Partitions: partitions,
-		Publisher:  func(t testing.TB) pipetest.Publisher { return newPublisher(t, cfg) },
+		Publisher:  func(t testing.TB) message.Publisher { return newPublisher(t, cfg) },
 		Subscriber: func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber {
 			return newSubscriber(t, kafka.SubscriberConfig{Config: cfg, Group: group, MaxRecords: maxRecords, CloseTimeout: grace})
 		},

@@ -1,209 +1,39 @@
 package kafka
 
 import (
-	"context"
-	"fmt"
-	"strconv"
-	"sync"
-	"sync/atomic"
-	"time"
+	"errors"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// The errors and metadata of publishing are the same for every pipe.
-type (
-	// PublishError names the failed records of a call.
-	PublishError = watermill.PublishError
-	// FailedRecord is one failed record.
-	FailedRecord = watermill.FailedRecord
-)
-
-// Metadata of a published message; see package watermill.
-const (
-	MetadataPartition = watermill.MetadataPartition
-	MetadataKey       = watermill.MetadataKey
-)
-
-// ErrUnknownTopic says that a topic is not in the registry.
-var ErrUnknownTopic = watermill.ErrUnknownTopic
-
-const (
-	// MaxRecordBytes bounds the size of a record: key, value and headers.
-	MaxRecordBytes = maxBatchBytes - 64<<10
-	// maxBatchBytes bounds an uncompressed batch of one partition.
-	maxBatchBytes = 4 << 20
-	// maxBuffered exceeds the records that the relay has in flight, so that no call waits for the records
-	// of another.
-	maxBuffered = 1 << 17
-	// linger lets the records of one call share a request. The client's default of 10 ms was most of a
-	// hop's latency, and a call is already a batch.
-	linger = time.Millisecond
-)
-
-// Publisher writes records idempotently, acknowledged by all in-sync replicas. It is safe for concurrent
-// use.
+// Publisher writes the topics of low rate through watermill-kafka, and all others in batches through
+// franz-go. It is safe for concurrent use.
 type Publisher struct {
-	cfg    Config
-	opts   []kgo.Opt
-	topics [events.TopicCount]string // including the prefix
-
-	timeouts atomic.Int32 // consecutive calls that reached the delivery timeout
-
-	mu       sync.Mutex
-	producer *producer // nil: the next call creates one
-	closed   bool
-	calls    sync.WaitGroup
+	batch   *BatchPublisher
+	lowRate *LowRatePublisher
 }
 
-// producer is a client that is discarded after a failure with an unknown outcome: its sequence numbers,
-// buffers and topic ids are no longer valid.
-type producer struct {
-	client *kgo.Client
-	once   sync.Once
-}
+var _ message.Publisher = (*Publisher)(nil)
 
-func (p *producer) close() { p.once.Do(p.client.Close) }
-
-// NewPublisher returns a publisher. It connects to the brokers on the first publish.
+// NewPublisher returns a publisher. It connects to the brokers on the first publish of each kind.
 func NewPublisher(cfg Config) (*Publisher, error) {
-	if err := cfg.defaults(); err != nil {
-		return nil, err
-	}
-	opts, err := cfg.options("publishing")
+	batch, err := NewBatchPublisher(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &Publisher{cfg: cfg}
-	for _, t := range events.Topics() {
-		p.topics[t.Topic] = cfg.TopicPrefix + t.Name
-	}
-	p.opts = append(opts,
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(maxBatchBytes),
-		kgo.MaxBufferedRecords(maxBuffered),
-		kgo.ProducerLinger(linger),
-		kgo.ProduceRequestTimeout(cfg.DeliveryTimeout),
-		kgo.RequestTimeoutOverhead(cfg.DeliveryTimeout),
-	)
-	return p, nil
+	lowRate, err := NewLowRatePublisher(cfg)
+	return &Publisher{batch, lowRate}, err
 }
 
-// PublishRecords writes the records in one produce call, waits until they are stored, and returns them
-// with their offsets. A *PublishError names the records that are not stored. Records of one topic and
-// partition are always stored in order.
-func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
-	batch := p.records(records)
-	failed := p.produce(ctx, batch)
-	for i := range batch {
-		records[i].Offset = batch[i].Offset
-	}
-	for _, f := range failed {
-		records[f.Index].Offset = -1
-	}
-	return records, watermill.NewPublishError(failed, len(records))
-}
-
-// Publish writes one record per message, in one produce call.
+// Publish publishes through the publisher of the topic's rate.
 func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
-	number, known := events.TopicOf(topic)
-	if !known && !p.cfg.AllowAnyTopic {
-		return fmt.Errorf("publish to %s: %w", topic, ErrUnknownTopic)
+	if t, known := events.TopicOf(topic); known && t.LowRate() {
+		return p.lowRate.Publish(topic, msgs...)
 	}
-	records := make([]events.Record, len(msgs))
-	for i, msg := range msgs {
-		var err error
-		if records[i], err = watermill.Record(number, msg, p.cfg.MessageUUIDs); err != nil {
-			return fmt.Errorf("publish to %s: %w", topic, err)
-		}
-	}
-	batch := p.records(records)
-	for _, r := range batch {
-		r.Topic = p.cfg.TopicPrefix + topic
-	}
-	return watermill.NewPublishError(p.produce(context.Background(), batch), len(msgs))
+	return p.batch.Publish(topic, msgs...)
 }
 
-// records converts to franz-go's records. The topic name of an unknown topic is empty.
-func (p *Publisher) records(records []events.Record) []*kgo.Record {
-	headerCount := 0
-	for i := range records {
-		headerCount += len(records[i].Headers)
-	}
-	headers := make([]kgo.RecordHeader, 0, headerCount)
-	backing := make([]kgo.Record, len(records))
-	batch := make([]*kgo.Record, len(records))
-	for i := range records {
-		r := &records[i]
-		first := len(headers)
-		for _, h := range r.Headers {
-			headers = append(headers, kgo.RecordHeader(h))
-		}
-		backing[i] = kgo.Record{
-			Key: r.Key, Value: r.Value, Partition: int32(r.Partition),
-			Headers: headers[first:len(headers):len(headers)],
-		}
-		if r.Topic > 0 && int(r.Topic) < len(p.topics) {
-			backing[i].Topic = p.topics[r.Topic]
-		}
-		batch[i] = &backing[i]
-	}
-	return batch
-}
-
-// enter counts a call, so that Close waits for it.
-func (p *Publisher) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.calls.Add(1)
-	}
-	return !p.closed
-}
-
-func (p *Publisher) acquire() (*producer, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.producer != nil {
-		return p.producer, nil
-	}
-	client, err := kgo.NewClient(p.opts...)
-	if err != nil {
-		return nil, fmt.Errorf("create a Kafka client: %w", err)
-	}
-	p.producer = &producer{client: client}
-	return p.producer, nil
-}
-
-// discard closes a producer. Its pending records fail.
-func (p *Publisher) discard(old *producer) {
-	p.mu.Lock()
-	if p.producer == old {
-		p.producer = nil
-	}
-	p.mu.Unlock()
-	old.close()
-}
-
-// Close waits for the calls in flight, which end by the delivery timeout.
-func (p *Publisher) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.calls.Wait()
-	p.mu.Lock()
-	last := p.producer
-	p.producer = nil
-	p.mu.Unlock()
-	if last != nil {
-		last.close()
-	}
-	return nil
-}
-
-func itoa(n int32) string { return strconv.Itoa(int(n)) }
+// Close waits for the calls in flight.
+func (p *Publisher) Close() error { return errors.Join(p.batch.Close(), p.lowRate.Close()) }

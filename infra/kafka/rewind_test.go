@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 // put publishes records in order to a partition of usage.raw.
@@ -22,7 +23,7 @@ func put(t testing.TB, p *kafka.Publisher, partition int16, values ...string) {
 	for _, v := range values {
 		records = append(records, events.Record{Topic: events.TopicUsageRaw, Partition: partition, Value: []byte(v)})
 	}
-	if _, err := p.PublishRecords(context.Background(), records); err != nil {
+	if err := pipetest.Publish(context.Background(), p, records); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 // TestTopsAreTheLastRecords reads the last records of two partitions, among empty partitions and one with
@@ -33,7 +34,7 @@ func TestTopsAreTheLastRecords(t *testing.T) {
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
 	strange := events.Record{Topic: events.TopicUsageRaw, Partition: 9, Value: []byte("of no log")}
-	if _, err := pub.PublishRecords(t.Context(), []events.Record{record(3, 1), record(3, 2), record(31, 40), strange}); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, []events.Record{record(3, 1), record(3, 2), record(31, 40), strange}); err != nil {
 		t.Fatal(err)
 	}
 	tops, err := admin.Tops(t.Context())

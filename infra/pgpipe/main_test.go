@@ -93,7 +93,7 @@ func pipe(t testing.TB) pipetest.Pipe {
 	cfg.AllowAnyTopic, cfg.MessageUUIDs = true, true
 	return pipetest.Pipe{
 		Partitions: 32,
-		Publisher: func(t testing.TB) pipetest.Publisher {
+		Publisher: func(t testing.TB) message.Publisher {
 			p, err := pgpipe.NewPublisher(cfg)
 			if err != nil {
 				t.Fatal(err)

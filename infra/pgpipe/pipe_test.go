@@ -63,8 +63,8 @@ func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, 
 
 func publish(t testing.TB, pub *pgpipe.Publisher, from, n int) {
 	t.Helper()
-	records, err := pub.PublishRecords(context.Background(), pipetest.Make(events.TopicUsageRaw, from, n))
-	if err != nil {
+	records := pipetest.Make(events.TopicUsageRaw, from, n)
+	if err := pipetest.Publish(context.Background(), pub, records); err != nil {
 		t.Fatal(err)
 	}
 	if records[0].Offset != -1 {
@@ -126,7 +126,7 @@ func TestManyTopicsAndRecordsInOneCall(t *testing.T) {
 	pub := newPublisher(t, cfg)
 	defer pub.Close()
 	records := append(pipetest.Make(events.TopicUsageRaw, 0, 2500), pipetest.Make(events.TopicCommands, 0, 3)...)
-	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+	if err := pipetest.Publish(t.Context(), pub, records); err != nil {
 		t.Fatal(err)
 	}
 	if n := number(t, owner, "SELECT count(*) FROM pipe_usage_raw"); n != 3 {
@@ -232,7 +232,7 @@ func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 	publishing.Go(func() {
 		for i := 0; i < total; i += 20 {
 			for {
-				_, err := pub.PublishRecords(context.Background(), pipetest.Make(events.TopicUsageRaw, i, 20))
+				err := pipetest.Publish(context.Background(), pub, pipetest.Make(events.TopicUsageRaw, i, 20))
 				if err == nil {
 					break
 				}

@@ -47,52 +47,37 @@ type frame struct {
 	bytes   int
 }
 
-// PublishRecords inserts the records in one transaction: one row per topic, or several if the topic has
-// many records. It returns the records with Offset -1, since a row holds several. A
-// *watermill.PublishError names the records that can never be stored; then no record of the
-// call is stored.
-func (p *Publisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
-	if err := refuse(records); err != nil {
-		return records, err
-	}
-	var frames []*frame
-	open := map[events.Topic]*frame{}
-	for i := range records {
-		r := &records[i]
-		r.Offset = -1
-		f := open[r.Topic]
-		if f == nil || !f.fits(r) {
-			f = &frame{topic: r.Topic.Name()}
-			open[r.Topic] = f
-			frames = append(frames, f)
-		}
-		f.add(r)
-	}
-	if err := p.insert(ctx, frames); err != nil {
-		return records, allFailed(len(records), err)
-	}
-	return records, nil
-}
-
-// Publish inserts one record per message, as one row.
+// Publish inserts a message as one record, or a batch of records, in one transaction: one row, or several
+// if there are many records. Records have no offset, since a row holds several. A *watermill.PublishError
+// names the records that can never be stored; then no record of the call is stored. The call ends early
+// if the context of the first message ends.
 func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
 	number, err := p.cfg.known(topic)
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
+	records, err := watermill.ToPublish(number, msgs, p.cfg.MessageUUIDs)
+	if err != nil {
+		return fmt.Errorf("publish to %s: %w", topic, err)
+	}
+	for i := range records {
+		records[i].Offset = -1
+	}
+	if err := refuse(records); err != nil {
+		return err
+	}
 	var frames []*frame
-	for _, msg := range msgs {
-		r, err := watermill.Record(number, msg, p.cfg.MessageUUIDs)
-		if err != nil {
-			return fmt.Errorf("publish to %s: %w", topic, err)
-		}
-		if len(frames) == 0 || !frames[len(frames)-1].fits(&r) {
+	for i := range records {
+		if len(frames) == 0 || !frames[len(frames)-1].fits(&records[i]) {
 			frames = append(frames, &frame{topic: topic})
 		}
-		frames[len(frames)-1].add(&r)
+		frames[len(frames)-1].add(&records[i])
 	}
-	if err := p.insert(context.Background(), frames); err != nil {
-		return allFailed(len(msgs), err)
+	if err := p.insert(msgs[0].Context(), frames); err != nil {
+		return allFailed(len(records), err)
 	}
 	return nil
 }
@@ -119,10 +104,7 @@ func size(r *events.Record) int {
 func refuse(records []events.Record) error {
 	var failed []watermill.FailedRecord
 	for i := range records {
-		switch r := &records[i]; {
-		case r.Topic.Name() == "":
-			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: watermill.ErrUnknownTopic})
-		case size(r) > MaxRecordBytes:
+		if r := &records[i]; size(r) > MaxRecordBytes {
 			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: fmt.Errorf("%d bytes: %w", size(r), watermill.ErrTooLarge)})
 		}
 	}

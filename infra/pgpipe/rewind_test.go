@@ -9,11 +9,12 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
 func send(t testing.TB, p *pgpipe.Publisher, value string) {
 	t.Helper()
-	if _, err := p.PublishRecords(context.Background(), []events.Record{{Topic: events.TopicUsageRaw, Partition: 3, Value: []byte(value)}}); err != nil {
+	if err := pipetest.Publish(context.Background(), p, []events.Record{{Topic: events.TopicUsageRaw, Partition: 3, Value: []byte(value)}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,9 +14,14 @@ import (
 
 // Commands is the command router's handler: it executes commands that were answered
 // 202, in the transaction that moves its checkpoint, so that each is executed once.
+//
+// Work that is longer than a transaction has workers of its own, which find it in its table:
+// the router starts them at once. Without a broker, or in another instance, they poll.
 type Commands struct {
 	Log     *Log
 	Letters *commands.DeadLetters
+	// Workers starts the worker of a requested command.
+	Workers map[events.Subject]func()
 }
 
 var _ projections.Handler = (*Commands)(nil)
@@ -26,9 +31,15 @@ var _ projections.Handler = (*Commands)(nil)
 func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	requests := make(map[int16][]events.Envelope)
 	for i := range batch {
-		if batch[i].Subject == events.RetryRequested {
+		switch subject := batch[i].Subject; subject {
+		case events.RetryRequested:
 			p := batch[i].Position.Partition
 			requests[p] = append(requests[p], batch[i])
+		case events.BulkRequested: // each of its retries is a command of its own
+		default:
+			if start := c.Workers[subject]; start != nil {
+				start()
+			}
 		}
 	}
 	partitions := slices.Sorted(maps.Keys(requests))

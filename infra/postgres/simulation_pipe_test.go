@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -75,9 +76,15 @@ func (b *simPipe) store(r *events.Record) {
 // simPublisher is the pipe as the relay of a process sees it.
 type simPublisher struct{ p *proc }
 
-func (o simPublisher) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
-	out := slices.Clone(records)
-	err := o.p.do(&ask{what: fmt.Sprint("produce ", len(out)), kind: kindProduce, effect: func(f fate) error {
+func (o simPublisher) Close() error { return nil }
+
+func (o simPublisher) Publish(topic string, msgs ...*message.Message) error {
+	number, _ := events.TopicOf(topic)
+	out, err := watermill.ToPublish(number, msgs, false)
+	if err != nil {
+		return err
+	}
+	return o.p.do(&ask{what: fmt.Sprint("produce ", len(out)), kind: kindProduce, effect: func(f fate) error {
 		behind := map[topicPart]bool{}
 		breaks := -1
 		if f == partly {
@@ -99,7 +106,6 @@ func (o simPublisher) PublishRecords(_ context.Context, records []events.Record)
 		}
 		return watermill.NewPublishError(failed, len(out))
 	}})
-	return out, err
 }
 
 // fetch reads records from a reader's position, with the faults of a bad network and a
@@ -189,12 +195,19 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 	p := s.newProc(name)
 	c := make(p)
 	p.start = func() { s.startConsumer(name, make) }
-	runner := &consume.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Jitter: half, Observe: s}
+	runner := &consume.Runner{Pool: simPool{p}, Log: s.logOf(p), Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Observe: s}
 	stand := map[int16]int64{}
 	for _, i := range s.plan.partitions {
 		stand[i] = s.pipe.offsets[ckptKey{c.Name, i}]
 	}
-	p.run(func() { _ = runner.HealTail(p.ctx) })
+	p.run(func() {
+		for p.idle("look for lost tails", consume.DefaultTailEvery, never) {
+			lost, err := runner.LostTails(p.ctx)
+			if err == nil && len(lost) > 0 {
+				_ = runner.ReadUpTo(p.ctx, lost)
+			}
+		}
+	})
 	p.run(func() {
 		for {
 			var batch []events.Record
@@ -253,7 +266,7 @@ func (s *sim) startRelay(name string) {
 	l := s.logOf(p)
 	steps := (&relay.Relay{
 		Pool: simPool{p}, Log: relayLog{l, simPool{p}}, Appender: l, Publisher: simPublisher{p}, Instance: fmt.Sprint(name, "/", p.life),
-		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
+		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time
 	p.run(func() {

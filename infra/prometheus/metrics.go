@@ -35,6 +35,7 @@ type Metrics struct {
 	consumed   *prom.CounterVec
 	deadLetter *prom.CounterVec
 	processing *prom.HistogramVec
+	handled    *prom.HistogramVec
 	endToEnd   *prom.HistogramVec
 	skipped    *prom.CounterVec
 	backlog    atomic.Int64
@@ -75,6 +76,7 @@ func New(registry *prom.Registry) *Metrics {
 		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
 		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
 		processing:  histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
+		handled:     histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.", "handler", "result"),
 		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold.", "consumer"),
 		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
 		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
@@ -132,6 +134,15 @@ func (m *Metrics) createConsumerSeries(topic, consumer string) {
 // logTopic is the topic label of a consumer that reads the log itself.
 const logTopic = "log"
 
+// Handled records a message of a router. After an error the message is sent again.
+func (m *Metrics) Handled(handler string, d time.Duration, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.handled.WithLabelValues(handler, result).Observe(d.Seconds())
+}
+
 // Relay returns the relay's hooks.
 func (m *Metrics) Relay() relay.Observe {
 	return relay.Observe{
@@ -148,7 +159,8 @@ func (m *Metrics) Relay() relay.Observe {
 			m.withheld.WithLabelValues(t.Name()).Inc()
 			m.deadLetter.WithLabelValues(t.Name(), events.StagePublishing).Inc()
 		},
-		Leases: func(partitions int) { m.leases.Set(float64(partitions)) },
+		Handled: m.Handled,
+		Leases:  func(partitions int) { m.leases.Set(float64(partitions)) },
 	}
 }
 

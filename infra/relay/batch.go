@@ -15,7 +15,8 @@ import (
 // batch is the content of one message: the records of each span, in order.
 type batch struct {
 	segments []segment
-	payload  []byte
+	records  []events.Record
+	payload  []byte // the records as a frame
 	// results has one entry per segment, set by publish. It is nil if another handler acknowledged the
 	// message.
 	results []segmentResult
@@ -95,6 +96,15 @@ func (b *batch) message(ctx context.Context) (context.Context, *message.Message)
 	return context.WithValue(ctx, batchKey{}, b), msg
 }
 
+// recordsOf returns the records of a message. b is nil if the message does not come from this relay's
+// subscriber.
+func (b *batch) recordsOf(msg *message.Message) ([]events.Record, error) {
+	if b != nil {
+		return b.records, nil
+	}
+	return watermill.Records(msg)
+}
+
 // resultsOf computes the publish result of each segment.
 func (b *batch) resultsOf(stored []events.Record, failed map[int]watermill.FailedRecord) []segmentResult {
 	results := make([]segmentResult, len(b.segments))
@@ -162,9 +172,5 @@ func (b *batch) topicAt(i int) events.Topic {
 	if b.results == nil || b.results[i].err == nil {
 		return 0
 	}
-	records, err := events.ParseFrame(b.payload)
-	if err != nil {
-		return 0
-	}
-	return records[b.segments[i].first+b.results[i].stored].Topic
+	return b.records[b.segments[i].first+b.results[i].stored].Topic
 }

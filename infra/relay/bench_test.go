@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
 )
 
 // BenchmarkDrain measures how fast a backlog is published: from the log, through the router, to Kafka
@@ -56,13 +57,13 @@ func (w *world) produceAlone() (perSecond float64) {
 	var records []events.Record
 	for _, e := range w.logged()[:50_000] {
 		r, _ := events.ToRecord(&e)
-		r.Topic = events.TopicNotifications
+		r.Topic = events.TopicUsageDuplicates
 		records = append(records, r)
 	}
 	publisher := w.relay("alone").Publisher
 	begun := time.Now()
 	for i := 0; i < len(records); i += 2000 {
-		if _, err := publisher.PublishRecords(w.t.Context(), records[i:min(i+2000, len(records))]); err != nil {
+		if err := (watermill.Topics{Publisher: publisher}).Publish(w.t.Context(), records[i:min(i+2000, len(records))]); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -77,6 +77,7 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 		p.end = len(records)
 		b.segments = append(b.segments, p)
 	}
+	b.records = records
 	b.payload = events.AppendFrame(make([]byte, 0, frameSize(records)), records)
 	return b, nil
 }
@@ -107,42 +108,23 @@ const readChunk = 500
 // publish is the router's handler. It returns an error only if no record was stored; the same batch is
 // then sent again.
 func (r *Relay) publish(msg *message.Message) error {
-	records, err := watermill.Records(msg)
+	b, known := msg.Context().Value(batchKey{}).(*batch)
+	records, err := b.recordsOf(msg)
 	if err != nil {
 		return err
 	}
-	stored, err := r.Publisher.PublishRecords(msg.Context(), records)
-	failed, err := failures(len(records), err)
-	r.count(stored, failed)
-	b, known := msg.Context().Value(batchKey{}).(*batch)
+	err = watermill.Topics{Publisher: r.Publisher, InTurn: r.inTurn}.Publish(msg.Context(), records)
+	failed := watermill.Failures(err, len(records))
+	r.count(records, failed)
 	if !known {
 		return err
 	}
-	b.results = b.resultsOf(stored, failed)
+	b.results = b.resultsOf(records, failed)
 	if err != nil && b.noneStored() {
 		r.Observe.Failed(err)
 		return fmt.Errorf("publishing %d records: %w", len(records), err)
 	}
 	return nil
-}
-
-// failures returns the failure of each record that is not stored, by index.
-func failures(records int, err error) (map[int]watermill.FailedRecord, error) {
-	if err == nil {
-		return nil, nil
-	}
-	failed := map[int]watermill.FailedRecord{}
-	var partial *watermill.PublishError
-	if errors.As(err, &partial) {
-		for _, f := range partial.Failed {
-			failed[f.Index] = f
-		}
-		return failed, err
-	}
-	for i := range records {
-		failed[i] = watermill.FailedRecord{Index: i, Err: err}
-	}
-	return failed, err
 }
 
 func (r *Relay) count(records []events.Record, failed map[int]watermill.FailedRecord) {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -116,20 +118,20 @@ func child(config string) error {
 // signalling sends a signal to its own process between the broker's acknowledgement and the move of the
 // cursor.
 type signalling struct {
-	relay.Publisher
+	message.Publisher
 	signal syscall.Signal
 	after  int64
 	calls  atomic.Int64
 }
 
-func (s *signalling) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
-	stored, err := s.Publisher.PublishRecords(ctx, records)
+func (s *signalling) Publish(topic string, msgs ...*message.Message) error {
+	err := s.Publisher.Publish(topic, msgs...)
 	if err == nil && s.calls.Add(1) == s.after {
 		fmt.Fprintln(os.Stderr, "fault reached")
 		_ = syscall.Kill(os.Getpid(), s.signal)
 		time.Sleep(10 * time.Millisecond) // the signal arrives before this ends
 	}
-	return stored, err
+	return err
 }
 
 func TestP2_KilledBetweenTheBrokersAckAndTheCursor(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -196,7 +197,7 @@ func (w *world) withheld() map[int64]bool {
 
 // refusing permanently refuses records of a subject until over is closed.
 type refusing struct {
-	relay.Publisher
+	message.Publisher
 	subject events.Subject
 	over    chan struct{}
 	tries   chan struct{}
@@ -204,8 +205,12 @@ type refusing struct {
 
 var errRefused = errors.New("refused")
 
-func (p *refusing) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
+func (p *refusing) Publish(topic string, msgs ...*message.Message) error {
 	info, _ := p.subject.Info()
+	records, err := watermill.ToPublish(info.Topic, msgs, false)
+	if err != nil {
+		return err
+	}
 	for i := range records {
 		select {
 		case <-p.over:
@@ -223,12 +228,14 @@ func (p *refusing) PublishRecords(ctx context.Context, records []events.Record) 
 		for j := i + 1; j < len(records); j++ {
 			failed = append(failed, watermill.FailedRecord{Index: j, Err: watermill.ErrBehind})
 		}
-		if _, err := p.Publisher.PublishRecords(ctx, records[:i]); err != nil {
-			return records, err
+		if i > 0 {
+			if err := p.Publisher.Publish(topic, watermill.Outgoing(msgs[0].Context(), records[:i])); err != nil {
+				return err
+			}
 		}
-		return records, watermill.NewPublishError(failed, len(records))
+		return watermill.NewPublishError(failed, len(records))
 	}
-	return p.Publisher.PublishRecords(ctx, records)
+	return p.Publisher.Publish(topic, msgs...)
 }
 
 func TestLetterAboutALetterIsNeverWritten(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,7 +31,7 @@ type Relay struct {
 	Pool      Pool
 	Log       Log
 	Appender  Appender
-	Publisher Publisher
+	Publisher message.Publisher
 	Instance  string           // unique per process
 	NewID     func() uuid.UUID // UUIDv7
 	Now       func() time.Time
@@ -51,6 +52,8 @@ type Relay struct {
 	// CloseGrace bounds the wait for acknowledgements at a clean stop (5 s). Batches that are not
 	// acknowledged by then are published again by the next lease holder.
 	CloseGrace time.Duration
+
+	inTurn bool // publish the topics of a batch one after the other
 }
 
 // Defaults and limits.

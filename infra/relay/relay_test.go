@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/relay"
 )
 
 func TestP10_EachPartitionIsPublishedInTheOrderOfTheLog(t *testing.T) {
@@ -72,19 +73,19 @@ func TestP2_AStopWaitsForTheBatchUnderWay(t *testing.T) {
 
 // slowPublisher returns late.
 type slowPublisher struct {
-	relay.Publisher
+	message.Publisher
 	by    time.Duration
 	asked chan struct{}
 }
 
-func (p *slowPublisher) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
-	stored, err := p.Publisher.PublishRecords(ctx, records)
+func (p *slowPublisher) Publish(topic string, msgs ...*message.Message) error {
+	err := p.Publisher.Publish(topic, msgs...)
 	select {
 	case p.asked <- struct{}{}:
 	default:
 	}
 	time.Sleep(p.by)
-	return stored, err
+	return err
 }
 
 func (w *world) held(instance string) int64 {

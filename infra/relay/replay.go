@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -36,7 +37,8 @@ type Replayer struct {
 	Pool      *pgxpool.Pool
 	Log       ReplayLog
 	Ends      ReplayEnds
-	Publisher Publisher
+	Publisher message.Publisher
+	Requests  <-chan struct{} // hint: a replay was requested; may be nil
 	Logger    *slog.Logger
 
 	Every    time.Duration // interval of looking for work (1 s)
@@ -57,12 +59,24 @@ func (r *Replayer) Run(ctx context.Context) error {
 	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
 	c.Window = int64(orDefault(int(c.Window), defaultWindow))
 	warnings := everySecond{}
-	for sleep(ctx, c.Every) {
+	for c.pause(ctx) {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil && warnings.due() {
 			c.Logger.WarnContext(ctx, "a replay failed and will be retried", "error", err)
 		}
 	}
 	return nil
+}
+
+// pause waits until there may be work. It returns false if ctx ends.
+func (r *Replayer) pause(ctx context.Context) bool {
+	timer := time.NewTimer(r.Every)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Requests:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // round publishes all due units, then ends the replays that are published completely.
@@ -181,7 +195,7 @@ func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, e
 	if len(records) == 0 {
 		return 0, nil
 	}
-	if _, err := r.Publisher.PublishRecords(ctx, records); err != nil {
+	if err := (watermill.Topics{Publisher: r.Publisher}).Publish(ctx, records); err != nil {
 		return 0, fmt.Errorf("publishing a replay: %w", err)
 	}
 	return int64(len(records)), nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -23,7 +24,7 @@ func (w *world) replays() *commands.Replays {
 
 var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
 
-func (w *world) replayer(publisher relay.Publisher) *relay.Replayer {
+func (w *world) replayer(publisher message.Publisher) *relay.Replayer {
 	return &relay.Replayer{
 		Pool: w.pool, Log: w.log, Ends: w.replays(), Publisher: publisher, Logger: quiet(),
 		Every: 20 * time.Millisecond, LeaseTTL: time.Second, Window: 50,
@@ -87,17 +88,17 @@ func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
 // interrupted calls die after the n-th publish call, so that the replayer loses its lease between
 // publishing and moving its cursor.
 type interrupted struct {
-	relay.Publisher
+	message.Publisher
 	calls, at atomic.Int64
 	die       func()
 }
 
-func (p *interrupted) PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error) {
-	done, err := p.Publisher.PublishRecords(ctx, records)
+func (p *interrupted) Publish(topic string, msgs ...*message.Message) error {
+	err := p.Publisher.Publish(topic, msgs...)
 	if p.calls.Add(1) == p.at.Load() {
 		p.die()
 	}
-	return done, err
+	return err
 }
 
 // A range is replayed byte for byte while events are appended, two instances share the work, and one dies
@@ -280,6 +281,8 @@ func TestReplayThatCannotBePublishedFails(t *testing.T) {
 
 type refusesAll struct{}
 
-func (refusesAll) PublishRecords(_ context.Context, records []events.Record) ([]events.Record, error) {
-	return records, watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("refused")}}, len(records))
+func (refusesAll) Publish(string, ...*message.Message) error {
+	return watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Permanent: true, Err: errors.New("refused")}}, 1)
 }
+
+func (refusesAll) Close() error { return nil }

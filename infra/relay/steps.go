@@ -16,7 +16,11 @@ import (
 type Steps struct{ s *Subscriber }
 
 // Steps returns a relay that acts only when a step is called.
-func (r *Relay) Steps() *Steps { return &Steps{newSubscriber(r.withDefaults())} }
+func (r *Relay) Steps() *Steps {
+	c := r.withDefaults()
+	c.inTurn = true
+	return &Steps{newSubscriber(c)}
+}
 
 // Lease runs one round of leasing.
 func (s *Steps) Lease(ctx context.Context) error { return s.s.leases.round(ctx) }

@@ -26,23 +26,15 @@ const DefaultCloseTimeout = 30 * time.Second
 // again; nil means acknowledged.
 type Observe func(handler string, d time.Duration, err error)
 
-// Trace is called before each message. It returns the handler's context, and a function that is called
-// with the handler's error at the end.
-type Trace func(ctx context.Context, handler, message string) (context.Context, func(error))
-
 // Option configures a router.
 type Option func(*settings)
 
 type settings struct {
 	closeTimeout time.Duration
-	trace        Trace
 }
 
 // CloseTimeout bounds how long Close waits for handlers in flight.
 func CloseTimeout(d time.Duration) Option { return func(s *settings) { s.closeTimeout = d } }
-
-// Traced adds a trace around each message.
-func Traced(t Trace) Option { return func(s *settings) { s.trace = t } }
 
 // NewRouter returns a router. Close stops the intake and waits for the handlers in flight, at most for
 // the close timeout. A nil logger is slog.Default; observe may be nil.
@@ -61,9 +53,6 @@ func NewRouter(logger *slog.Logger, observe func(handler string, d time.Duration
 	router.AddMiddleware(newSettle(logger).middleware)
 	if observe != nil {
 		router.AddMiddleware(observed(observe))
-	}
-	if s.trace != nil {
-		router.AddMiddleware(traced(s.trace))
 	}
 	router.AddMiddleware(recovered)
 	return router, nil
@@ -121,18 +110,6 @@ func observed(observe Observe) message.HandlerMiddleware {
 			start := time.Now()
 			out, err := h(msg)
 			observe(message.HandlerNameFromCtx(msg.Context()), time.Since(start), err)
-			return out, err
-		}
-	}
-}
-
-func traced(trace Trace) message.HandlerMiddleware {
-	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			ctx, end := trace(msg.Context(), message.HandlerNameFromCtx(msg.Context()), msg.UUID)
-			msg.SetContext(ctx)
-			out, err := h(msg)
-			end(err)
 			return out, err
 		}
 	}

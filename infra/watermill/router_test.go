@@ -263,35 +263,3 @@ func TestCloseGivesUpAfterItsTimeout(t *testing.T) {
 	close(release)
 	s.open.Wait()
 }
-
-func TestTrace(t *testing.T) {
-	type key struct{}
-	ended := make(chan error, 10)
-	router, err := watermill.NewRouter(slog.New(slog.DiscardHandler), nil,
-		watermill.Traced(func(ctx context.Context, handler, _ string) (context.Context, func(error)) {
-			return context.WithValue(ctx, key{}, handler), func(err error) { ended <- err }
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &source{batches: [][]events.Record{{record("a")}}}
-	fails := errors.New("once")
-	watermill.AddConsumer(router, "h", "t", s, func(ctx context.Context, _ []events.Record) error {
-		if ctx.Value(key{}) != "h" {
-			t.Error("the handler does not have the trace's context")
-		}
-		err := fails
-		fails = nil
-		return err
-	})
-	stop := run(t, router)
-	if err := <-ended; err == nil {
-		t.Error("the trace did not get the error")
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
@@ -26,7 +28,7 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 	now := time.Unix(0, 0)
 	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
 	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, g lag) []*partitionRun { return w.lost([]lag{g}, at(s)) }
+	look := func(s int, g lag) []events.Position { return w.lost([]lag{g}, at(s)) }
 	if look(0, lag{1, 0, 10, 9}) != nil || look(20, lag{1, 0, 12, 9}) != nil {
 		t.Error("lost before it was relayed")
 	}
@@ -34,8 +36,8 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 		t.Error("lost too early, or though the consumer moved")
 	}
 	lost := look(30, lag{1, 4, 20, 13})
-	if len(lost) != 1 || lost[0].items[0].place.Position.Number != 13 {
-		t.Fatalf("got %+v, want one lane up to 13", lost)
+	if len(lost) != 1 || lost[0].Number != 13 {
+		t.Fatalf("got %+v, want one position, 13", lost)
 	}
 	if look(31, lag{1, 4, 20, 20}) != nil {
 		t.Error("lost again at once")
@@ -45,17 +47,17 @@ func TestTailIsLostOnlyWhereNothingMovesBelowWhatWasRelayed(t *testing.T) {
 func TestABacklogThatIsWorkedOffIsNoLostTail(t *testing.T) {
 	now := time.Unix(0, 0)
 	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, worked int64) []*partitionRun {
+	look := func(s int, worked int64) []events.Position {
 		source := 50_000 + int64(s)
 		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
 	}
 	for s := range 20 { // partition 1 waits while the topic delivers partition 2
 		if lost := look(s, int64(s)*2000); len(lost) != 0 {
-			t.Fatalf("after %d s: %d lanes are taken for lost", s, len(lost))
+			t.Fatalf("after %d s: %d partitions count as lost", s, len(lost))
 		}
 	}
-	if lost := look(25, 50_001); len(lost) != 1 || lost[0].partition != 1 {
-		t.Errorf("the rest is worked off: %d lanes, want that of partition 1", len(lost))
+	if lost := look(25, 50_001); len(lost) != 1 || lost[0].Partition != 1 {
+		t.Errorf("the rest is worked off: %d partitions, want partition 1", len(lost))
 	}
 }
 
@@ -65,7 +67,7 @@ func TestATailIsLostInTheEndWhateverElseMoves(t *testing.T) {
 	for s := range 32 {
 		lost := w.lost([]lag{{1, 4, 100, 100}, {2, int64(s), 1_000_000, 1_000_000}}, now.Add(time.Duration(s)*time.Second))
 		if got := len(lost) == 1; got != (s == 20) {
-			t.Fatalf("after %d s: %d lanes", s, len(lost))
+			t.Fatalf("after %d s: %d partitions", s, len(lost))
 		}
 	}
 }

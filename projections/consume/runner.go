@@ -3,7 +3,8 @@
 // moves the checkpoints in one transaction. It knows no projection by name.
 //
 // A batch goes through runner.go, catchup.go (gaps), apply.go (folds), checkpoint.go;
-// failures.go and strays.go make dead letters.
+// failures.go and strays.go make dead letters. A consumer of the log itself learns in
+// source.go how far to read.
 package consume
 
 import (
@@ -43,16 +44,13 @@ type Runner struct {
 	Appended func(partitions []int16)
 	Moves    *projections.Moves // notified of each commit; may be nil
 
-	Poll      time.Duration // of Follow, 0: DefaultPoll
-	TailEvery time.Duration // of HealTail, 0: DefaultTailEvery
-	TailAfter time.Duration // of HealTail, 0: DefaultTailAfter
-	// Jitter returns a random part of a pause; nil: rand.N.
-	Jitter func(time.Duration) time.Duration
+	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
 
 	lostLoggedAt   atomic.Int64 // Unix seconds
 	ghostsLoggedAt atomic.Int64 // Unix seconds
 	epochs         epochs
 	generations    generations
+	tails          tailWatch
 }
 
 // partitionRun holds one partition's unread records and its progress in this transaction.

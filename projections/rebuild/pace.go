@@ -3,8 +3,6 @@ package rebuild
 import (
 	"context"
 	"time"
-
-	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // Pace makes a rebuild's worker rest: at full speed it occupies a core and the server's
@@ -35,7 +33,7 @@ func (p *Pace) Work() { p.began = time.Now() }
 // longer, the pause is longer, too.
 func (p *Pace) Rest(ctx context.Context) {
 	if p.rests() {
-		consume.Idle(ctx, min(time.Since(p.began)*time.Duration(100-p.share)/time.Duration(p.share), longestRest))
+		idle(ctx, min(time.Since(p.began)*time.Duration(100-p.share)/time.Duration(p.share), longestRest))
 	}
 }
 

@@ -38,6 +38,8 @@ type Rebuilder struct {
 	Instance    string
 	// Appended is called after a commit with the partitions that may hold new events.
 	Appended func(partitions []int16)
+	// Requests is the hint that a rebuild was requested; may be nil.
+	Requests <-chan struct{}
 	// Verify compares a verify's READY generation with the live one and records the result.
 	Verify func(ctx context.Context, r domain.Rebuild) error
 
@@ -73,6 +75,10 @@ const (
 	// joinWithin is how near a unit comes to the live checkpoint before it takes that
 	// checkpoint's lock: the rest is folded under it, in some milliseconds.
 	joinWithin = 2000
+
+	// The pause of a worker after a failure.
+	backoffFirst = 100 * time.Millisecond
+	backoffLast  = 5 * time.Second
 )
 
 // Run works until the context ends. It retries after outages.
@@ -96,6 +102,7 @@ func (b *Rebuilder) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-b.Requests:
 		case <-time.After(cmp.Or(b.Every, DefaultRebuildEvery)):
 		}
 	}
@@ -150,7 +157,7 @@ func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*projections.Consumer, error)
 
 // Work processes units until all are done, and waits while other workers hold them.
 func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.Rebuild, worker string) {
-	wait := consume.BackoffFirst
+	wait := backoffFirst
 	for ctx.Err() == nil {
 		u := unit{rebuild: &r, consumer: c, worker: worker}
 		did, err := b.foldWithSeat(ctx, &u)
@@ -164,15 +171,15 @@ func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.
 			if over, err = b.finish(ctx, &r); over {
 				return
 			}
-			consume.Idle(ctx, query.PollLast)
+			idle(ctx, query.PollLast)
 		}
 		if err == nil {
-			wait = consume.BackoffFirst
+			wait = backoffFirst
 			continue
 		}
 		b.Logger.Warn("a rebuild's worker will try again", "rebuild", r.ID, "worker", worker, "in", wait, "error", err)
-		consume.Idle(ctx, wait)
-		wait = min(2*wait, consume.BackoffLast)
+		idle(ctx, wait)
+		wait = min(2*wait, backoffLast)
 	}
 }
 
@@ -311,3 +318,13 @@ func (b *Rebuilder) stateEvent(r *domain.Rebuild, subject events.Subject, reason
 
 // rebuilderName is the actor of state changes that the rebuilder makes itself.
 const rebuilderName = "meterplex-rebuilder"
+
+func idle(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

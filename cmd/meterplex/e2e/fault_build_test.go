@@ -165,8 +165,8 @@ func wrongClock() (edits []overlay.Edit) {
 	}
 	const record = "\t\tbacking[i] = kgo.Record{\n"
 	return append(edits,
-		overlay.Edit{File: "infra/kafka/publisher.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
-		overlay.Edit{File: "infra/kafka/publisher.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+		overlay.Edit{File: "infra/kafka/publish_batch.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
+		overlay.Edit{File: "infra/kafka/publish_batch.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 }
 
 // proxiedBroker routes all broker connections through a proxy. Without it clients would use the

@@ -50,6 +50,8 @@ type Option func() error
 // NoLeaks fails the binary if goroutines are left. It waits for goroutines that end late on a busy
 // machine.
 func NoLeaks(opts ...goleak.Option) Option {
+	// sarama's metrics start a ticker that is never stopped.
+	opts = append(opts, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 	return func() (err error) {
 		for end := time.Now().Add(sessionGrace); ; time.Sleep(100 * time.Millisecond) {
 			if err = goleak.Find(opts...); err == nil || time.Now().After(end) {

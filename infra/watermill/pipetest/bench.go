@@ -21,7 +21,7 @@ func BenchmarkPublish(b *testing.B, pipe Pipe) {
 	defer pub.Close()
 	records := typical(benchBatch)
 	publish := func() {
-		if _, err := pub.PublishRecords(context.Background(), records); err != nil {
+		if err := Publish(context.Background(), pub, records); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func BenchmarkConsume(b *testing.B, pipe Pipe) {
 	defer pub.Close()
 	const total = 300 * benchBatch
 	for range total / benchBatch {
-		if _, err := pub.PublishRecords(context.Background(), typical(benchBatch)); err != nil {
+		if err := Publish(context.Background(), pub, typical(benchBatch)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func BenchmarkRoundTrip(b *testing.B, pipe Pipe) {
 		b.Fatal(err)
 	}
 	trip := func() {
-		if _, err := pub.PublishRecords(context.Background(), typical(1)); err != nil {
+		if err := Publish(context.Background(), pub, typical(1)); err != nil {
 			b.Fatal(err)
 		}
 		(<-messages).Ack()

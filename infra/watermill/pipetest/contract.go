@@ -65,9 +65,9 @@ func Make(topic events.Topic, from, n int) []events.Record {
 	return records
 }
 
-func publish(t *testing.T, pub Publisher, records []events.Record) {
+func publish(t *testing.T, pub message.Publisher, records []events.Record) {
 	t.Helper()
-	if _, err := pub.PublishRecords(t.Context(), records); err != nil {
+	if err := Publish(t.Context(), pub, records); err != nil {
 		t.Fatalf("publish: %v", err)
 	}
 }
@@ -285,7 +285,7 @@ func tooLarge(t *testing.T, pipe Pipe) {
 	records := Make(largeTopic, 0, 20)
 	const bad = 8 // in partition 1, like 1 and 15
 	records[bad].Value = bytes.Repeat([]byte("x"), 5<<20)
-	_, err := pub.PublishRecords(t.Context(), records)
+	err := Publish(t.Context(), pub, records)
 	var failed *watermill.PublishError
 	if !errors.As(err, &failed) || !errors.Is(err, watermill.ErrTooLarge) {
 		t.Fatalf("got %v", err)
@@ -313,7 +313,7 @@ func unknownTopic(t *testing.T, pipe Pipe) {
 	pub := pipe.Publisher(t)
 	defer closeAll(t, pub)
 	records := []events.Record{{Topic: 99, Value: []byte("x")}}
-	_, err := pub.PublishRecords(t.Context(), records)
+	err := Publish(t.Context(), pub, records)
 	var failed *watermill.PublishError
 	if !errors.Is(err, watermill.ErrUnknownTopic) || !errors.As(err, &failed) || len(failed.Permanent()) != 1 {
 		t.Errorf("got %v", err)

@@ -18,10 +18,23 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-// Publisher is the publishing side of a pipe.
-type Publisher interface {
-	message.Publisher
-	PublishRecords(ctx context.Context, records []events.Record) ([]events.Record, error)
+// Publish publishes records in batches, as the relay does, and sets their offsets.
+func Publish(ctx context.Context, pub message.Publisher, records []events.Record) error {
+	return watermill.Topics{Publisher: pub}.Publish(ctx, records)
+}
+
+// Rebatch publishes the messages of each call as one batch, as the relay does. Unbatch is its counterpart.
+func Rebatch(pub message.Publisher) message.Publisher { return rebatch{pub} }
+
+type rebatch struct{ message.Publisher }
+
+func (p rebatch) Publish(topic string, msgs ...*message.Message) error {
+	number, _ := events.TopicOf(topic)
+	records, err := watermill.ToPublish(number, msgs, true)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	return p.Publisher.Publish(topic, watermill.Outgoing(msgs[0].Context(), records))
 }
 
 // Pipe creates the components of a pipe, on topics of its own. They accept any topic and keep message
@@ -29,7 +42,7 @@ type Publisher interface {
 type Pipe struct {
 	// Partitions is the number of partitions that CreateTopic creates.
 	Partitions  int
-	Publisher   func(t testing.TB) Publisher
+	Publisher   func(t testing.TB) message.Publisher
 	Subscriber  func(t testing.TB, group string, maxRecords int, grace time.Duration) message.Subscriber
 	CreateTopic func(topic string) error
 }
@@ -134,7 +147,7 @@ func messageOf(r *events.Record) *message.Message {
 
 // spread chooses the partition of a message by a hash of by.
 type spread struct {
-	Publisher
+	message.Publisher
 	partitions int
 	by         func(*message.Message) string
 }

@@ -12,7 +12,8 @@ import (
 // suiteGrace is short because most tests of the suite close with messages in flight.
 const suiteGrace = 50 * time.Millisecond
 
-// Suite runs Watermill's own tests through Unbatch.
+// Suite runs Watermill's own tests through Unbatch, and with batches of more than one record through
+// Rebatch, too.
 //
 // Disabled are: exactly-once (a pipe delivers at least once, consumers deduplicate by position), a
 // context that travels with the message (it does not leave the process), and the restart of the server by
@@ -22,6 +23,9 @@ func Suite(t *testing.T, pipe Pipe, maxRecords int) {
 	byPayload := func(m *message.Message) string { return string(m.Payload) }
 	inGroup := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 		pub := spread{pipe.Publisher(t), pipe.Partitions, byPayload}
+		if maxRecords > 1 {
+			pub.Publisher = Rebatch(pub.Publisher)
+		}
 		sub := Unbatch(pipe.Subscriber(t, group, maxRecords, suiteGrace), pipe.CreateTopic)
 		// Two of the suite's tests do not close everything.
 		t.Cleanup(func() { closeAll(t, pub, sub) })

@@ -91,6 +91,7 @@ func (l *connection) Close() error {
 func saramaConfig(cfg *Config) (*sarama.Config, error) {
 	c := wmkafka.DefaultSaramaSubscriberConfig()
 	c.ClientID = cfg.ClientID
+	c.Metadata.AllowAutoTopicCreation = false
 	c.Net.DialTimeout = dialTimeout
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Offsets.AutoCommit.Interval = commitEvery

@@ -1,0 +1,29 @@
+package localtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections/consume"
+)
+
+// Follow runs a consumer of the log on a router, as the service does, until ctx ends.
+func Follow(ctx context.Context, r *consume.Runner, every time.Duration, wake <-chan struct{}) error {
+	return runLog(ctx, r, &watermill.LogSubscriber{Ahead: r.Ahead, Every: every, Wake: wake, Grace: time.Minute, Logger: r.Logger})
+}
+
+// HealTails runs a consumer's search for lost tails on a router until ctx ends.
+func HealTails(ctx context.Context, r *consume.Runner, every time.Duration) error {
+	return runLog(ctx, r, &watermill.LogSubscriber{Ahead: r.LostTails, Every: every, Grace: time.Minute, Logger: r.Logger})
+}
+
+func runLog(ctx context.Context, r *consume.Runner, sub *watermill.LogSubscriber) error {
+	router, err := watermill.NewRouter(r.Logger, nil)
+	if err != nil {
+		return err
+	}
+	watermill.AddLogConsumer(router, r.Consumer.Name, sub, r.ReadUpTo)
+	return errors.Join(router.Run(ctx), sub.Close())
+}

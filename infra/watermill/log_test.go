@@ -1,0 +1,146 @@
+package watermill_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/watermill"
+)
+
+// heads is a log of one partition, and how far a consumer has read it.
+type heads struct {
+	mu          sync.Mutex
+	head, read  int64
+	asked       int
+	down, fails int // the next calls of ahead, or reads, that fail
+}
+
+func (h *heads) ahead(context.Context) ([]events.Position, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked++; h.down > 0 {
+		h.down--
+		return nil, errors.New("the database is away")
+	}
+	if h.read == h.head {
+		return nil, nil
+	}
+	return []events.Position{{Partition: 7, Number: h.head}}, nil
+}
+
+func (h *heads) readUpTo(_ context.Context, upTo []events.Position) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fails > 0 {
+		h.fails--
+		return errors.New("the transaction fails")
+	}
+	if len(upTo) != 1 || upTo[0].Partition != 7 || upTo[0].Number <= h.read {
+		return errors.New("not ahead")
+	}
+	h.read = upTo[0].Number
+	return nil
+}
+
+func (h *heads) append(n int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.head += n
+}
+
+func (h *heads) await(t *testing.T, read int64) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		at := h.read
+		h.mu.Unlock()
+		if at == read {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("read up to %d, want %d", at, read)
+		}
+	}
+}
+
+// follow runs a consumer of the log until the returned function is called.
+func follow(t *testing.T, h *heads, every time.Duration, wake <-chan struct{}) (stop func()) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	router, err := watermill.NewRouter(quiet, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := &watermill.LogSubscriber{Ahead: h.ahead, Every: every, Wake: wake, Logger: quiet}
+	watermill.AddLogConsumer(router, "h", sub, h.readUpTo)
+	end := run(t, router)
+	return func() {
+		t.Helper()
+		if err := errors.Join(end(), sub.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTheLogIsReadAtEachPollAndHint(t *testing.T) {
+	h := &heads{head: 3}
+	wake := make(chan struct{}, 1)
+	stop := follow(t, h, time.Hour, wake)
+	h.await(t, 3) // the first poll
+	h.append(2)
+	wake <- struct{}{}
+	h.await(t, 5)
+	stop()
+	h.append(1)
+	stop = follow(t, h, time.Millisecond, nil)
+	h.await(t, 6)
+	h.append(1)
+	h.await(t, 7)
+	stop()
+}
+
+// After a failure the positions are looked up again, and no event is passed over.
+func TestP11_AnOutageOfTheDatabaseLosesNoPosition(t *testing.T) {
+	h := &heads{head: 3, down: 2, fails: 2}
+	stop := follow(t, h, time.Millisecond, nil)
+	h.await(t, 3)
+	stop()
+	if h.asked < 5 { // two that fail, two whose reads fail, one that succeeds
+		t.Errorf("asked %d times", h.asked)
+	}
+}
+
+// A hint during an outage does not make the pauses shorter.
+func TestHintsDoNotShortenAnOutage(t *testing.T) {
+	h := &heads{head: 1, down: 1 << 30}
+	wake := make(chan struct{}, 1)
+	stop := follow(t, h, time.Hour, wake)
+	for range 200 {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if h.asked > 20 { // the pauses double, so that 20 take more than a minute
+		t.Errorf("asked %d times", h.asked)
+	}
+}
+
+func TestPositionsOfAMessageThatIsNotOurs(t *testing.T) {
+	msg := watermill.Batch([]events.Record{record("a")})
+	if got, err := watermill.Positions(msg); err == nil {
+		t.Errorf("read %v from a batch of records", got)
+	}
+	msg.Payload = []byte("3-5 31-9")
+	if got, err := watermill.Positions(msg); err != nil || !slices.Equal(got, []events.Position{{Partition: 3, Number: 5}, {Partition: 31, Number: 9}}) {
+		t.Errorf("read %v, %v", got, err)
+	}
+}
