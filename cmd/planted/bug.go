@@ -2,21 +2,26 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/planted/overlay"
+	"github.com/meterplex/meterplex/cmd/planted/patch"
 )
 
-// bug is a plausible fault, planted by edits of the sources, with the test that has to catch it.
+// bug is a plausible fault, planted by a patch of the sources, with the test that has to catch it.
 type bug struct {
 	name    string
+	file    string // of the patch, from its folder
 	what    string // what the code does wrong
 	promise string // the broken promise
 	// elsewhere says that another metering service had this bug, and lost or doubled usage.
 	elsewhere bool
-	edits     []overlay.Edit
+	edits     []overlay.Edit // of a bug that is no patch yet
+	patch     *patch.Patch
 	pkg       string // of the test, from the project's root
 	run       string // the test, as a pattern of go test -run
 	says      string // a regular expression of the test's failure text: its words, no figures
@@ -28,20 +33,62 @@ type bug struct {
 // usualLimit is many times the time of any of the tests.
 const usualLimit = 4 * time.Minute
 
-// edit changes one place of a file.
-func edit(file, before, after string) overlay.Edit {
-	return overlay.Edit{File: file, Old: before, New: after}
+// parseBug reads a patch file: lines "Key: value", an empty line, and a unified diff.
+func parseBug(file, text string) (bug, error) {
+	header, diff, err := patch.Parse(text)
+	if err != nil {
+		return bug{}, err
+	}
+	b := bug{name: strings.TrimSuffix(path.Base(file), extension), file: file, patch: diff}
+	var elsewhere, hangs, test string
+	values := map[string]*string{"What": &b.what, "Promise": &b.promise, "Seen-elsewhere": &elsewhere, "Test": &test, "Says": &b.says, "Hangs": &hangs}
+	for line := range strings.Lines(header) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(line, ":")
+		to, known := values[key]
+		if !known || *to != "" {
+			return bug{}, fmt.Errorf("the header line %q has an unknown key, or one that occurs twice", strings.TrimSpace(line))
+		}
+		*to = strings.TrimSpace(value)
+	}
+	for _, key := range []string{"What", "Promise", "Test", "Says"} {
+		if *values[key] == "" {
+			return bug{}, fmt.Errorf("the header has no line %q", key+": …")
+		}
+	}
+	var ok bool
+	if b.pkg, b.run, ok = strings.Cut(test, " "); !ok {
+		return bug{}, fmt.Errorf("invalid test %q: expected a package and a test, e.g. ./domain TestCheck", test)
+	}
+	if b.elsewhere, err = yes(elsewhere); err == nil {
+		b.hangs, err = yes(hangs)
+	}
+	return b, err
 }
 
-// catalogue returns every planted bug, in the order of an event's path.
-func catalogue() []bug {
-	return slices.Concat(
-		edgeBugs(), commitBugs(), dedupeBugs(), headBugs(), cacheBugs(), carryBugs(), leaseBugs(), pipeBugs(),
-		consumeBugs(), failureBugs(), recordBugs(), sourceBugs(), foldBugs(), foldVersionBugs(), readBugs(), clientBugs(), modelBugs(), batchBugs(), explainBugs(), concurrencyBugs(), serverBugs(),
-		processBugs(), brokerBugs(), tenantBugs(), keyBugs(), clientTimeBugs(), safetyBugs(), simulatedBugs(),
-		verdictBugs(), periodBugs(), endBugs(), conditionalAnswerBugs(), ingestBugs(), sharedBugs(), memoryBugs(), figureBugs(), limitBugs(), answerTextBugs(),
-		watchBugs(), admissionBugs(), fairnessBugs(), upgradeBugs(), connectionBugs(), withheldBugs(), documentedBugs(), serverLifeBugs(), ghostBugs(), vocabularyBugs(), loginBugs(),
-	)
+func yes(value string) (bool, error) {
+	if value != "" && value != "yes" {
+		return false, fmt.Errorf("invalid value %q: expected yes, or no such line", value)
+	}
+	return value != "", nil
+}
+
+// plant writes the overlay of the sources with the bug into a folder, and returns its path.
+func (b *bug) plant(dir, root string) (string, error) {
+	if b.patch == nil {
+		return overlay.Write(dir, root, b.edits)
+	}
+	changes, err := b.patch.Apply(os.DirFS(root))
+	if err != nil {
+		return "", fmt.Errorf("%s does not fit the sources: %w; run go run ./cmd/planted -refresh %s", b.file, err, b.name)
+	}
+	texts := map[string]string{}
+	for _, c := range changes {
+		texts[c.File] = c.After
+	}
+	return overlay.WriteTexts(dir, root, texts)
 }
 
 // choose returns the bugs whose names match one of the patterns of path.Match; all

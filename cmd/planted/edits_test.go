@@ -16,21 +16,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
-// TestEveryPlantedBugStillFits checks that each edit matches the present sources once, that the result
+// TestEveryPlantedBugStillFits checks that each patch fits the present sources, that the result
 // compiles, and that the bug's test exists. `make planted` proves that the test catches the bug.
 func TestEveryPlantedBugStillFits(t *testing.T) {
-	root, err := projectRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, bugs := present(t)
 	c := newChecker(t, root)
 	names := map[string]bool{}
-	for _, b := range catalogue() {
-		if names[b.name] || strings.ContainsAny(b.name, "| `/") || b.what == "" || b.promise == "" || len(b.edits) == 0 {
+	for _, b := range bugs {
+		if names[b.name] || !validName.MatchString(b.name) || b.what == "" || b.promise == "" {
 			t.Errorf("%q is incomplete, or its name is not unique", b.name)
 		}
 		names[b.name] = true
@@ -41,7 +36,7 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 			t.Errorf("%s: %q is no failure text of a test: %v", b.name, b.says, err)
 		}
 		dir := t.TempDir()
-		path, err := overlay.Write(dir, root, b.edits)
+		path, err := b.plant(dir, root)
 		if err != nil {
 			t.Errorf("%s: %v", b.name, err)
 			continue
@@ -55,20 +50,30 @@ func TestEveryPlantedBugStillFits(t *testing.T) {
 	}
 }
 
-// TestThePageHasEachBugCaught checks that the committed page has a proof for every bug.
-func TestThePageHasEachBugCaught(t *testing.T) {
+// present returns the project's root and its planted bugs.
+func present(t *testing.T) (root string, bugs []bug) {
+	t.Helper()
 	root, err := projectRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if bugs, err = catalogue(root); err != nil {
+		t.Fatal(err)
+	}
+	return root, bugs
+}
+
+// TestThePageHasEachBugCaught checks that the committed page has a proof for every bug.
+func TestThePageHasEachBugCaught(t *testing.T) {
+	root, bugs := present(t)
 	rows, err := readRows(filepath.Join(root, "docs", "reliability", "planted.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fault := range faultsOfPage(catalogue(), rows) {
+	for _, fault := range faultsOfPage(bugs, rows) {
 		t.Error(fault)
 	}
-	bugs := catalogue()[:2]
+	bugs = bugs[:2]
 	for _, row := range []string{"", row(&finding{bug: &bugs[0], outcome: survived}), row(&finding{bug: &bugs[0], outcome: unclear}), row(&finding{bug: &bugs[0], outcome: notRun}),
 		row(&finding{bug: &bugs[0], outcome: caught, by: "TestOfBefore", message: "m"}), row(&finding{bug: &bugs[0], outcome: caught, by: bugs[0].run, message: "another thing"})} {
 		seen := map[string]string{bugs[0].name: row, bugs[1].name: rows[bugs[1].name]}

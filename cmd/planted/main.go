@@ -2,9 +2,9 @@
 // and runs the test that has to catch it. Without the bug the same test has to pass. A bug that no
 // test catches is reported: a test is missing.
 //
-// The bugs are edits of the present sources, built through the Go tool's -overlay (see
-// docs/decisions/0010-planted-bugs-by-overlay.md): the sources stay free of them, and an edit
-// that no longer matches is an error.
+// The bugs are patches of the present sources, built through the Go tool's -overlay (see
+// docs/decisions/0010-planted-bugs-by-overlay.md): the sources stay free of them, and a patch
+// that no longer fits is an error.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
-		code = run(ctx, &prover{root: root, bugs: catalogue(), log: os.Stdout}, os.Args[1:])
+		code = run(ctx, &prover{root: root, log: os.Stdout}, os.Args[1:])
 	}
 	stop()
 	os.Exit(code)
@@ -37,43 +37,81 @@ func main() {
 const (
 	exitCaught   = 0
 	exitSurvived = 1 // a bug that no test caught, a test that failed for another reason, or a test that fails without the bug
-	exitUnbuilt  = 2 // an edit that does not match or does not compile, or an invalid flag
+	exitUnbuilt  = 2 // a patch that does not fit or does not compile, or an invalid flag
 )
 
-// run executes the command line and returns the exit code.
-func run(ctx context.Context, p *prover, args []string) int {
+// command holds the flags.
+type command struct {
+	list, control, refresh  bool
+	out, newPatch, newGroup string
+	names                   []string
+}
+
+func (p *prover) parse(args []string) (c command, err error) {
 	flags := flag.NewFlagSet("planted", flag.ContinueOnError)
 	flags.SetOutput(p.log)
 	flags.Usage = func() {
 		fmt.Fprintln(p.log, "planted [flags] [name or pattern, e.g. 'relay-*' …]")
 		flags.PrintDefaults()
 	}
-	list := flags.Bool("list", false, "list the bugs and their tests, and run none")
-	out := flags.String("out", "", "write the findings into the table of this Markdown `file`; bugs that are not run keep their rows")
+	flags.BoolVar(&c.list, "list", false, "list the bugs and their tests, and run none")
+	flags.StringVar(&c.out, "out", "", "write the findings into the table of this Markdown `file`; bugs that are not run keep their rows")
 	flags.BoolVar(&p.verbose, "v", false, "show what the tests print")
 	flags.DurationVar(&p.limit, "limit", usualLimit, "time limit of a test; increase it on a busy machine")
-	control := flags.Bool("control", true, "run the tests without the bugs, too")
-	if err := flags.Parse(args); err != nil {
+	flags.BoolVar(&c.control, "control", true, "run the tests without the bugs, too")
+	flags.BoolVar(&c.refresh, "refresh", false, "write the line numbers and the context of the patches again after a change of the sources, and run none")
+	flags.StringVar(&c.newPatch, "new", "", "write the uncommitted changes of the sources, or of the named files only, as the patch of the bug `name`, and run none")
+	flags.StringVar(&c.newGroup, "group", "", "the `group` of a new patch")
+	err = flags.Parse(args)
+	c.names = flags.Args()
+	return c, err
+}
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, p *prover, args []string) int {
+	c, err := p.parse(args)
+	if err != nil {
 		return exitUnbuilt
 	}
-	chosen, err := choose(p.bugs, flags.Args())
+	if c.newPatch != "" {
+		if err := p.writeNew(ctx, c.newPatch, c.newGroup, c.names); err != nil {
+			fmt.Fprintln(p.log, err)
+			return exitUnbuilt
+		}
+		return exitCaught
+	}
+	if p.bugs == nil {
+		p.bugs, err = catalogue(p.root)
+	}
+	var chosen []bug
+	if err == nil {
+		chosen, err = choose(p.bugs, c.names)
+	}
 	if err != nil {
 		fmt.Fprintln(p.log, err)
 		return exitUnbuilt
 	}
-	if *list {
+	switch {
+	case c.list:
 		printList(p.log, chosen)
 		return exitCaught
+	case c.refresh:
+		return p.refreshAll(chosen)
 	}
-	if *control {
+	return p.runTests(ctx, chosen, c)
+}
+
+// runTests runs the control and the tests of the chosen bugs, and writes the findings.
+func (p *prover) runTests(ctx context.Context, chosen []bug, c command) int {
+	if c.control {
 		if err := p.control(ctx, chosen); err != nil {
 			fmt.Fprintln(p.log, err)
 			return exitSurvived
 		}
 	}
 	findings, code := p.proveAll(ctx, chosen)
-	if *out != "" {
-		if err := writeTable(*out, p.bugs, findings); err != nil {
+	if c.out != "" {
+		if err := writeTable(c.out, p.bugs, findings); err != nil {
 			fmt.Fprintln(p.log, err)
 			return exitUnbuilt
 		}

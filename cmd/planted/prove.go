@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // envOverlay names the overlay for tests that build the service.
@@ -69,7 +67,7 @@ func (p *prover) prove(ctx context.Context, b *bug) finding {
 		return f
 	}
 	defer os.RemoveAll(dir)
-	path, err := overlay.Write(dir, p.root, b.edits)
+	path, err := b.plant(dir, p.root)
 	if err != nil {
 		f.message = err.Error()
 		return f

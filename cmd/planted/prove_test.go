@@ -1,12 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/meterplex/meterplex/cmd/planted/overlay"
 )
 
 // small makes a project of two functions and their tests.
@@ -55,8 +54,17 @@ func TestWrong(t *testing.T) { t.Fatal("wrong by itself") }
 	return &prover{root: root, bugs: bugs, log: said}, said
 }
 
-func smallBug(name, before, after, test, says string) bug {
-	return bug{name: name, what: "w", promise: "p", edits: []overlay.Edit{edit("sum/of.go", before, after)}, pkg: "./sum", run: test, says: says}
+// smallBug replaces the expression before in the body of the function of.
+func smallBug(t *testing.T, name, before, after, test, says string) bug {
+	t.Helper()
+	text := fmt.Sprintf("What: w\nPromise: p\nTest: ./sum %s\nSays: .\n\n--- a/sum/of.go\n+++ b/sum/of.go\n@@ -3 +3 @@\n"+
+		"-func of(a, b int) int { return %s }\n+func of(a, b int) int { return %s }\n", test, before, after)
+	b, err := parseBug("sums/"+name+extension, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.says = says
+	return b
 }
 
 func TestABugIsCaughtOrToldOf(t *testing.T) {
@@ -66,15 +74,15 @@ func TestABugIsCaughtOrToldOf(t *testing.T) {
 		code int
 		says string
 	}{
-		{smallBug("minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
-		{smallBug("panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
-		{smallBug("times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
-		{smallBug("no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "0 places contain"},
-		{smallBug("does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
-		{smallBug("no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "test not found: TestNone"},
-		{smallBug("another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
-		{smallBug("without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "the test failed without a message"},
-		{smallBug("nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "the bug has no valid failure text"},
+		{smallBug(t, "minus", "a + b", "a - b", "TestOf", "are -?\\d+ \\| five"), exitCaught, "TestOf/two: 2 and 3 are -1 | five"},
+		{smallBug(t, "panics", "a + b", "[]int{}[a]", "TestTwice", "index out of range"), exitCaught, "TestTwice: runtime error: index out of range"},
+		{smallBug(t, "times", "a + b", times, "TestTwice", "."), exitSurvived, "TestTwice of ./sum passes"},
+		{smallBug(t, "no-such-place", "a ++ b", times, "TestOf", "."), exitUnbuilt, "occur 0 times, want exactly once; run go run ./cmd/planted -refresh no-such-place"},
+		{smallBug(t, "does-not-compile", "a + b", "c", "TestOf", "."), exitUnbuilt, "undefined: c"},
+		{smallBug(t, "no-such-test", "a + b", times, "TestNone", "."), exitUnbuilt, "test not found: TestNone"},
+		{smallBug(t, "another-failure", "a + b", "a - b", "TestOf", "the sum is lost"), exitSurvived, "UNCLEAR   another-failure"},
+		{smallBug(t, "without-a-word", "a + b", "a - b", "TestSilent", "."), exitSurvived, "the test failed without a message"},
+		{smallBug(t, "nothing-to-say", "a + b", "a - b", "TestOf", ""), exitUnbuilt, "the bug has no valid failure text"},
 	} {
 		t.Run(c.bug.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +106,7 @@ func TestATimeoutIsNoProof(t *testing.T) {
 }
 
 func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
-	p, said := small(t, smallBug("wrong", "a + b", "a - b", "TestWrong", "wrong"))
+	p, said := small(t, smallBug(t, "wrong", "a + b", "a - b", "TestWrong", "wrong"))
 	if code := run(t.Context(), p, nil); code != exitSurvived || !strings.Contains(said.String(), "without any bug ./sum") {
 		t.Errorf("exit code %d:\n%s", code, said)
 	}
@@ -106,13 +114,10 @@ func TestATestThatFailsByItselfCatchesNothing(t *testing.T) {
 
 // One real bug from end to end: built, run, caught, and stored in the page.
 func TestAPlantedBugIsCaught(t *testing.T) {
-	root, err := projectRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, bugs := present(t)
 	page := filepath.Join(t.TempDir(), "planted.md")
 	said := &strings.Builder{}
-	p := &prover{root: root, bugs: catalogue(), log: said}
+	p := &prover{root: root, log: said}
 	if code := run(t.Context(), p, []string{"-out", page, "edge-duplicate-*"}); code != exitCaught {
 		t.Fatalf("exit code %d:\n%s", code, said)
 	}
@@ -120,7 +125,7 @@ func TestAPlantedBugIsCaught(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "| `TestCheck` |") || strings.Count(string(text), "not run yet") != len(catalogue())-1 {
+	if !strings.Contains(string(text), "| `TestCheck` |") || strings.Count(string(text), "not run yet") != len(bugs)-1 {
 		t.Errorf("%s\nthe page:\n%s", said, text)
 	}
 }

@@ -38,6 +38,11 @@ func WriteOver(dir, root, under string, edits []Edit) (path string, err error) {
 			return "", err
 		}
 	}
+	return WriteTexts(dir, root, texts)
+}
+
+// WriteTexts is Write for the whole texts of the changed files, by their names from the project's root, with slashes.
+func WriteTexts(dir, root string, texts map[string]string) (path string, err error) {
 	var description struct{ Replace map[string]string }
 	description.Replace = map[string]string{}
 	for file, text := range texts {
