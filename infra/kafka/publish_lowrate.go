@@ -35,11 +35,9 @@ type lowRateProducer struct {
 	cut       context.CancelFunc // closes its connections
 }
 
-const (
-	// A failed record is sent again by the relay. These retries only bridge an election of a leader.
-	lowRateRetries      = 3
-	lowRateRetryBackoff = 100 * time.Millisecond
-)
+// lowRateRetryBackoff is the pause before sarama repeats a request: while a leader is elected, or a new topic
+// has none. The delivery timeout ends the repetitions.
+const lowRateRetryBackoff = 100 * time.Millisecond
 
 // NewLowRatePublisher returns a publisher. It connects to the brokers on the first publish.
 func NewLowRatePublisher(cfg Config) (*LowRatePublisher, error) {
@@ -65,7 +63,7 @@ func producerConfig(cfg *Config) (*sarama.Config, error) {
 	c.Producer.Timeout = cfg.DeliveryTimeout
 	c.Producer.MaxMessageBytes = maxBatchBytes
 	c.Producer.Partitioner = sarama.NewManualPartitioner
-	c.Producer.Retry.Max, c.Producer.Retry.Backoff = lowRateRetries, lowRateRetryBackoff
+	c.Producer.Retry.Max, c.Producer.Retry.Backoff = int(cfg.DeliveryTimeout/lowRateRetryBackoff), lowRateRetryBackoff
 	c.Producer.Return.Successes = true
 	return c, c.Validate()
 }

@@ -190,6 +190,11 @@ func (s *sim) logOf(p *proc) *Log {
 // half replaces the service's source of random numbers.
 func half(d time.Duration) time.Duration { return d / 2 }
 
+// apartFromOthers is the interval of a consumer's search for lost tails. It has no multiple in common with
+// the other pauses: the order of two statements of one process at the same time would be up to the real
+// scheduler.
+const apartFromOthers = consume.DefaultTailEvery + 37*time.Microsecond
+
 // startConsumer starts an instance of a consumer, with its watch for lost tails.
 func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) {
 	p := s.newProc(name)
@@ -201,7 +206,12 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 		stand[i] = s.pipe.offsets[ckptKey{c.Name, i}]
 	}
 	p.run(func() {
-		for p.idle("look for lost tails", consume.DefaultTailEvery, never) {
+		for {
+			select {
+			case <-p.ctx.Done():
+				return
+			case <-time.After(apartFromOthers):
+			}
 			lost, err := runner.LostTails(p.ctx)
 			if err == nil && len(lost) > 0 {
 				_ = runner.ReadUpTo(p.ctx, lost)
@@ -266,7 +276,7 @@ func (s *sim) startRelay(name string) {
 	l := s.logOf(p)
 	steps := (&relay.Relay{
 		Pool: simPool{p}, Log: relayLog{l, simPool{p}}, Appender: l, Publisher: simPublisher{p}, Instance: fmt.Sprint(name, "/", p.life),
-		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), MaxEvents: 12, MaxBytes: 8 << 10,
+		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time
 	p.run(func() {
