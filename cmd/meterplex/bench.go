@@ -80,7 +80,7 @@ func (c *BenchAll) Run(a *app) error {
 
 // show prints the report; the table format is Markdown.
 func (c *BenchAll) show(a *app, report *bench.Report) error {
-	if a.client.Output == "table" {
+	if a.flags.Output == "table" {
 		_, err := fmt.Fprint(a.stdout, report.Markdown(""))
 		return err
 	}

@@ -21,6 +21,9 @@ const maxAnswer = 64 << 20
 // wait with Prefer: wait.
 const attemptTimeout = 60 * time.Second
 
+// maxConcurrency bounds the requests that one client sends concurrently.
+const maxConcurrency = 64
+
 // client sends requests to a running service, and retries them while the service is
 // unreachable or busy. Retries are safe for all its requests: usage is deduplicated
 // by eventId, creation by Idempotency-Key, and all others are idempotent.
@@ -32,20 +35,12 @@ type client struct {
 	say      func(format string, args ...any)
 }
 
-// newClient returns a client with the configured URL and key.
-func (a *app) newClient() (*client, error) {
-	cfg, _, err := a.config()
-	if err != nil {
-		return nil, err
-	}
-	return a.clientFor(cfg.URL, cfg.Key), nil
-}
-
-func (a *app) clientFor(base, key string) *client {
+// newClient returns a client of the service at base. It retries for retryFor, and reports retries to say.
+func newClient(base, key string, retryFor time.Duration, say func(format string, args ...any)) *client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxConcurrency
 	return &client{
-		base: base, key: key, retryFor: a.client.RetryFor, say: a.say,
+		base: base, key: key, retryFor: retryFor, say: say,
 		http: &http.Client{
 			Transport: transport, Timeout: attemptTimeout,
 			// A key must not follow a redirect to another host.

@@ -9,6 +9,12 @@ import (
 	"time"
 )
 
+// Pipes that carry events.
+const (
+	pipeKafka    = "kafka"
+	pipePostgres = "postgres"
+)
+
 // Config holds the service's settings. An empty DatabaseURL means an embedded
 // PostgreSQL; no brokers mean an embedded Kafka or the PostgreSQL pipe.
 type Config struct {
@@ -21,7 +27,7 @@ type Config struct {
 	DatabaseReadURL    string // a replica; "" means DatabaseURL
 
 	Kafka Kafka
-	Pipe  string // kafka, postgres, or "" to choose automatically
+	Pipe  string // one of the pipes above, or "" to choose automatically
 
 	DataDir              string
 	BootstrapOperatorKey string
@@ -121,37 +127,37 @@ func (c *Config) contradictions() []error {
 	return errs
 }
 
-// sayUnknown warns of variables that look like settings but are unknown: a misspelt
-// one would silently mean the default, such as an embedded database instead of the real one.
-func (a *app) sayUnknown() {
+// loadConfig resolves the settings from groups of flags, the environment and a file. If file is
+// empty, METERPLEX_CONFIG names the file.
+func loadConfig(file string, env lookup, groups ...any) (Config, []resolved, error) {
+	if file == "" {
+		file, _ = env("METERPLEX_CONFIG")
+	}
+	var values map[string]given
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return Config{}, nil, fmt.Errorf("read the settings file: %w", err)
+		}
+		if values, err = parseFile(file, string(text)); err != nil {
+			return Config{}, nil, err
+		}
+	}
+	return resolve(givenFlags(groups...), env, values)
+}
+
+// unknownNames returns the variables, of NAME=VALUE, that look like settings but are unknown: a
+// misspelt one would silently mean the default, such as an embedded database instead of the real one.
+func unknownNames(environment []string) (unknown []string) {
 	known := map[string]bool{"METERPLEX_CONFIG": true, "METERPLEX_CACHE_DIR": true}
 	for _, s := range settings() {
 		known[s.name] = true
 	}
-	for _, v := range a.names {
+	for _, v := range environment {
 		name, value, _ := strings.Cut(v, "=")
 		if value != "" && strings.HasPrefix(name, "METERPLEX_") && !strings.HasPrefix(name, "METERPLEX_TEST_") && !known[name] {
-			a.say("%s is set, and is no setting: meterplex config print lists those that are", printable(name))
+			unknown = append(unknown, name)
 		}
 	}
-}
-
-// config resolves the settings from the client's flags and the command's own flags.
-func (a *app) config(more ...any) (Config, []resolved, error) {
-	flags := givenFlags(append([]any{a.client.Connection}, more...)...)
-	path := a.client.Config
-	if path == "" {
-		path, _ = a.env("METERPLEX_CONFIG")
-	}
-	var file map[string]given
-	if path != "" {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return Config{}, nil, fmt.Errorf("read the settings file: %w", err)
-		}
-		if file, err = parseFile(path, string(text)); err != nil {
-			return Config{}, nil, err
-		}
-	}
-	return resolve(flags, a.env, file)
+	return unknown
 }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net/url"
-	"slices"
-	"strings"
 )
 
 // ConfigCmd groups the config commands.
@@ -47,35 +44,14 @@ func (c *ConfigPrint) Run(a *app) error {
 	return wrong
 }
 
-func (r *resolved) shown() string {
-	if r.mask == nil || r.value == "" {
-		return r.value
-	}
-	return r.mask(r.value)
+// config resolves the settings from the client's flags and the command's own flags.
+func (a *app) config(more ...any) (Config, []resolved, error) {
+	return loadConfig(a.flags.Config, a.env, append([]any{a.flags.Connection}, more...)...)
 }
 
-const masked = "********"
-
-func maskAll(string) string { return masked }
-
-// maskURL hides the password in any part of a URL. It hides the whole value if it is
-// not clearly a URL with a host, or has a password in an unexpected part.
-func maskURL(v string) string {
-	u, err := url.Parse(v)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path, "@") || saysPassword(u.User.Username()+u.Host+u.Path) {
-		return masked
+// sayUnknown warns of variables that look like settings but are unknown.
+func (a *app) sayUnknown() {
+	for _, name := range unknownNames(a.names) {
+		a.say("%s is set, and is no setting: meterplex config print lists those that are", printable(name))
 	}
-	if _, has := u.User.Password(); has {
-		u.User = url.UserPassword(u.User.Username(), masked)
-	}
-	q := u.Query()
-	for name, values := range q {
-		if saysPassword(name) || slices.ContainsFunc(values, saysPassword) {
-			q.Set(name, masked)
-		}
-	}
-	u.RawQuery = q.Encode()
-	return strings.ReplaceAll(u.String(), url.QueryEscape(masked), masked)
 }
-
-func saysPassword(s string) bool { return strings.Contains(strings.ToLower(s), "password") }

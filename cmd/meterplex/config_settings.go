@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 // setting is one configuration name. Errors of set never repeat the value: it may
@@ -45,7 +46,7 @@ func settings() []setting {
 		{"KAFKA_SASL_USERNAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.SASLUsername, v) }},
 		{"KAFKA_SASL_PASSWORD", "", maskAll, func(c *Config, v string) error { return setText(&c.Kafka.SASLPassword, v) }},
 		{"KAFKA_REPLICATION", "", nil, func(c *Config, v string) error { return setCopies(&c.Kafka.Replication, v) }},
-		{"METERPLEX_PIPE", "", nil, func(c *Config, v string) error { return setWord(&c.Pipe, v, "", "kafka", "postgres") }},
+		{"METERPLEX_PIPE", "", nil, func(c *Config, v string) error { return setWord(&c.Pipe, v, "", pipeKafka, pipePostgres) }},
 		{"METERPLEX_DATA_DIR", "./.meterplex", nil, func(c *Config, v string) error { return setText(&c.DataDir, v) }},
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.BootstrapOperatorKey, v, bootstrapKey, "must be mp_op_ and then at least 32 letters, digits, - or _")
@@ -65,16 +66,19 @@ func settings() []setting {
 		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
 		{"METERPLEX_URL", "http://127.0.0.1:8080", maskURL, func(c *Config, v string) error { return setURL(&c.URL, v) }},
 		{"METERPLEX_KEY", "", maskAll, func(c *Config, v string) error {
-			return setPattern(&c.Key, v, anyKey, "must begin with mp_live_, mp_test_ or mp_op_ and hold no spaces")
+			return setPattern(&c.Key, v, keyForm, "must begin with mp_live_, mp_test_ or mp_op_ and hold no spaces")
 		}},
 	}
 }
 
 var (
 	bootstrapKey = regexp.MustCompile(`^mp_op_[A-Za-z0-9_-]{32,}$`)
-	anyKey       = regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]+$`)
+	keyForm      = regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]+$`)
 	topicPrefix  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
+
+// isKey reports whether text has the form of an API key.
+func isKey(text string) bool { return keyForm.MatchString(text) }
 
 // AllRoles lists the roles of an instance; by default it has all of them.
 func AllRoles() []string {
@@ -229,4 +233,28 @@ func setURL(to *string, v string) error {
 	}
 	*to = strings.TrimRight(v, "/")
 	return nil
+}
+
+// setUnsafe parses the names of the allowed dangers. There is no name for all of them:
+// an operator must review a new kind of danger.
+func setUnsafe(to *[]string, v string) error {
+	*to = nil
+	known := unsafeWords()
+	for word := range strings.SplitSeq(v, ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		if !slices.Contains(known, word) {
+			return fmt.Errorf("must be some of %s, separated by commas", strings.Join(known, ", "))
+		}
+		*to = append(*to, word)
+	}
+	return nil
+}
+
+func unsafeWords() (words []string) {
+	for _, d := range postgres.Dangers() {
+		words = append(words, d.Name)
+	}
+	return words
 }

@@ -90,19 +90,15 @@ func (c *DeadLettersBulk) send(a *app, cl *client, dryRun bool) (raw json.RawMes
 
 // bulk prints a response; a table has a row for each reason of refusal.
 func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
-	if a.client.Output != "table" {
+	if a.flags.Output != "table" {
 		return a.object(raw)
 	}
 	members, err := membersOf(raw)
 	if err != nil {
 		return err
 	}
-	shown := map[string]json.RawMessage{}
-	for _, m := range members {
-		shown[m.name] = m.value
-	}
 	for _, name := range []string{"bulkId", "matched", "eligible", "requested"} {
-		if value, ok := shown[name]; ok {
+		if value := members.find(name); value != nil {
 			fmt.Fprintf(a.stdout, "%-9s  %s\n", name, cell(value, "table"))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"time"
 )
 
@@ -16,71 +16,66 @@ import (
 //go:embed demo/AzureLLMInferenceTrace_code.csv
 var demoTrace []byte
 
-// DemoCmd runs the service with demo data and traffic.
-type DemoCmd struct {
-	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
-	For  time.Duration `placeholder:"DURATION" help:"Stop by itself after so long; 0, the default, means never."`
-	ServiceFlags
+// demo runs the service, creates a tenant with real usage in it, and sends more usage.
+type demo struct {
+	cfg       Config
+	rate      int           // usage events sent each second
+	length    time.Duration // of the traffic; 0 means until ctx ends
+	service   func(ctx context.Context, cfg Config, ready chan<- Endpoints) error
+	newClient func(base, key string) *client
+	now       func() time.Time
+	say       func(format string, args ...any)
+	stdout    io.Writer
+	stderr    io.Writer
+
+	at       Endpoints
+	operator *client
+	tenant   *client
+	tenantID string
+	madeKey  bool // whether the operator key was generated for this run
 }
 
-// Help returns the long help text.
-func (DemoCmd) Help() string {
-	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
-
-What it prints at the end can be pasted into a shell. Running it again finds what is there: nothing is created or counted twice.`
-}
-
-// Run stops in order on Ctrl-C, with exit code 0.
-func (c *DemoCmd) Run(a *app) error {
-	if c.Rate < 0 || c.Rate > maxBatch {
-		return fmt.Errorf("--rate is 0 to %d", maxBatch)
+// run returns nil if ctx ends.
+func (d *demo) run(ctx context.Context) error {
+	if d.madeKey = d.cfg.BootstrapOperatorKey == ""; d.madeKey {
+		d.cfg.BootstrapOperatorKey = newOperatorKey()
 	}
-	cfg, err := c.demoConfig(a)
-	if err != nil {
-		return err
-	}
-	made := cfg.BootstrapOperatorKey == ""
-	if made {
-		cfg.BootstrapOperatorKey = newOperatorKey()
-	}
-	ctx, stop := context.WithCancel(a.ctx)
+	working, stop := context.WithCancel(ctx)
 	defer stop()
-	a.say("Starting the service; data is kept in %s …", keptIn(cfg))
-	if cfg.DatabaseURL == "" || len(cfg.Kafka.Brokers) == 0 {
-		a.say("The first start fetches the servers that are not installed, which takes a minute or two.")
+	d.say("Starting the service; data is kept in %s …", keptIn(d.cfg))
+	if d.cfg.DatabaseURL == "" || len(d.cfg.Kafka.Brokers) == 0 {
+		d.say("The first start fetches the servers that are not installed, which takes a minute or two.")
 	}
 	ready, ended := make(chan Endpoints, 1), make(chan error, 1)
-	go func() { ended <- a.service(ctx, cfg, ready) }()
+	go func() { ended <- d.service(working, d.cfg, ready) }()
 
-	begin := a.now()
-	var at Endpoints
+	begin := d.now()
 	select {
-	case at = <-ready:
+	case d.at = <-ready:
 	case err := <-ended:
-		return endOf(a, err)
+		return d.endOf(err)
 	}
-	a.say("The service answers at %s (%.1f s).", at.URL, a.now().Sub(begin).Seconds())
+	d.say("The service answers at %s (%.1f s).", d.at.URL, d.now().Sub(begin).Seconds())
 
 	shown := make(chan error, 1)
-	d := &demo{app: a, cfg: cfg, at: at, madeKey: made, operator: a.clientFor(at.URL, cfg.BootstrapOperatorKey)}
-	d.operator.retryFor = demoPatience
-	go func() { shown <- c.show(ctx, d) }()
-	var failed error
+	d.operator = d.clientWith(d.cfg.BootstrapOperatorKey)
+	go func() { shown <- d.show(working) }()
+	var failed, err error
 	select {
 	case failed = <-shown:
 		stop()
 		err = <-ended
 	case err = <-ended:
-		if err == nil && a.ctx.Err() == nil {
+		if err == nil && ctx.Err() == nil {
 			err = errors.New("it ended by itself")
 		}
 		stop()
 		<-shown
 	}
-	if failed != nil && a.ctx.Err() == nil {
-		return errors.Join(failed, endOf(a, err))
+	if failed != nil && ctx.Err() == nil {
+		return errors.Join(failed, d.endOf(err))
 	}
-	return endOf(a, err)
+	return d.endOf(err)
 }
 
 // keptIn returns where the data is stored, without a password.
@@ -92,30 +87,12 @@ func keptIn(cfg Config) string {
 }
 
 // endOf returns nil for a requested stop.
-func endOf(a *app, err error) error {
+func (d *demo) endOf(err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the service: %w", err)
 	}
-	a.say("Stopped.")
+	d.say("Stopped.")
 	return nil
-}
-
-// demoConfig returns the usual configuration, with log level warn by default so
-// that the terminal shows the demo's output.
-func (c *DemoCmd) demoConfig(a *app) (Config, error) {
-	cfg, all, err := a.config(c.ServiceFlags)
-	if err != nil {
-		return Config{}, err
-	}
-	if !slices.Contains(cfg.Roles, "api") {
-		return Config{}, errors.New("the demo needs the role api: leave METERPLEX_ROLES and --roles out")
-	}
-	for _, r := range all {
-		if r.name == "METERPLEX_LOG_LEVEL" && r.source == "default" {
-			_ = setLevel(&cfg.LogLevel, "warn")
-		}
-	}
-	return cfg, nil
 }
 
 // newOperatorKey returns a random key, which is not stored.
@@ -127,7 +104,7 @@ func newOperatorKey() string {
 
 // show creates the demo's data, imports the trace, prints the figures, and sends
 // usage until ctx ends.
-func (c *DemoCmd) show(ctx context.Context, d *demo) error {
+func (d *demo) show(ctx context.Context) error {
 	if err := d.seed(ctx); err != nil {
 		return fmt.Errorf("seed the demo: %w", err)
 	}
@@ -138,12 +115,12 @@ func (c *DemoCmd) show(ctx context.Context, d *demo) error {
 	if err != nil {
 		return fmt.Errorf("read the demo's figures: %w", err)
 	}
-	fmt.Fprint(d.app.stdout, d.text(figures))
-	if c.For > 0 {
+	fmt.Fprint(d.stdout, d.text(figures))
+	if d.length > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, c.For)
+		ctx, stop = context.WithTimeout(ctx, d.length)
 		defer stop()
 	}
-	d.drive(ctx, c.Rate)
+	d.drive(ctx)
 	return nil
 }

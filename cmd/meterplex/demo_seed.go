@@ -19,17 +19,6 @@ import (
 // needs to restart.
 const demoPatience = 2 * time.Minute
 
-// demo is the state of a running demo.
-type demo struct {
-	app      *app
-	cfg      Config
-	at       Endpoints
-	operator *client
-	tenant   *client
-	tenantID string
-	madeKey  bool // whether the operator key was generated for this run
-}
-
 func demoFeatures() map[string]featureBody {
 	return map[string]featureBody{
 		"input_tokens":  {"Input tokens", "METERED", "tokens"},
@@ -51,7 +40,7 @@ func demoPlan() planBody {
 
 // seed creates the demo's missing resources.
 func (d *demo) seed(ctx context.Context) error {
-	d.app.say("Creating features, plan, tenant, subscription and key …")
+	d.say("Creating features, plan, tenant, subscription and key …")
 	for key, f := range demoFeatures() {
 		if _, err := d.operator.send(ctx, http.MethodPut, pathOf("features", key), nil, f); err != nil {
 			return err
@@ -70,15 +59,16 @@ func (d *demo) seed(ctx context.Context) error {
 		return fmt.Errorf("the new tenant has no id: %s", raw)
 	}
 	d.tenantID = tenant.ID
-	if err := d.subscribe(ctx); err != nil {
+	if err := subscribe(ctx, d.operator, d.tenantID); err != nil {
 		return err
 	}
 	return d.findKey(ctx)
 }
 
-func (d *demo) subscribe(ctx context.Context) error {
-	path, active := pathOf("tenants", d.tenantID, "subscriptions"), false
-	err := d.operator.each(ctx, path, nil, 0, func(raw json.RawMessage) error {
+// subscribe subscribes the tenant to the demo's plan, unless it has a subscription.
+func subscribe(ctx context.Context, operator *client, tenantID string) error {
+	path, active := pathOf("tenants", tenantID, "subscriptions"), false
+	err := operator.each(ctx, path, nil, 0, func(raw json.RawMessage) error {
 		var s struct{ Status string }
 		err := json.Unmarshal(raw, &s)
 		active = active || s.Status == "ACTIVE" || s.Status == "TRIALING"
@@ -87,7 +77,7 @@ func (d *demo) subscribe(ctx context.Context) error {
 	if err != nil || active {
 		return err
 	}
-	_, err = d.operator.post(ctx, path, "", map[string]string{"plan": "demo", "status": "ACTIVE"})
+	_, err = operator.post(ctx, path, "", map[string]string{"plan": "demo", "status": "ACTIVE"})
 	return err
 }
 
@@ -99,7 +89,7 @@ func (d *demo) findKey(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the kept key: %w", err)
 	}
-	if key := strings.TrimSpace(string(kept)); anyKey.MatchString(key) {
+	if key := strings.TrimSpace(string(kept)); isKey(key) {
 		d.tenant = d.clientWith(key)
 		_, err := d.tenant.get(ctx, "/entitlements", nil)
 		if p, ok := errors.AsType[*problem](err); !ok || p.Status != http.StatusUnauthorized {
@@ -122,7 +112,7 @@ func (d *demo) findKey(ctx context.Context) error {
 }
 
 func (d *demo) clientWith(key string) *client {
-	c := d.app.clientFor(d.at.URL, key)
+	c := d.newClient(d.at.URL, key)
 	c.retryFor = demoPatience
 	return c
 }
@@ -130,10 +120,10 @@ func (d *demo) clientWith(key string) *client {
 // importTrace imports the trace. The import's name contains the tenant's id: with a
 // new database it is a new import, with times shifted to the current time.
 func (d *demo) importTrace(ctx context.Context) error {
-	d.app.say("Importing an hour of real requests to a language model, moved to now …")
+	d.say("Importing an hour of real requests to a language model, moved to now …")
 	im := &Importer{
-		Client: d.tenant, StateDir: filepath.Join(d.cfg.DataDir, "imports"), Now: d.app.now, Say: d.app.say,
-		Progress: d.app.stderr, Terminal: isTerminal(d.app.stderr),
+		Client: d.tenant, StateDir: filepath.Join(d.cfg.DataDir, "imports"), Now: d.now, Say: d.say,
+		Progress: d.stderr, Terminal: isTerminal(d.stderr),
 	}
 	sum, err := im.Run(ctx, ImportJob{
 		Name:  "demo-" + d.tenantID,
@@ -147,7 +137,7 @@ func (d *demo) importTrace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.app.say("%d rows, %d events: %d accepted, %d known before, %d refused (%.1f s). %s",
+	d.say("%d rows, %d events: %d accepted, %d known before, %d refused (%.1f s). %s",
 		sum.Rows, sum.Events, sum.Accepted, sum.Duplicates, sum.Conflicts+sum.Rejected, sum.Seconds, sum.remark())
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 func (d *demo) event() ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"eventId": newEventID(), "feature": "api_calls", "amount": 1,
-		"timestamp": d.app.now().UTC().Format(time.RFC3339Nano),
+		"timestamp": d.now().UTC().Format(time.RFC3339Nano),
 	})
 }
 
@@ -61,9 +61,9 @@ func (d *demo) figures(ctx context.Context) ([]figure, error) {
 	return answer.Data, nil
 }
 
-// drive sends rate events each second until ctx ends. It reports errors at most
+// drive sends d.rate events each second until ctx ends. It reports errors at most
 // every 10 s and continues.
-func (d *demo) drive(ctx context.Context, rate int) {
+func (d *demo) drive(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var reported time.Time
@@ -73,12 +73,12 @@ func (d *demo) drive(ctx context.Context, rate int) {
 			return
 		case <-tick.C:
 		}
-		if rate == 0 {
+		if d.rate == 0 {
 			continue
 		}
-		if _, err := d.sendNow(ctx, rate); err != nil && ctx.Err() == nil && d.app.now().Sub(reported) > 10*time.Second {
-			reported = d.app.now()
-			d.app.say("Sending usage failed: %s", brief(err))
+		if _, err := d.sendNow(ctx, d.rate); err != nil && ctx.Err() == nil && d.now().Sub(reported) > 10*time.Second {
+			reported = d.now()
+			d.say("Sending usage failed: %s", brief(err))
 		}
 	}
 }

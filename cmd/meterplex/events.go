@@ -87,22 +87,22 @@ type graph struct {
 // Run prints a tree: causes above the event, effects below. Other formats print the
 // graph or its nodes.
 func (c *EventsLineage) Run(a *app) error {
-	client, err := a.newClient()
+	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
-	raw, err := client.get(a.ctx, pathOf("events", c.ID, "lineage"), url.Values{"tenantId": {c.TenantID}})
+	raw, err := cl.get(a.ctx, pathOf("events", c.ID, "lineage"), url.Values{"tenantId": {c.TenantID}})
 	if err != nil {
 		return err
 	}
-	if a.client.Output == "json" {
+	if a.flags.Output == "json" {
 		return a.object(raw)
 	}
 	var g graph
 	if err := json.Unmarshal(raw, &g); err != nil {
 		return fmt.Errorf("read the lineage: %w", err)
 	}
-	if a.client.Output == "table" {
+	if a.flags.Output == "table" {
 		a.tree(&g)
 		return nil
 	}

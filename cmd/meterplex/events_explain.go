@@ -47,7 +47,7 @@ type explanation struct {
 
 // Run prints the rows.
 func (c *UsageExplain) Run(a *app) error {
-	client, err := a.newClient()
+	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (c *UsageExplain) Run(a *app) error {
 	p := a.rows(columns...)
 	for cursor := ""; ; {
 		q.Set("cursor", cursor)
-		raw, err := client.get(a.ctx, "/usage/aggregates/explain", q)
+		raw, err := cl.get(a.ctx, "/usage/aggregates/explain", q)
 		if err != nil {
 			return err
 		}

@@ -2,115 +2,18 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/audit"
 )
-
-// maxLine bounds one line of a stream: envelopes are far smaller.
-const maxLine = 16 << 20
-
-// quiet is how long a stream may be silent: the service sends a keep-alive every 15 s.
-const quiet = 60 * time.Second
-
-// stream sends a request with a streamed response and calls take for each line. It has
-// no deadline except ctx and the limit on silence.
-func (c *client) stream(ctx context.Context, path string, query url.Values, header http.Header, take func(line string) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1"+path+"?"+notEmpty(query).Encode(), nil)
-	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
-	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
-	}
-	endless := *c.http
-	endless.Timeout = 0
-	resp, err := endless.Do(req)
-	if err != nil {
-		return &unreachable{c.base, err}
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return readProblem(resp, body)
-	}
-	silence := time.AfterFunc(quiet, cancel)
-	defer silence.Stop()
-	lines := bufio.NewReaderSize(resp.Body, 64<<10)
-	for {
-		line, err := readLine(lines)
-		if errors.Is(err, io.EOF) && line == "" {
-			return nil
-		}
-		if err != nil {
-			return &unreachable{c.base, err}
-		}
-		silence.Reset(quiet)
-		if err := take(line); err != nil {
-			return err
-		}
-	}
-}
-
-// readLine returns a complete line; an unterminated last line is io.ErrUnexpectedEOF.
-func readLine(r *bufio.Reader) (string, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxLine {
-			return "", fmt.Errorf("a line is longer than %d MiB", maxLine>>20)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if errors.Is(err, io.EOF) && len(line) > 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return "", err
-		}
-		return strings.TrimSuffix(string(line), "\n"), nil
-	}
-}
-
-// persist runs a stream to its end, and reconnects if the connection breaks. Progress
-// restarts the time for retries.
-func (c *client) persist(ctx context.Context, forever bool, once func(progress func()) error) error {
-	end := time.Now().Add(c.retryFor)
-	for n := 0; ; n++ {
-		err := once(func() { n, end = 0, time.Now().Add(c.retryFor) })
-		if err != nil && (ctx.Err() != nil || !passing(err)) || err == nil && !forever {
-			return err
-		}
-		wait := backoff(n, err)
-		if err != nil && time.Now().Add(wait).After(end) {
-			return err
-		}
-		if err != nil && n == 0 {
-			c.say("meterplex: %s; trying again for up to %s", brief(err), c.retryFor)
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
-}
 
 // EventsTail follows the log.
 type EventsTail struct {
@@ -121,7 +24,7 @@ type EventsTail struct {
 
 // Run prints events as they arrive. After a broken connection it resumes at the last event.
 func (c *EventsTail) Run(a *app) error {
-	client, err := a.newClient()
+	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
@@ -132,17 +35,17 @@ func (c *EventsTail) Run(a *app) error {
 	}
 	printer := a.rows("position", "recordedAt", "eventType", "tenantId", "eventId")
 	print := printer.row
-	if c.Follow && a.client.Output != "csv" { // a table or an array would wait for an end
+	if c.Follow && a.flags.Output != "csv" { // a table or an array would wait for an end
 		print = a.printEvent
 	}
 	var last string
-	err = client.persist(a.ctx, c.Follow, func(progress func()) error {
+	err = cl.persist(a.ctx, c.Follow, func(progress func()) error {
 		header := http.Header{}
 		if last != "" {
 			header.Set("Last-Event-ID", last)
 		}
 		var id, data string
-		return client.stream(a.ctx, "/events/stream", q, header, func(line string) error {
+		return cl.stream(a.ctx, "/events/stream", q, header, func(line string) error {
 			field, value, _ := strings.Cut(line, ": ")
 			switch {
 			case field == "id":
@@ -164,27 +67,22 @@ func (c *EventsTail) Run(a *app) error {
 	if a.ctx.Err() != nil && c.Follow {
 		err = nil // Ctrl-C is the normal end
 	}
-	return errors.Join(err, printer.end(c.Follow))
-}
-
-// end closes a finite list.
-func (p *rowPrinter) end(endless bool) error {
-	if endless {
-		return nil
+	if !c.Follow {
+		err = errors.Join(err, printer.close())
 	}
-	return p.close()
+	return err
 }
 
 // printEvent prints one event immediately.
 func (a *app) printEvent(raw json.RawMessage) error {
-	if a.client.Output != "table" {
+	if a.flags.Output != "table" {
 		return printCompact(a.stdout, raw)
 	}
 	members, err := membersOf(raw)
 	if err != nil {
 		return err
 	}
-	at := func(name string) string { return cell(find(members, name), "table") }
+	at := func(name string) string { return cell(members.find(name), "table") }
 	_, err = fmt.Fprintf(a.stdout, "%-12s %-27s %-44s %s\n", at("position"), at("recordedAt"), at("eventType"), at("payload"))
 	return err
 }
@@ -207,7 +105,7 @@ Exit code 0 says that everything is there that was in the log when the command b
 
 // Run writes the lines.
 func (c *EventsExport) Run(a *app) error {
-	client, err := a.newClient()
+	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
@@ -226,12 +124,12 @@ func (c *EventsExport) Run(a *app) error {
 			return fmt.Errorf("--after: %w", err)
 		}
 	}
-	err = client.persist(a.ctx, false, func(progress func()) error {
+	err = cl.persist(a.ctx, false, func(progress func()) error {
 		q := c.query()
 		if e.place != (audit.Frontier{}) {
 			q.Set("after", e.place.String())
 		}
-		return client.stream(a.ctx, "/events/export", q, nil, func(line string) error {
+		return cl.stream(a.ctx, "/events/export", q, nil, func(line string) error {
 			progress()
 			return e.write(line)
 		})

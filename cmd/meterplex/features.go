@@ -9,12 +9,6 @@ type FeaturesCmd struct {
 	Show FeaturesShow `cmd:"" help:"Show one feature."`
 }
 
-type featureBody struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
-	Unit string `json:"unit,omitempty"`
-}
-
 // FeaturesPut creates or changes a feature.
 type FeaturesPut struct {
 	LookupKey string `arg:"" help:"Its lookup key, as usage events name it."`

@@ -6,16 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // FuzzImportOptions: for any file and mapping, two passes return the same result, and
@@ -92,104 +88,6 @@ func FuzzAmount(f *testing.F) {
 		}
 		if err == nil && (!digits || fmt.Sprint(n) != trimmed || n > maxAmount) || err != nil && digits && len(trimmed) < 16 {
 			t.Fatalf("%q is %d, %v", s, n, err)
-		}
-	})
-}
-
-// FuzzEntitlement: a parsed --entitlement means the same as its text.
-func FuzzEntitlement(f *testing.F) {
-	for _, s := range []string{"a", "a=5,HARD,MONTHLY", "a=unlimited,SOFT,NEVER,record", "a=", "=1,2,3", "a=1", "a=-1,HARD,MONTHLY", "a=1.5,HARD,MONTHLY", "a=9223372036854775808,a,b", "a=1,2,3,4,5", "a=b=c", "a=+1,x,y", "a=007,x,y"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		e, err := parseEntitlement(s)
-		if err != nil {
-			return
-		}
-		again := e.Feature
-		if strings.Contains(s, "=") {
-			limit := "unlimited"
-			if e.Limit != nil {
-				limit = fmt.Sprint(*e.Limit)
-			}
-			again += "=" + limit + "," + e.LimitBehavior + "," + e.ResetPeriod
-			if strings.Count(s[strings.Index(s, "="):], ",") == 3 {
-				again += "," + e.OnIngest
-			}
-		}
-		if second, err := parseEntitlement(again); err != nil || !reflect.DeepEqual(second, e) {
-			t.Fatalf("%q is %+v, and %q is %+v, %v", s, e, again, second, err)
-		}
-	})
-}
-
-// FuzzSettings: a valid settings file sets each setting once, and config print shows
-// no secret of it.
-func FuzzSettings(f *testing.F) {
-	const secret = "hunter2hunter2"
-	for _, s := range []string{"", "# x\n\nMETERPLEX_URL=http://x:1\n", "METERPLEX_URL = 'http://x:1'", "METERPLEX_URL=a\nMETERPLEX_URL=b", "NOPE=1", "METERPLEX_KEY", "DATABASE_URL=\"", "KAFKA_BROKERS=a:1, b:2,,",
-		"METERPLEX_ROLES=api,,relay", "METERPLEX_INGEST_AHEAD=1e9h", "METERPLEX_LOG_LEVEL=INFO+3", "\x00=\x00", "METERPLEX_REBUILD_CHUNK=0x10\r\n", "\uFEFFMETERPLEX_PIPE=kafka"} {
-		f.Add(s)
-	}
-	for _, url := range []string{"postgres://u:" + secret + "@h/d", "postgres://h/d?password=" + secret, "u:" + secret + "@h/d?a=b", "postgres:u:" + secret + "@h/d=", "host=h password=" + secret, "h:1 password=" + secret,
-		"postgres://h/d#password=" + secret, "postgres://h/d?PGPASSWORD=" + secret, "postgres://u:" + secret + "%zz@h/d=", "postgres://h/d?a=b;password=" + secret, "postgres://u:" + secret + "@h1:1,h2:2/d", "postgres://h/d?sslpassword=" + secret} {
-		f.Add("DATABASE_URL=" + url)
-	}
-	password := regexp.MustCompile(`(?i)password=` + secret + `|^[a-z]*:?/*[^/?#@]*:` + secret + `@`)
-	f.Fuzz(func(t *testing.T, text string) {
-		file, err := parseFile("f", text)
-		if err != nil {
-			return
-		}
-		var again strings.Builder
-		for name, g := range file {
-			fmt.Fprintf(&again, "%s=\"%s\"\n", name, g.value)
-		}
-		second, err := parseFile("f", again.String())
-		if err != nil || len(second) != len(file) {
-			t.Fatalf("%q is read, and written %q: %v", text, again.String(), err)
-		}
-		for name, g := range file {
-			if second[name].value != g.value {
-				t.Fatalf("%s: %q, then %q", name, g.value, second[name].value)
-			}
-		}
-		_, all, err := resolve(nil, func(string) (string, bool) { return "", false }, file)
-		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Fatalf("the error tells the secret: %v", err)
-		}
-		for _, r := range all {
-			shown := r.value
-			if r.mask != nil && r.value != "" {
-				shown = r.mask(r.value)
-			}
-			if r.mask != nil && strings.Contains(shown, secret) && strings.Count(r.value, secret) == 1 && password.MatchString(r.value) {
-				t.Fatalf("%s is shown as %s", r.name, shown)
-			}
-		}
-	})
-}
-
-// FuzzAnswers: for any response of a service or its proxy, the client's error text is
-// printable and its wait is at most a day.
-func FuzzAnswers(f *testing.F) {
-	for _, body := range []string{`{"code":"unavailable","detail":"d","errors":[{"pointer":"/a","code":"c","detail":"d"}],"traceId":"t"}`, `{"code":"\u001b[31m"}`, `{}`, `<html>`, "", `{"code":1}`, `{"code":"x","status":200}`, "\xff"} {
-		for _, after := range []string{"", "1", "-1", "86401", "1e3", "Thu, 01 Jan 2099 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "9223372036854775808", "\x00"} {
-			f.Add(503, "application/problem+json", after, []byte(body))
-		}
-	}
-	f.Add(200, "text/html", "", []byte(`x`))
-	f.Fuzz(func(t *testing.T, status int, media, after string, body []byte) {
-		p := readProblem(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}, "Retry-After": {after}}}, body)
-		if p.Status != status || p.Code == "" || p.retryAfter < 0 || p.retryAfter > 24*time.Hour {
-			t.Fatalf("%+v", p)
-		}
-		said := p.Error()
-		if !utf8.ValidString(said) || strings.ContainsFunc(strings.ReplaceAll(said, "\n", ""), unicode.IsControl) || strings.Contains(p.first(), "\n") {
-			t.Fatalf("%q", said)
-		}
-		if wait := backoff(3, p); wait < p.retryAfter || wait > p.retryAfter+longestWait {
-			t.Fatalf("waits %s, was asked to wait %s", wait, p.retryAfter)
 		}
 	})
 }

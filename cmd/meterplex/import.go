@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// maxConcurrency bounds the batches sent concurrently.
-const maxConcurrency = 64
-
 // usualWindow is how old an event may be by default. Without --backfill or
 // --shift-to-now, an import with older events is refused before the first is sent.
 const usualWindow = 7 * 24 * time.Hour

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/csv"
 	"errors"
@@ -34,6 +35,24 @@ type Mapping struct {
 type ColumnMapping struct {
 	Feature string `json:"feature"`
 	Column  string `json:"column"`
+}
+
+// parseMap parses feature=column. A feature may be mapped only once: two amounts of
+// one row would be one event id with two payloads.
+func parseMap(texts []string) ([]ColumnMapping, error) {
+	var columns []ColumnMapping
+	for _, t := range texts {
+		feature, column, ok := strings.Cut(t, "=")
+		if !ok || feature == "" || column == "" || strings.Contains(feature, "|") {
+			return nil, fmt.Errorf("--map %q: write feature=column", t)
+		}
+		if slices.ContainsFunc(columns, func(c ColumnMapping) bool { return c.Feature == feature }) {
+			return nil, fmt.Errorf("--map names the feature %q twice", feature)
+		}
+		columns = append(columns, ColumnMapping{feature, column})
+	}
+	slices.SortFunc(columns, func(a, b ColumnMapping) int { return cmp.Compare(a.Feature, b.Feature) })
+	return columns, nil
 }
 
 // amount is a row's amount of one feature.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,9 +10,6 @@ import (
 	"strings"
 	"time"
 )
-
-// newEventID returns a random id for an event without a natural one.
-func newEventID() string { return "cli_" + rand.Text() }
 
 // eventID returns the first 32 hex digits of SHA-256 over the import's name, the
 // feature, the row's number and the row, joined by "|". The number distinguishes

@@ -94,8 +94,6 @@ type meter struct {
 	last  time.Time
 }
 
-const meterInterval = 10 * time.Second
-
 func (im *Importer) newMeter(total int64) *meter {
 	m := &meter{say: im.Say, now: im.Now, total: total, start: im.Now(), last: im.Now()}
 	if im.Progress == nil {
@@ -120,7 +118,7 @@ func (m *meter) add(n int) {
 		return
 	}
 	now := m.now()
-	if now.Sub(m.last) < meterInterval {
+	if now.Sub(m.last) < progressEvery {
 		return
 	}
 	m.last = now

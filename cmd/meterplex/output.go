@@ -6,11 +6,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
+	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 )
+
+// progressEvery is how often progress is printed as a line, if there is no terminal.
+const progressEvery = 10 * time.Second
+
+// printer prints data in one format.
+type printer struct {
+	format string // table, json, ndjson or csv
+	out    io.Writer
+}
 
 // rowPrinter prints rows, each a JSON object, in the requested format. Columns are
 // the names of JSON members, as in the API.
@@ -25,8 +35,8 @@ type rowPrinter struct {
 }
 
 // rows returns a printer for a list.
-func (a *app) rows(columns ...string) *rowPrinter {
-	p := &rowPrinter{format: a.client.Output, columns: columns, out: a.stdout, array: []json.RawMessage{}}
+func (to printer) rows(columns ...string) *rowPrinter {
+	p := &rowPrinter{format: to.format, columns: columns, out: to.out, array: []json.RawMessage{}}
 	switch p.format {
 	case "table":
 		p.table = tabwriter.NewWriter(p.out, 0, 8, 2, ' ', 0)
@@ -52,7 +62,7 @@ func (p *rowPrinter) row(raw json.RawMessage) error {
 	}
 	cells := make([]string, len(p.columns))
 	for i, name := range p.columns {
-		cells[i] = cell(find(members, name), p.format)
+		cells[i] = cell(members.find(name), p.format)
 	}
 	if p.format == "csv" {
 		return p.csvRow(cells)
@@ -103,106 +113,53 @@ func (p *rowPrinter) close() error {
 }
 
 // object prints one JSON object; a table has a line for each member.
-func (a *app) object(raw json.RawMessage) error {
+func (to printer) object(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	switch a.client.Output {
+	switch to.format {
 	case "json":
-		return printIndented(a.stdout, raw)
+		return printIndented(to.out, raw)
 	case "ndjson":
-		return printCompact(a.stdout, raw)
+		return printCompact(to.out, raw)
 	}
 	members, err := membersOf(raw)
 	if err != nil {
 		return err
 	}
-	if a.client.Output == "csv" {
+	if to.format == "csv" {
 		names := make([]string, len(members))
 		for i, m := range members {
 			names[i] = m.name
 		}
-		p := a.rows(names...)
+		p := to.rows(names...)
 		if err := p.row(raw); err != nil {
 			return err
 		}
 		return p.close()
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(to.out, 0, 8, 2, ' ', 0)
 	for _, m := range members {
 		fmt.Fprintf(w, "%s\t%s\n", printable(m.name), cell(m.value, "table"))
 	}
 	return w.Flush()
 }
 
-// list prints up to limit rows of a list; 0 means all.
-func (a *app) list(path string, query url.Values, limit int, columns ...string) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	p := a.rows(columns...)
-	if err := c.each(a.ctx, path, query, limit, p.row); err != nil {
-		return err
-	}
-	return p.close()
-}
-
-// show prints one resource.
-func (a *app) show(path string, query url.Values) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.get(a.ctx, path, query)
-	if err != nil {
-		return err
-	}
-	return a.object(raw)
-}
-
-// change sends a body and prints the response.
-func (a *app) change(method, path string, body any) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.send(a.ctx, method, path, nil, body)
-	if err != nil {
-		return err
-	}
-	return a.object(raw)
-}
-
-// create posts a body with the Idempotency-Key once and prints the response.
-func (a *app) create(path, once string, body any) error {
-	raw, err := a.posted(path, once, body)
-	if err != nil {
-		return err
-	}
-	return a.object(raw)
-}
-
-func (a *app) posted(path, once string, body any) (json.RawMessage, error) {
-	c, err := a.newClient()
-	if err != nil {
-		return nil, err
-	}
-	return c.post(a.ctx, path, once, body)
-}
+// members are the members of a JSON object in their original order.
+type members []member
 
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// membersOf returns the members of a JSON object in their original order.
-func membersOf(raw json.RawMessage) ([]member, error) {
+// membersOf parses a JSON object.
+func membersOf(raw json.RawMessage) (members, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil, fmt.Errorf("the answer is no JSON object; try -o json")
 	}
-	var all []member
+	var all members
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
@@ -218,8 +175,9 @@ func membersOf(raw json.RawMessage) ([]member, error) {
 	return all, nil
 }
 
-func find(members []member, name string) json.RawMessage {
-	for _, m := range members {
+// find returns the value of a member, or nil if there is no such member.
+func (all members) find(name string) json.RawMessage {
+	for _, m := range all {
 		if m.name == name {
 			return m.value
 		}
@@ -278,4 +236,14 @@ func printCompact(w io.Writer, raw json.RawMessage) error {
 	}
 	_, err := fmt.Fprintln(w, b.String())
 	return err
+}
+
+// isTerminal reports whether w is a terminal, by its file mode.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -208,3 +208,14 @@ func (c *console) run(args ...string) (code int, stdout, stderr string) {
 	code = c.app.run(args)
 	return code, c.out.String(), c.err.String()[before:]
 }
+
+// with adds environment variables to the console.
+func (c *console) with(more map[string]string) {
+	before := c.app.env
+	c.app.env = func(name string) (string, bool) {
+		if v, ok := more[name]; ok {
+			return v, true
+		}
+		return before(name)
+	}
+}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -41,7 +38,7 @@ func openPipe(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, erro
 }
 
 func openKafka(ctx context.Context, cfg Config, logger *slog.Logger) (*pipe, error) {
-	tlsConfig, err := kafkaTLS(cfg.Kafka)
+	tlsConfig, err := cfg.Kafka.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -154,31 +151,6 @@ func every(ctx context.Context, pause time.Duration, do func()) error {
 			do()
 		}
 	}
-}
-
-func kafkaTLS(k Kafka) (*tls.Config, error) {
-	if !k.TLS {
-		return nil, nil
-	}
-	c := &tls.Config{ServerName: k.TLSServerName, MinVersion: tls.VersionTLS12}
-	if k.TLSCA != "" {
-		pem, err := os.ReadFile(k.TLSCA)
-		if err != nil {
-			return nil, fmt.Errorf("reading KAFKA_TLS_CA: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("KAFKA_TLS_CA holds no certificate in PEM form")
-		}
-	}
-	if k.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(k.TLSCert, k.TLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("reading KAFKA_TLS_CERT and KAFKA_TLS_KEY: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 func openPostgresPipe(cfg Config, logger *slog.Logger) (*pipe, error) {

@@ -17,20 +17,6 @@ type PlansCmd struct {
 	Show PlansShow `cmd:"" help:"Show one plan."`
 }
 
-type planBody struct {
-	Name         string            `json:"name"`
-	Entitlements []entitlementBody `json:"entitlements"`
-}
-
-// entitlementBody is one entitlement; for a BOOLEAN feature it has only the name.
-type entitlementBody struct {
-	Feature       string `json:"feature"`
-	Limit         *int64 `json:"limit,omitempty"`
-	LimitBehavior string `json:"limitBehavior,omitempty"`
-	ResetPeriod   string `json:"resetPeriod,omitempty"`
-	OnIngest      string `json:"onIngest,omitempty"`
-}
-
 // PlansPut creates or changes a plan.
 type PlansPut struct {
 	PlanKey      string   `arg:"" name:"plan" help:"Its key, as subscriptions name it."`

@@ -37,7 +37,7 @@ func (c *ProjectionsList) Run(a *app) error {
 	}
 	p := a.rows("name", "generation", "foldVersion", "checkpoint", "lagEvents", "lagSeconds", "driftRows", "lastRebuild")
 	for _, raw := range all {
-		if a.client.Output == "table" || a.client.Output == "csv" {
+		if a.flags.Output == "table" || a.flags.Output == "csv" {
 			raw = withLastRebuild(raw)
 		}
 		if err := p.row(raw); err != nil {
@@ -165,7 +165,7 @@ func (c *Decided) decide(a *app, step string) error {
 
 // rebuild prints a rebuild; a table omits its work units.
 func (a *app) rebuild(raw json.RawMessage) error {
-	if a.client.Output != "table" && a.client.Output != "csv" {
+	if a.flags.Output != "table" && a.flags.Output != "csv" {
 		return a.object(raw)
 	}
 	var all struct {
@@ -323,7 +323,7 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 			return err
 		}
 	}
-	if *v.Differs > 0 || a.client.Output != "table" {
+	if *v.Differs > 0 || a.flags.Output != "table" {
 		if err := p.close(); err != nil {
 			return err
 		}

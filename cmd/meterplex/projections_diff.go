@@ -103,7 +103,7 @@ func (c *ProjectionsDiff) read(a *app, cl *client) (*diffPage, error) {
 }
 
 func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
-	if a.client.Output == "json" {
+	if a.flags.Output == "json" {
 		raw, err := json.Marshal(whole)
 		if err != nil {
 			return fmt.Errorf("write a difference: %w", err)

@@ -99,8 +99,10 @@ func (a *app) follow(cl *client, id string, p *progress, until func(state string
 		if err := p.show(&r, raw); err != nil || until(r.State) {
 			return raw, err
 		}
-		if err := sleep(a.ctx, followEvery); err != nil {
-			return nil, err
+		select {
+		case <-a.ctx.Done():
+			return nil, a.ctx.Err()
+		case <-time.After(followEvery):
 		}
 	}
 }
@@ -144,7 +146,7 @@ func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
 		p.draw(r)
 		return nil
 	}
-	if now := p.now(); now.Sub(p.last) >= meterInterval {
+	if now := p.now(); now.Sub(p.last) >= progressEvery {
 		p.last = now
 		p.say("%s: %s", r.State, progressLine(r))
 	}

@@ -6,37 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
-
-// setUnsafe parses the names of the allowed dangers. There is no name for all of them:
-// an operator must review a new kind of danger.
-func setUnsafe(to *[]string, v string) error {
-	*to = nil
-	known := unsafeWords()
-	for word := range strings.SplitSeq(v, ",") {
-		if word = strings.TrimSpace(word); word == "" {
-			continue
-		}
-		if !slices.Contains(known, word) {
-			return fmt.Errorf("must be some of %s, separated by commas", strings.Join(known, ", "))
-		}
-		*to = append(*to, word)
-	}
-	return nil
-}
-
-func unsafeWords() (words []string) {
-	for _, d := range postgres.Dangers() {
-		words = append(words, d.Name)
-	}
-	return words
-}
 
 // prepareDatabase migrates the database and checks its safety before and after: before,
 // so that an unsafe server or login is not changed; after, since roles and tables have

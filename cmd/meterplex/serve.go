@@ -1,26 +1,11 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
-	"time"
-
-	"github.com/meterplex/meterplex/infra/pgpipe"
-	"github.com/meterplex/meterplex/infra/postgres"
 )
-
-// Endpoints holds the addresses of the started servers.
-type Endpoints struct {
-	URL         string // "": no HTTP server
-	API         bool   // whether URL serves the API, or only health and metrics
-	DatabaseURL string
-	Brokers     []string // none: the PostgreSQL pipe
-}
 
 // ServeCmd runs the service.
 type ServeCmd struct{ ServiceFlags }
@@ -80,47 +65,15 @@ func (c *MigrateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	servers := &servers{logger: newLogger(a.stderr, cfg)}
-	defer servers.stop()
-	if cfg.DatabaseMigrateURL == "" {
-		if cfg, err = servers.startDatabase(a.ctx, cfg); err != nil {
-			return err
-		}
-	}
-	n, err := migrate(a.ctx, cfg, servers.logger)
+	n, err := migrateDatabase(a.ctx, cfg, newLogger(a.stderr, cfg))
 	if err != nil {
-		return servers.ofDatabase(err)
+		return err
 	}
-	if a.client.Output != "table" {
+	if a.flags.Output != "table" {
 		return a.object(fmt.Appendf(nil, `{"applied":%d}`, n))
 	}
 	fmt.Fprintf(a.stdout, "%d migrations applied\n", n)
 	return nil
-}
-
-// migrate brings the schema up to date, including the pipe's tables if PostgreSQL is
-// the pipe, and grants the service's logins access to it.
-func migrate(ctx context.Context, cfg Config, logger *slog.Logger) (int, error) {
-	logins := postgres.Logins{Migrates: cmp.Or(cfg.DatabaseMigrateURL, cfg.DatabaseURL), Works: cfg.DatabaseURL}
-	n, err := postgres.MigrateAs(ctx, logins, logger)
-	if err != nil {
-		return n, err
-	}
-	if cfg.DatabaseReadURL != "" {
-		reads := postgres.Logins{Migrates: logins.Migrates, Works: cfg.DatabaseReadURL}
-		if err := postgres.GrantRoles(ctx, reads, logger); err != nil {
-			return n, fmt.Errorf("DATABASE_READ_URL: %w", err)
-		}
-	}
-	if cfg.Pipe != pipePostgres {
-		return n, nil
-	}
-	db, err := postgres.OwnerDB(logins.Migrates)
-	if err != nil {
-		return n, err
-	}
-	defer db.Close()
-	return n, pgpipe.Ensure(ctx, pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix})
 }
 
 // serviceConfig resolves the settings of a command that runs unattended. If its log is
@@ -137,24 +90,3 @@ func (a *app) serviceConfig(flags ServiceFlags) (Config, error) {
 	a.sayUnknown()
 	return cfg, err
 }
-
-func newLogger(to io.Writer, cfg Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: inWords}
-	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(to, options))
-	}
-	return slog.New(slog.NewTextHandler(to, options))
-}
-
-// inWords reduces errors to their message: the text handler would also print the stack
-// traces that some libraries attach.
-func inWords(_ []string, a slog.Attr) slog.Attr {
-	if err, ok := a.Value.Any().(error); ok {
-		a.Value = slog.StringValue(fmt.Sprint(err)) // fmt survives an error that is a nil pointer
-	}
-	return a
-}
-
-// startUp bounds the start of the embedded servers and the migrations: a first start
-// downloads and unpacks servers.
-const startUp = 5 * time.Minute

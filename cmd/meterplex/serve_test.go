@@ -1,20 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,33 +30,6 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 		var line struct{ Time, Level, Msg string }
 		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil || line.Msg != want || line.Time == "" || line.Level == "" {
 			t.Errorf("%s, %v; want %q", lines[i], err, want)
-		}
-	}
-}
-
-// withStack is an error with a stack trace, as some libraries return.
-type withStack struct{ error }
-
-func (w withStack) Format(f fmt.State, _ rune) {
-	fmt.Fprint(f, w.Error())
-	if f.Flag('+') {
-		fmt.Fprint(f, "\nmain.go:7")
-	}
-}
-
-// nobody is an error whose Error panics on a nil receiver.
-type nobody struct{ name string }
-
-func (n *nobody) Error() string { return n.name }
-
-// TestLogsTellErrorsInWords: neither log format contains an error's stack trace.
-func TestLogsTellErrorsInWords(t *testing.T) {
-	for _, format := range []string{"text", "json"} {
-		var log bytes.Buffer
-		newLogger(&log, Config{LogFormat: format}).Warn("no", "error", fmt.Errorf("read: %w", withStack{errors.New("gone")}), "cause", withStack{errors.New("away")})
-		newLogger(&log, Config{LogFormat: format}).Warn("a nil pointer", "error", (*net.OpError)(nil), "cause", (*nobody)(nil))
-		if got := log.String(); strings.Contains(got, "main.go") || !strings.Contains(got, "read: gone") || !strings.Contains(got, "away") {
-			t.Errorf("%s: %s", format, got)
 		}
 	}
 }
@@ -116,39 +78,5 @@ func TestTheStandardAddressIsTheAPIs(t *testing.T) {
 		if shell.run("serve"); at != c.want {
 			t.Errorf("%v: %s, want %s", c.env, at, c.want)
 		}
-	}
-}
-
-// TestCertificatesAreReadFirst: an unreadable certificate is reported before the server
-// listens.
-func TestCertificatesAreReadFirst(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, &made, &made, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cfg := Config{HTTPTLSCert: filepath.Join(dir, "cert"), HTTPTLSKey: filepath.Join(dir, "key")}
-	if _, err := httpTLS(cfg); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") || !strings.Contains(err.Error(), dir) {
-		t.Errorf("without files: %v", err)
-	}
-	for path, block := range map[string]*pem.Block{cfg.HTTPTLSCert: {Type: "CERTIFICATE", Bytes: der}, cfg.HTTPTLSKey: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := httpTLS(cfg); err != nil || len(got.Certificates) != 1 {
-		t.Errorf("%v, %v", got, err)
-	}
-	if got, err := httpTLS(Config{}); err != nil || got != nil {
-		t.Errorf("without settings: %v, %v", got, err)
 	}
 }

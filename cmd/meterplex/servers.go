@@ -8,13 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local"
-)
+	"golang.org/x/sync/errgroup"
 
-// Pipes that carry events.
-const (
-	pipeKafka    = "kafka"
-	pipePostgres = "postgres"
+	"github.com/meterplex/meterplex/infra/local"
 )
 
 // servers holds the embedded servers that this process started.
@@ -26,6 +22,30 @@ type servers struct {
 
 // stopServers bounds the orderly stop of the embedded servers.
 const stopServers = 60 * time.Second
+
+// startUp bounds the start of the embedded servers and the migrations: a first start
+// downloads and unpacks servers.
+const startUp = 5 * time.Minute
+
+// start starts the embedded servers: the broker starts while the database migrates.
+func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, startUp)
+	defer cancel()
+	cfg = s.choosePipe(cfg)
+	var brokers Config
+	var both errgroup.Group
+	both.Go(func() (err error) { brokers, err = s.startBroker(ctx, cfg); return err })
+	var database Config
+	both.Go(func() (err error) {
+		if database, err = s.startDatabase(ctx, cfg); err != nil {
+			return err
+		}
+		return s.prepareDatabase(ctx, database)
+	})
+	err := both.Wait()
+	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
+	return cfg, err
+}
 
 // startDatabase starts an embedded PostgreSQL if DATABASE_URL is not set.
 func (s *servers) startDatabase(ctx context.Context, cfg Config) (Config, error) {

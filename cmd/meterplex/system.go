@@ -24,7 +24,7 @@ func (c *SystemShow) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.client.Output != "table" {
+	if a.flags.Output != "table" {
 		return a.object(raw)
 	}
 	var answer struct {
@@ -64,7 +64,7 @@ func (c *SystemIdentity) Run(a *app) error {
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
 		return fmt.Errorf("the answer does not say whether the identity holds: %s", raw)
 	}
-	if a.client.Output == "table" { // only the sums; other formats include the partitions
+	if a.flags.Output == "table" { // only the sums; other formats include the partitions
 		raw = answer.Total
 		a.say("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
 	}

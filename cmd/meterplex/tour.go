@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -15,21 +16,6 @@ import (
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/usage"
 )
-
-// TourCmd groups the tour commands.
-type TourCmd struct {
-	Bugfix TourBugfix `cmd:"" help:"A fault in a fold is found, mended, compared, promoted and taken back, while readers go on."`
-}
-
-// TourBugfix shows a rebuild from end to end.
-type TourBugfix struct {
-	DataDir string `type:"path" placeholder:"DIR" help:"The folder of the servers' data; a temporary one if not given."`
-}
-
-// Help returns the long help text.
-func (TourBugfix) Help() string {
-	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that mends it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0 says that all of it was so.`
-}
 
 // The planted fault: large amounts are capped, as in a column that is too narrow.
 const (
@@ -45,9 +31,23 @@ func cutFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
 	return key, delta, err
 }
 
-// tour is the state of a running tour.
+// Exit codes of the commands.
+const (
+	yes = 0
+	no  = 1
+)
+
+// tour starts its own servers, releases a fault on them, and mends it.
 type tour struct {
-	app      *app
+	given     Config // only the choice of the pipe and the log's format are used
+	dataDir   string // of the servers; "" means a temporary one
+	commit    string
+	newClient func(base, key string) *client
+	command   func(env lookup, args []string) (exitCode int)
+	now       func() time.Time
+	stdout    io.Writer
+	stderr    io.Writer
+
 	cfg      Config
 	url      atomic.Pointer[string] // of the instance that clients use
 	operator *client
@@ -61,50 +61,48 @@ type tour struct {
 	sent        atomic.Int64
 }
 
-// Run runs the tour.
-func (c *TourBugfix) Run(a *app) (err error) {
-	began := a.now()
-	if c.DataDir == "" {
-		if c.DataDir, err = os.MkdirTemp("", "meterplex-tour-"); err != nil {
+// run runs the tour.
+func (t *tour) run(ctx context.Context) (err error) {
+	began := t.now()
+	if t.dataDir == "" {
+		if t.dataDir, err = os.MkdirTemp("", "meterplex-tour-"); err != nil {
 			return fmt.Errorf("make a folder for the tour's data: %w", err)
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(c.DataDir)) }()
-		if err := os.Chmod(c.DataDir, 0o755); err != nil { // the database may run as another user
+		defer func() { err = errors.Join(err, os.RemoveAll(t.dataDir)) }()
+		if err := os.Chmod(t.dataDir, 0o755); err != nil { // the database may run as another user
 			return fmt.Errorf("open the folder of the tour's data: %w", err)
 		}
 	}
-	t := &tour{app: a}
-	if t.cfg, err = c.config(a); err != nil {
+	if t.cfg, err = t.settings(); err != nil {
 		return err
 	}
-	own := &servers{logger: newLogger(a.stderr, t.cfg)}
+	own := &servers{logger: newLogger(t.stderr, t.cfg)}
 	defer func() { err = errors.Join(err, own.stop()) }()
 	t.announce("Starting PostgreSQL and Kafka")
-	if t.cfg, err = own.start(a.ctx, t.cfg); err != nil {
+	if t.cfg, err = own.start(ctx, t.cfg); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(a.ctx)
+	ctx, stop := context.WithCancel(ctx)
 	t.stopClients = func() { stop(); t.working.Wait() }
 	defer t.stopClients()
 	if err := t.runSteps(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "\nThe tour took %.0f s.\n", a.now().Sub(began).Seconds())
+	fmt.Fprintf(t.stdout, "\nThe tour took %.0f s.\n", t.now().Sub(began).Seconds())
 	return nil
 }
 
-// config returns settings for the tour's own servers. It ignores most configured settings,
+// settings returns settings for the tour's own servers. It ignores most given settings,
 // above all the database and the brokers, so that the fault cannot affect real data.
-func (c *TourBugfix) config(a *app) (Config, error) {
-	given, _, err := a.config(ServiceFlags{})
-	if err != nil {
-		return Config{}, err
-	}
-	own, _, err := resolve(nil, func(string) (string, bool) { return "", false }, nil)
-	own.Pipe, own.LogFormat, own.LogLevel = given.Pipe, given.LogFormat, slog.LevelWarn
-	own.DataDir, own.HTTPAddr, own.BootstrapOperatorKey = c.DataDir, "127.0.0.1:0", newOperatorKey()
+func (t *tour) settings() (Config, error) {
+	own, _, err := loadConfig("", noVariable)
+	own.Pipe, own.LogFormat, own.LogLevel = t.given.Pipe, t.given.LogFormat, slog.LevelWarn
+	own.DataDir, own.HTTPAddr, own.BootstrapOperatorKey = t.dataDir, "127.0.0.1:0", newOperatorKey()
 	return own, err
 }
+
+// noVariable is an empty environment.
+func noVariable(string) (string, bool) { return "", false }
 
 // runSteps runs the tour's steps.
 func (t *tour) runSteps(ctx context.Context) error {
@@ -134,7 +132,7 @@ const drainTime = 500 * time.Millisecond
 // deploy starts an instance of a release whose new generations use the given fold
 // version, and directs clients to it. It returns the function that stops it.
 func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold]) (stop func() error, err error) {
-	n, err := openNode(ctx, t.cfg, newLogger(t.app.stderr, t.cfg))
+	n, err := openNode(ctx, t.cfg, t.commit, newLogger(t.stderr, t.cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +151,12 @@ func (t *tour) deploy(ctx context.Context, newest projections.Version[usage.Fold
 	}
 }
 
-func (t *tour) client(key string) *client { return t.app.clientFor(*t.url.Load(), key) }
+func (t *tour) client(key string) *client { return t.newClient(*t.url.Load(), key) }
 
 // announce prints the number and the description of the next step.
 func (t *tour) announce(format string, args ...any) {
 	t.step++
-	fmt.Fprintf(t.app.stdout, "\n%d. %s.\n", t.step, fmt.Sprintf(format, args...))
+	fmt.Fprintf(t.stdout, "\n%d. %s.\n", t.step, fmt.Sprintf(format, args...))
 }
 
 // do prints and runs a command, and fails if its exit code is not want.
@@ -170,9 +168,8 @@ func (t *tour) do(want int, args ...string) error {
 		}
 		shown = append(shown, arg)
 	}
-	fmt.Fprintf(t.app.stdout, "$ meterplex %s\n", strings.Join(shown, " "))
-	console := *t.app
-	console.env = func(name string) (string, bool) {
+	fmt.Fprintf(t.stdout, "$ meterplex %s\n", strings.Join(shown, " "))
+	env := func(name string) (string, bool) {
 		switch name {
 		case "METERPLEX_URL":
 			return *t.url.Load(), true
@@ -181,7 +178,7 @@ func (t *tour) do(want int, args ...string) error {
 		}
 		return "", false // the tour must not use the shell's database or brokers
 	}
-	if code := console.run(args); code != want {
+	if code := t.command(env, args); code != want {
 		return fmt.Errorf("meterplex %s ended with %d, not %d", strings.Join(args, " "), code, want)
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 // begin creates the features, the plan, the tenant and its key.
 func (t *tour) begin(ctx context.Context) error {
 	t.announce("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", tourFeature, tourAmount)
-	d := &demo{app: t.app, cfg: t.cfg, operator: t.operator}
 	for key, f := range demoFeatures() {
 		if _, err := t.operator.send(ctx, http.MethodPut, pathOf("features", key), nil, f); err != nil {
 			return err
@@ -28,8 +27,8 @@ func (t *tour) begin(ctx context.Context) error {
 	if err := t.make(ctx, "/tenants", map[string]string{"name": "Tour Inc.", "class": "small"}, &made); err != nil {
 		return err
 	}
-	t.tenantID, d.tenantID = made.ID, made.ID
-	if err := d.subscribe(ctx); err != nil {
+	t.tenantID = made.ID
+	if err := subscribe(ctx, t.operator, t.tenantID); err != nil {
 		return err
 	}
 	scopes := []string{"usage:write", "usage:backfill", "usage:read"}
@@ -56,7 +55,7 @@ func (t *tour) letTheFaultLive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.do(exitYes, "projections", "promote", id, "--reason", "nobody looked", "--yes"); err != nil {
+	if err := t.do(yes, "projections", "promote", id, "--reason", "nobody looked", "--yes"); err != nil {
 		return err
 	}
 	t.traffic(ctx)
@@ -69,12 +68,12 @@ func (t *tour) letTheFaultLive(ctx context.Context) error {
 }
 
 func (t *tour) figures() error {
-	return t.do(exitYes, "usage", "aggregates", "--tenant-id", t.tenantID)
+	return t.do(yes, "usage", "aggregates", "--tenant-id", t.tenantID)
 }
 
 // rebuild runs a rebuild and returns its id once it is READY.
 func (t *tour) rebuild(ctx context.Context, reason string) (id string, err error) {
-	if err := t.do(exitYes, "projections", "rebuild", projections.ProjectionUsage, "--reason", reason); err != nil {
+	if err := t.do(yes, "projections", "rebuild", projections.ProjectionUsage, "--reason", reason); err != nil {
 		return "", err
 	}
 	var page struct{ Data []struct{ ID, State string } }
@@ -96,7 +95,7 @@ func (t *tour) mend(ctx context.Context) error {
 		return err
 	}
 	t.announce("What would change? Exit code 1: they differ; the difference must be the fault alone: %d for each event", tourAmount-tourCut)
-	if err := t.do(exitNo, "projections", "diff", id, "--exit-code"); err != nil {
+	if err := t.do(no, "projections", "diff", id, "--exit-code"); err != nil {
 		return err
 	}
 	if err := t.exactly(ctx, id); err != nil {
@@ -108,7 +107,7 @@ func (t *tour) mend(ctx context.Context) error {
 		{"And it is promoted again", "promote", "looked twice"},
 	} {
 		t.announce("%s", s.what)
-		if err := t.do(exitYes, "projections", s.verb, id, "--reason", s.reason, "--yes"); err != nil {
+		if err := t.do(yes, "projections", s.verb, id, "--reason", s.reason, "--yes"); err != nil {
 			return err
 		}
 		if err := t.figures(); err != nil {
@@ -141,19 +140,19 @@ func (t *tour) exactly(ctx context.Context, id string) error {
 	if len(diff.Data) != 3 || events == 0 {
 		return fmt.Errorf("the difference has %d figures of %d events, and should have those of three months", len(diff.Data), events)
 	}
-	fmt.Fprintf(t.app.stdout, "Each of %d events is %d more: the difference is the fault alone.\n", events, tourAmount-tourCut)
+	fmt.Fprintf(t.stdout, "Each of %d events is %d more: the difference is the fault alone.\n", events, tourAmount-tourCut)
 	return nil
 }
 
 func (t *tour) conclude(ctx context.Context) error {
 	t.announce("The log proves the figures: they are folded once more and compared")
-	if err := t.do(exitYes, "verify"); err != nil {
+	if err := t.do(yes, "verify"); err != nil {
 		return err
 	}
 	if err := t.readers.failed(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.app.stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the fault's, %d the mended ones). %d events were sent meanwhile.\n",
+	fmt.Fprintf(t.stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the fault's, %d the mended ones). %d events were sent meanwhile.\n",
 		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
 	if t.readers.cut.Load() == 0 || t.readers.whole.Load() == 0 {
 		return fmt.Errorf("no reader saw both of them at their times")

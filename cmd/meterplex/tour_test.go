@@ -7,28 +7,20 @@ import (
 	"time"
 )
 
-// with adds environment variables to the console.
-func (c *console) with(more map[string]string) {
-	before := c.app.env
-	c.app.env = func(name string) (string, bool) {
-		if v, ok := more[name]; ok {
-			return v, true
-		}
-		return before(name)
-	}
-}
-
 // TestTheTourTouchesNobodysServers: the tour promotes a planted fault, so it must never
 // use a real service's database, brokers or data.
 func TestTheTourTouchesNobodysServers(t *testing.T) {
-	c := newConsole(t, nil)
-	c.with(map[string]string{
+	env := map[string]string{
 		"DATABASE_URL": "postgres://theirs/d", "DATABASE_MIGRATE_URL": "postgres://theirs/d", "DATABASE_READ_URL": "postgres://theirs/d",
 		"KAFKA_BROKERS": "theirs:9092", "KAFKA_REPLICATION": "3", "METERPLEX_TOPIC_PREFIX": "theirs.", "METERPLEX_ROLES": "relay",
 		"METERPLEX_DATA_DIR": "/theirs", "METERPLEX_HTTP_ADDR": "0.0.0.0:80", "METERPLEX_HTTP_TLS_CERT": "theirs", "METERPLEX_HTTP_TLS_KEY": "theirs",
 		"METERPLEX_BOOTSTRAP_OPERATOR_KEY": "mp_op_theirs-theirs-theirs-theirs-theirs", "METERPLEX_ROLLBACK_KEEP": "1s",
-	})
-	cfg, err := (&TourBugfix{DataDir: "own"}).config(c.app)
+	}
+	given, _, err := loadConfig("", func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := (&tour{given: given, dataDir: "own"}).settings()
 	if err != nil {
 		t.Fatal(err)
 	}

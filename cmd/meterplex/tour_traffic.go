@@ -19,7 +19,7 @@ func (t *tour) traffic(ctx context.Context) {
 			for i := range batch {
 				batch[i] = map[string]any{
 					"eventId": "tour-" + strconv.Itoa(n) + "-" + strconv.Itoa(i), "feature": tourFeature, "amount": tourAmount,
-					"timestamp": t.app.now().AddDate(0, 0, -31*(i%3)),
+					"timestamp": t.now().AddDate(0, 0, -31*(i%3)),
 				}
 			}
 			if _, err := t.client(t.tenant.key).post(ctx, "/usage/events", "", map[string]any{"events": batch}); err == nil {

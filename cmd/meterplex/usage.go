@@ -77,7 +77,7 @@ func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string
 	if err != nil {
 		return err
 	}
-	if a.client.Output == "json" {
+	if a.flags.Output == "json" {
 		raw, err := json.Marshal(all)
 		if err != nil {
 			return fmt.Errorf("write the figures: %w", err)

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -120,32 +117,4 @@ func (c *UsageImport) job() (ImportJob, error) {
 	}
 	job.Mapping = Mapping{columns, c.TimeColumn, c.TimeFormat, zone, c.Metadata}
 	return job, job.Mapping.checkFormat()
-}
-
-// parseMap parses feature=column. A feature may be mapped only once: two amounts of
-// one row would be one event id with two payloads.
-func parseMap(texts []string) ([]ColumnMapping, error) {
-	var columns []ColumnMapping
-	for _, t := range texts {
-		feature, column, ok := strings.Cut(t, "=")
-		if !ok || feature == "" || column == "" || strings.Contains(feature, "|") {
-			return nil, fmt.Errorf("--map %q: write feature=column", t)
-		}
-		if slices.ContainsFunc(columns, func(c ColumnMapping) bool { return c.Feature == feature }) {
-			return nil, fmt.Errorf("--map names the feature %q twice", feature)
-		}
-		columns = append(columns, ColumnMapping{feature, column})
-	}
-	slices.SortFunc(columns, func(a, b ColumnMapping) int { return cmp.Compare(a.Feature, b.Feature) })
-	return columns, nil
-}
-
-// isTerminal reports whether w is a terminal, by its file mode.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -123,7 +123,7 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := verify.Config{
+	options := verify.Config{
 		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Idle: c.Idle, Now: a.now,
 		Progress: func(text string) { a.say("verify: %s", text) },
 	}
@@ -131,15 +131,15 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	case cfg.Pipe == pipePostgres:
 		a.say("PostgreSQL is the pipe: there are no topics to look at")
 	case !c.wants("topics"):
-		config.NoTopics = "not asked for"
+		options.NoTopics = "not asked for"
 	case len(cfg.Kafka.Brokers) == 0:
-		config.NoTopics = "set KAFKA_BROKERS"
+		options.NoTopics = "set KAFKA_BROKERS"
 	default:
-		if config.Kafka, err = kafkaOptions(cfg.Kafka); err != nil {
+		if options.Kafka, err = kafkaOptions(cfg.Kafka); err != nil {
 			return nil, err
 		}
 	}
-	checks, err := verify.Run(a.ctx, config)
+	checks, err := verify.Run(a.ctx, options)
 	checks = slices.DeleteFunc(checks, func(one verify.Check) bool {
 		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == pipePostgres
 	})
@@ -153,7 +153,7 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 func kafkaOptions(k Kafka) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
 		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
-	tlsConfig, err := kafkaTLS(k)
+	tlsConfig, err := k.tlsConfig()
 	if err != nil {
 		return nil, err
 	}

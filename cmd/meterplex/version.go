@@ -19,7 +19,7 @@ func (VersionCmd) Run(a *app) error {
 		Go       string `json:"go"`
 		Platform string `json:"platform"`
 	}{"(devel)", "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-	v.Commit, v.Modified = buildCommit()
+	v.Commit, v.Modified = buildCommit(a.commit)
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
@@ -30,13 +30,9 @@ func (VersionCmd) Run(a *app) error {
 	return a.object(raw)
 }
 
-// commit is set by the linker (see the Makefile) if the toolchain is told not to
-// record it.
-var commit string
-
 // buildCommit returns the revision that the binary was built from, and whether the
-// files were modified.
-func buildCommit() (revision string, modified bool) {
+// files were modified. The linker's commit wins over the toolchain's.
+func buildCommit(commit string) (revision string, modified bool) {
 	revision = "unknown"
 	info, ok := debug.ReadBuildInfo()
 	for i := 0; ok && i < len(info.Settings); i++ {

@@ -58,49 +58,10 @@ type node struct {
 	folds         models.Folds
 }
 
-// runService runs an instance and its embedded servers until ctx ends.
-func runService(ctx context.Context, cfg Config, ready chan<- Endpoints) (err error) {
-	logger := newLogger(os.Stderr, cfg)
-	own := &servers{logger: logger}
-	defer func() { err = errors.Join(err, own.stop()) }()
-	if cfg, err = own.start(ctx, cfg); err != nil {
-		return own.ofDatabase(err)
-	}
-	n, err := openNode(ctx, cfg, logger)
-	if err != nil {
-		return own.ofDatabase(err)
-	}
-	defer func() { err = errors.Join(err, n.close()) }()
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	go own.watch(watching)
-	return n.run(ctx, ready)
-}
-
-// start starts the embedded servers: the broker starts while the database migrates.
-func (s *servers) start(ctx context.Context, cfg Config) (Config, error) {
-	ctx, cancel := context.WithTimeout(ctx, startUp)
-	defer cancel()
-	cfg = s.choosePipe(cfg)
-	var brokers Config
-	var both errgroup.Group
-	both.Go(func() (err error) { brokers, err = s.startBroker(ctx, cfg); return err })
-	var database Config
-	both.Go(func() (err error) {
-		if database, err = s.startDatabase(ctx, cfg); err != nil {
-			return err
-		}
-		return s.prepareDatabase(ctx, database)
-	})
-	err := both.Wait()
-	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
-	return cfg, err
-}
-
-func openNode(ctx context.Context, cfg Config, logger *slog.Logger) (*node, error) {
+// openNode opens an instance's resources. The log names commit as the events' producer.
+func openNode(ctx context.Context, cfg Config, commit string, logger *slog.Logger) (*node, error) {
 	host, _ := os.Hostname()
-	n := &node{cfg: cfg, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), folds: models.DefaultFolds()}
-	n.commit, _ = buildCommit()
+	n := &node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry)
 	if err := n.open(ctx); err != nil {
