@@ -49,6 +49,26 @@ var layers = map[string]layer{
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
+
+	// The program: cli holds the nouns, node the wiring. Only node reaches infra, except for the list
+	// of the dangers that a setting allows. verify shares no code with the service.
+	"cmd/bench":            {ours: []string{"events", "infra"}, anyOther: true},
+	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
+	"cmd/meterplex/output": {},
+	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output"}},
+	"cmd/meterplex/config": {ours: []string{"events", "infra"}, others: []string{"github.com/alecthomas/kong"}},
+	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
+		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "infra", "projections", "projections/query",
+		"projections/consume", "projections/rebuild", "projections/validate", "projections/entitlements", "projections/models"}, anyOther: true},
+	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
+		"cmd/meterplex/output", "events"}},
+	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
+		"events", "projections", "projections/usage"}},
+	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
+	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/importer", "cmd/meterplex/node",
+		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "events", "projections/audit", "projections/models"},
+		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 
 // projection returns the layer of a package below projections/.

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli"
 )
 
 // commit is set by the linker (see the Makefile) if the toolchain is told not to
@@ -19,5 +21,5 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal restores the default handling: a second one kills the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(Run(ctx, commit, os.Args[1:]))
+	os.Exit(cli.Run(ctx, commit, os.Args[1:]))
 }

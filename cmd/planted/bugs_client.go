@@ -8,51 +8,51 @@ func clientBugs() []bug {
 		{
 			name: "client-new-event-id", what: "a retry sends the event under a new eventId",
 			promise: "P2: each event counts once, whatever is retried",
-			edits: []overlay.Edit{edit("cmd/meterplex/usage_send.go", `	s.batch.add(event)
+			edits: []overlay.Edit{edit("cmd/meterplex/cli/usage_send.go", `	s.batch.Add(event)
 	return s.flush()
 }
 
-// lines sends`, `	s.batch.add(event)
-	patience := s.client.retryFor
-	s.client.retryFor = 0
+// lines sends`, `	s.batch.Add(event)
+	patience := s.client.RetryFor
+	s.client.RetryFor = 0
 	err = s.flush()
-	s.client.retryFor = patience
+	s.client.RetryFor = patience
 	if err == nil {
 		return nil
 	}
-	if event, err = c.event(newEventID(), s.app.now()); err != nil {
+	if event, err = c.event(client.NewEventID(), s.app.now()); err != nil {
 		return err
 	}
-	s.batch = batch{}
-	s.batch.add(event)
+	s.batch = client.Batch{}
+	s.batch.Add(event)
 	return s.flush()
 }
 
 // lines sends`)},
-			pkg: "./cmd/meterplex", run: "TestClientSendsTheSameEventAgain",
+			pkg: "./cmd/meterplex/cli", run: "TestClientSendsTheSameEventAgain",
 			says: `events are known, want one`,
 		},
 		{
 			name: "client-new-idempotency-key", what: "a retry of a creation has a new Idempotency-Key",
 			promise: "a creation takes effect once",
-			edits: []overlay.Edit{edit("cmd/meterplex/client.go", `	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })`, `	return c.retrying(ctx, func() (json.RawMessage, error) {
-		if r.header.Get("Idempotency-Key") != "" {
-			r.header.Set("Idempotency-Key", rand.Text())
+			edits: []overlay.Edit{edit("cmd/meterplex/client/client.go", `	return c.retrying(ctx, func() (json.RawMessage, error) { return c.once(ctx, r) })`, `	return c.retrying(ctx, func() (json.RawMessage, error) {
+		if r.Header.Get("Idempotency-Key") != "" {
+			r.Header.Set("Idempotency-Key", rand.Text())
 		}
 		return c.once(ctx, r)
 	})`)},
-			pkg: "./cmd/meterplex", run: "TestClientPostsUnderOneIdempotencyKey",
+			pkg: "./cmd/meterplex/cli", run: "TestClientPostsUnderOneIdempotencyKey",
 			says: `^exit code \d+, keys \[`,
 		},
 		{
 			name: "import-anchor-late", what: "an import stores its time anchor after its first events",
 			promise: "P2: a repeated import counts once",
 			edits: []overlay.Edit{
-				edit("cmd/meterplex/import_state.go", `		err := createState(path, fresh)
+				edit("cmd/meterplex/importer/state.go", `		err := createState(path, fresh)
 		if err == nil {`, `		err := os.MkdirAll(filepath.Dir(path), 0o700)
 		if err == nil {`),
 			},
-			pkg: "./cmd/meterplex", run: "TestImportAnchorIsKeptBeforeTheFirstEvent",
+			pkg: "./cmd/meterplex/cli", run: "TestImportAnchorIsKeptBeforeTheFirstEvent",
 			says: `^at request \d+ the state is`,
 		},
 	}

@@ -25,7 +25,7 @@ func watchBugs() []bug {
 		{
 			name: "nobody-watches", what: "required migrations are checked only at the start",
 			promise: "P1: no release works on a database that it would corrupt",
-			edits:   []overlay.Edit{edit("cmd/meterplex/wiring.go", "	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })\n", "")},
+			edits:   []overlay.Edit{edit("cmd/meterplex/node/node.go", "	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })\n", "")},
 			pkg:     e2e, run: "TestP2_OldAndNewBinaryTogetherAcrossAMigration",
 			says: `^not within .*: the old release ends by itself`,
 		},

@@ -48,7 +48,7 @@ func documentedBugs() []bug {
 
 // lossBugs show when an answer, the broker or consumers' records are lost.
 func lossBugs() []bug {
-	const wiring = "cmd/meterplex/wiring.go"
+	const wiring = "cmd/meterplex/node/node.go"
 	return []bug{
 		{
 			name: "known-by-its-request", what: "the dedupe key includes the request: a retry counts as another event",

@@ -156,7 +156,7 @@ func processBugs() []bug {
 			promise: "a fault of one instance does not delay the others",
 			edits: []overlay.Edit{
 				edit("infra/postgres/db.go", `"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s",`, `"lock_timeout": "2s",`),
-				edit("cmd/meterplex/wiring.go", `	g.Go(func() error { return frozen.Run(ctx) })
+				edit("cmd/meterplex/node/node.go", `	g.Go(func() error { return frozen.Run(ctx) })
 `, `	_ = frozen
 `),
 			},
@@ -180,7 +180,7 @@ func brokerBugs() []bug {
 		{
 			name: "door-shut-by-the-pipe", what: "usage is refused as soon as a hundred events are queued for the broker",
 			promise: "P11: an outage of the broker costs latency only",
-			edits:   []overlay.Edit{edit("cmd/meterplex/wiring.go", `const maxBacklog = 10_000_000`, `const maxBacklog = 100`)},
+			edits:   []overlay.Edit{edit("cmd/meterplex/node/node.go", `const maxBacklog = 10_000_000`, `const maxBacklog = 100`)},
 			pkg:     e2e, run: "TestP11_SixtySecondsWithoutABroker",
 			says: `^\d+ requests had no answer|^no event was accepted without a broker`,
 		},
@@ -194,7 +194,7 @@ func brokerBugs() []bug {
 		{
 			name: "topics-made-once", what: "topics are created only at the start",
 			promise: "P11: the broker may lose everything",
-			edits: []overlay.Edit{edit("cmd/meterplex/pipe.go", `		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+			edits: []overlay.Edit{edit("cmd/meterplex/node/pipe.go", `		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
 `, `		tidy:   func(ctx context.Context) error { <-ctx.Done(); return nil },
 `)},
 			pkg: e2e, run: "TestP11_TopicsWiped",

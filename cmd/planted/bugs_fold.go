@@ -207,7 +207,7 @@ func foldBugs() []bug {
 		{
 			name: "letters-consumed-by-nobody", what: "dead letters are published, but no consumer reads them",
 			promise: "P3: a rejected event can be retried", elsewhere: true,
-			edits: []overlay.Edit{edit("cmd/meterplex/wiring_consumers.go", "		all = append(all, p.Consumer)\n", "		if p.Consumer.Role != \"deadletter\" {\n			all = append(all, p.Consumer)\n		}\n")},
+			edits: []overlay.Edit{edit("cmd/meterplex/node/consumers.go", "		all = append(all, p.Consumer)\n", "		if p.Consumer.Role != \"deadletter\" {\n			all = append(all, p.Consumer)\n		}\n")},
 			pkg:   "./cmd/meterplex/e2e", run: "TestP3_RejectedThenRetried",
 			says: `the backlog drains \(0 unpublished, behind: meterplex-dead-letter-handler\)`,
 		},

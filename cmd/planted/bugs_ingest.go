@@ -101,13 +101,13 @@ func sharedBugs() []bug {
 
 // memoryBugs are in ids, and in reused memory.
 func memoryBugs() []bug {
-	const ids, body = "cmd/meterplex/ids.go", "http/body.go"
+	const ids, body = "cmd/meterplex/node/ids.go", "http/body.go"
 	return []bug{
 		{
 			name: "ids-of-the-moment", what: "the random part of an id follows from the millisecond: two events of one millisecond have the same id",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed", elsewhere: true,
 			edits: []overlay.Edit{edit(ids, `1<<63|rand.Uint64()>>2`, `1<<63|rand.New(rand.NewPCG(uint64(now.UnixMilli()), 1)).Uint64()>>2`)},
-			pkg:   "./cmd/meterplex", run: "TestIDs",
+			pkg:   "./cmd/meterplex/node", run: "TestIDs",
 			says: `: version 7, RFC4122, at`,
 		},
 		{
@@ -116,7 +116,7 @@ func memoryBugs() []bug {
 			edits: []overlay.Edit{
 				edit(ids, "	fraction := uint64(now.Nanosecond()) % 1e6 << 12 / 1e6\n", "	fraction := rand.Uint64() >> 52\n"),
 			},
-			pkg: "./cmd/meterplex", run: "TestIDs",
+			pkg: "./cmd/meterplex/node", run: "TestIDs",
 			says: ` is not after `,
 		},
 		{

@@ -151,9 +151,8 @@ func killPoints() (edits []overlay.Edit) {
 
 // wrongClock replaces time.Now by fault.Now in the wiring, the ids and the records' timestamps.
 func wrongClock() (edits []overlay.Edit) {
-	root := filepath.Join("..", "..", "..")
-	files, _ := filepath.Glob(filepath.Join(root, "cmd", "meterplex", "wiring*.go"))
-	for _, file := range append(files, filepath.Join(root, "cmd", "meterplex", "ids.go")) {
+	files, _ := filepath.Glob(filepath.Join("..", "node", "*.go"))
+	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		text := string(raw)
 		if err != nil || strings.HasSuffix(file, "_test.go") || !strings.Contains(text, "time.Now") {
@@ -161,7 +160,7 @@ func wrongClock() (edits []overlay.Edit) {
 		}
 		changed := strings.ReplaceAll(text, "time.Now", "fault.Now")
 		changed = strings.Replace(changed, "import (", "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n", 1) + "\nvar _ time.Duration\n"
-		edits = append(edits, overlay.Edit{File: "cmd/meterplex/" + filepath.Base(file), Old: text, New: changed})
+		edits = append(edits, overlay.Edit{File: "cmd/meterplex/node/" + filepath.Base(file), Old: text, New: changed})
 	}
 	const record = "\t\tbacking[i] = kgo.Record{\n"
 	return append(edits,

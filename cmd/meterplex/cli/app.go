@@ -1,0 +1,178 @@
+// Package cli is the command line: each noun has its own file.
+//
+// All commands except serve, migrate, demo, tour, verify and bench use only the service's
+// HTTP API, as any other client does. The package holds no metering rules.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/node"
+)
+
+// Exit codes: a script can branch on them and tell "no" from "unknown".
+const (
+	exitYes     = 0
+	exitNo      = 1 // the answer is no: not allowed, not found, refused, not all accepted
+	exitUnknown = 2 // no answer: bad usage, no service, no permission
+)
+
+// errNo ends a command that has already printed a negative answer.
+var errNo = errors.New("the answer is no")
+
+// clientFlags are the flags of every command.
+type clientFlags struct {
+	Output   string        `short:"o" enum:"table,json,ndjson,csv" default:"table" placeholder:"FORMAT" help:"How to print data: table, json, ndjson or csv."`
+	Config   string        `name:"config" placeholder:"FILE" help:"Read settings from KEY=VALUE lines (METERPLEX_CONFIG)."`
+	RetryFor time.Duration `name:"retry-for" default:"15s" placeholder:"DURATION" help:"How long a request is sent again while the service is away or busy (default 15s)."`
+	config.Connection
+}
+
+type grammar struct {
+	clientFlags
+
+	Serve   ServeCmd   `cmd:"" help:"Run the service."`
+	Demo    DemoCmd    `cmd:"" help:"Run the service with real usage in it, and drive it."`
+	Tour    TourCmd    `cmd:"" help:"Take a guided tour of the service."`
+	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
+
+	Tenants       TenantsCmd       `cmd:"" help:"Customers whose usage is metered."`
+	Keys          KeysCmd          `cmd:"" help:"API keys of tenants, and operator keys."`
+	Features      FeaturesCmd      `cmd:"" help:"Features that tenants can use."`
+	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
+	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
+	Usage         UsageCmd         `cmd:"" help:"Usage events and their sums."`
+	Events        EventsCmd        `cmd:"" help:"The event log: the whole history."`
+	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
+	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
+	Replay        ReplayCmd        `cmd:"" help:"Publish, or read, again on purpose."`
+	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
+	System        SystemCmd        `cmd:"" help:"The service as a whole."`
+	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
+
+	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
+	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`
+	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
+	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an empty HTTP server, for bench."`
+	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
+	Help       HelpCmd       `cmd:"" help:"Show the help of a command, as --help does."`
+	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`
+}
+
+const description = `Meterplex meters usage: it takes usage events, counts each exactly once, and answers what a tenant has used and may use.
+
+Data goes to stdout, everything else to stderr. Exit codes: 0 yes, 1 the answer is no, 2 it could not be answered.
+
+A key is given by METERPLEX_KEY, the service's address by METERPLEX_URL.`
+
+// service runs the whole service until ctx ends, and sends its endpoints on ready.
+type service func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error
+
+// app holds the environment shared by all commands.
+type app struct {
+	ctx     context.Context
+	stdin   io.Reader
+	stdout  io.Writer
+	stderr  io.Writer
+	env     config.Lookup
+	names   []string // all environment variables, as NAME=VALUE
+	now     func() time.Time
+	commit  string // set by the linker, or empty
+	flags   clientFlags
+	parser  *kong.Kong
+	service service
+	records *slog.Logger // logs messages if stderr must hold only log records; nil: messages are plain text
+}
+
+// Run runs a command of this process, and returns its exit code. The linker sets commit if the
+// toolchain is told not to record it.
+func Run(ctx context.Context, commit string, args []string) int {
+	revision, _ := buildCommit(commit)
+	a := &app{
+		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		env: os.LookupEnv, names: os.Environ(), now: time.Now, commit: commit,
+		service: func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error {
+			return node.Serve(ctx, cfg, revision, ready)
+		},
+	}
+	return a.run(args)
+}
+
+// run parses and runs a command, and returns its exit code.
+func (a *app) run(args []string) int {
+	var c grammar
+	parser, err := kong.New(&c,
+		kong.Name("meterplex"),
+		kong.Description(description),
+		kong.Writers(a.stdout, a.stderr),
+		kong.ValueFormatter(config.DescribeFlag),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
+	)
+	if err != nil {
+		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(a.stderr, "meterplex: %v\nRun meterplex --help, or --help after a command.\n", err)
+		return exitUnknown
+	}
+	a.flags, a.parser = c.clientFlags, parser
+	return a.exitCode(parsed.Run(a))
+}
+
+func (a *app) exitCode(err error) int {
+	if err == nil {
+		return exitYes
+	}
+	if errors.Is(err, errNo) {
+		return exitNo
+	}
+	if a.ctx.Err() != nil {
+		a.complain("stopped by a signal")
+		return exitUnknown
+	}
+	a.complain(err.Error())
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.IsAnswer() {
+		return exitNo
+	}
+	return exitUnknown
+}
+
+// say prints a message, not data, to stderr.
+func (a *app) say(format string, args ...any) {
+	if a.records != nil {
+		a.records.Info(fmt.Sprintf(format, args...))
+		return
+	}
+	fmt.Fprintf(a.stderr, format+"\n", args...)
+}
+
+// complain prints the reason for which a command fails.
+func (a *app) complain(why string) {
+	if a.records != nil {
+		a.records.Error(why)
+		return
+	}
+	fmt.Fprintf(a.stderr, "meterplex: %s\n", why)
+}
+
+// HelpCmd shows a command's help.
+type HelpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, as in usage import."`
+}
+
+// Run ends the process if the command exists.
+func (c *HelpCmd) Run(a *app) error {
+	_, err := a.parser.Parse(append(c.Command, "--help"))
+	return err
+}

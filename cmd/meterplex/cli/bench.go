@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/bench"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// BenchCmd groups the bench commands.
+type BenchCmd struct {
+	All     BenchAll     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
+	Ingest  BenchIngest  `cmd:"" help:"Send usage to a running service: how much it takes, and how long a request lasts."`
+	Flow    BenchFlow    `cmd:"" help:"Send usage to a running service and measure how fresh its figures are, and at which rate they keep up."`
+	Check   BenchCheck   `cmd:"" help:"Ask a running service for entitlements: how many checks it answers, and how long one lasts."`
+	Rebuild BenchRebuild `cmd:"" help:"Rebuild a projection of a running service, and drop it: how fast events are folded."`
+}
+
+// BenchAll measures the service on its own servers.
+type BenchAll struct {
+	Out      string        `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
+	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
+	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
+	Grow     int           `placeholder:"N" help:"With B10: the number of events in the log, e.g. 50000000. Each takes about 1.2 kB of disk."`
+	Overload time.Duration `placeholder:"DURATION" help:"How long overload offers too much (a minute; with --quick 15s)."`
+	Profile  string        `type:"path" placeholder:"DIR" help:"Also write CPU profiles of the service and the load and the database's statements by time; the figures suffer."`
+}
+
+// Help returns the long help text.
+func (BenchAll) Help() string {
+	return `Starts a PostgreSQL and a Kafka of its own with empty data, runs the service beside them as another process, and loads it over HTTP. Each figure is printed with the raw limit of the same servers, measured beside it in the same run. It takes half an hour and all of the machine; nothing else should run meanwhile.
+
+The figures: ` + strings.Join(bench.Parts(), ", ") + `. docs/benchmarks/README.md says what each is.`
+}
+
+// Run measures, and writes the report even if it was stopped early.
+func (c *BenchAll) Run(a *app) error {
+	for _, id := range c.Only {
+		if !slices.Contains(bench.Parts(), id) {
+			return fmt.Errorf("--only %s: there is no such figure; there are %s", output.Printable(id), strings.Join(bench.Parts(), ", "))
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the program that is to be measured: %w", err)
+	}
+	for _, dir := range []string{c.Out, c.Profile} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a folder for the measurements: %w", err)
+		}
+	}
+	stop, err := c.profileLoad()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	report, err := bench.Run(a.ctx, bench.Config{
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, Overload: c.Overload, Command: c.asked(), Log: a.stderr, Now: a.now, Profile: c.Profile,
+		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench-empty") },
+	})
+	if report != nil && len(report.Figures)+len(report.Curves) > 0 {
+		err = errors.Join(err, c.write(report), c.show(a, report))
+	}
+	return err
+}
+
+// show prints the report; the table format is Markdown.
+func (c *BenchAll) show(a *app, report *bench.Report) error {
+	if a.flags.Output == "table" {
+		_, err := fmt.Fprint(a.stdout, report.Markdown(""))
+		return err
+	}
+	raw, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return a.object(raw)
+}
+
+// command returns the command that runs the service, with a profiler if --profile is set.
+func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
+	return func(ctx context.Context) *exec.Cmd {
+		if c.Profile == "" {
+			return exec.CommandContext(ctx, self, "serve")
+		}
+		return exec.CommandContext(ctx, self, "bench-serve", "--profile", c.Profile)
+	}
+}
+
+// profileLoad profiles the load generator, too: it takes CPU time from the service.
+func (c *BenchAll) profileLoad() (stop func(), err error) {
+	if c.Profile == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(filepath.Join(c.Profile, "load.pprof"))
+	if err != nil {
+		return nil, fmt.Errorf("write the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin the profile: %w", err), f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
+}
+
+// asked returns the command line without paths.
+func (c *BenchAll) asked() string {
+	words := []string{"meterplex bench"}
+	if c.Quick {
+		words = append(words, "--quick")
+	}
+	if len(c.Only) > 0 {
+		words = append(words, "--only="+strings.Join(c.Only, ","))
+	}
+	if c.Grow > 0 {
+		words = append(words, fmt.Sprintf("--grow=%d", c.Grow))
+	}
+	if c.Overload > 0 {
+		words = append(words, "--overload="+c.Overload.String())
+	}
+	if c.Profile != "" {
+		words = append(words, "--profile")
+	}
+	return strings.Join(words, " ")
+}
+
+// write saves the report. A quick, partial or profiled run does not overwrite a
+// complete one.
+func (c *BenchAll) write(report *bench.Report) error {
+	if c.Out == "" {
+		return nil
+	}
+	name := "latest"
+	if c.Quick || len(c.Only) > 0 || c.Profile != "" {
+		name = "partial"
+	}
+	raw, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	errs := []error{
+		os.WriteFile(filepath.Join(c.Out, name+".json"), append(raw, '\n'), 0o644),
+		os.WriteFile(filepath.Join(c.Out, name+".md"), []byte(report.Markdown(name+".svg")), 0o644),
+	}
+	if picture := report.Picture(); picture != "" {
+		errs = append(errs, os.WriteFile(filepath.Join(c.Out, name+".svg"), []byte(picture), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+// BenchServeCmd is serve with a CPU profile, for bench.
+type BenchServeCmd struct {
+	ServeCmd
+	Profile string `required:"" type:"path"`
+}
+
+// Run serves until the signal.
+func (c *BenchServeCmd) Run(a *app) error {
+	roles, _ := a.env("METERPLEX_ROLES")
+	f, err := os.Create(filepath.Join(c.Profile, "service-"+roles+".pprof"))
+	if err != nil {
+		return fmt.Errorf("write the profile: %w", err)
+	}
+	defer f.Close()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return fmt.Errorf("begin the profile: %w", err)
+	}
+	defer pprof.StopCPUProfile()
+	return c.ServeCmd.Run(a)
+}
+
+// BenchEmptyCmd is an HTTP server that does nothing, for bench to compare with.
+type BenchEmptyCmd struct{}
+
+// Run serves until the signal.
+func (*BenchEmptyCmd) Run(a *app) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
+	context.AfterFunc(a.ctx, func() { _ = server.Close() })
+	a.say("The service answers at http://%s", l.Addr())
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}

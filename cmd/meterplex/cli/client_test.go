@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestClientComesBackNoSoonerThanAsked(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	var first, second time.Time
+	p.before = func(n int, w http.ResponseWriter) bool {
+		if n > 0 {
+			second = time.Now()
+			return false
+		}
+		first = time.Now()
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusTooManyRequests, "rate_limited", "Too many events")
+		return true
+	}
+	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "csv")
+	if code != exitYes || !strings.Contains(out, "accepted") || second.Sub(first) < time.Second {
+		t.Errorf("exit code %d after %s\n%s%s", code, second.Sub(first), out, errs)
+	}
+}
+
+func TestClientSendsTheSameEventAgain(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	p.after = func(n int) bool { return n == 0 }
+	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "ndjson")
+	if code != exitYes || !strings.Contains(out, `"status":"duplicate"`) || len(p.known) != 1 {
+		t.Errorf("exit code %d, %d events are known, want one\n%s%s", code, len(p.known), out, errs)
+	}
+}
+
+func TestClientPostsUnderOneIdempotencyKey(t *testing.T) {
+	var keys []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		if len(keys) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, `{"id":"x"}`)
+	}))
+	defer s.Close()
+	code, _, errs := newConsole(t, &party{url: s.URL}).run("tenants", "create", "Acme")
+	if code != exitYes || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
+		t.Errorf("exit code %d, keys %q\n%s", code, keys, errs)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for status, want := range map[int]int{
+		200: exitYes, 400: exitUnknown, 401: exitUnknown, 403: exitUnknown, 404: exitNo, 409: exitNo, 422: exitNo, 500: exitUnknown, 503: exitUnknown,
+	} {
+		var asked atomic.Int32
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			if status == 200 {
+				fmt.Fprint(w, `{"id":"x"}`)
+				return
+			}
+			refuse(w, status, "some_code", "Some detail\x1b[2J")
+		}))
+		code, out, errs := newConsole(t, &party{url: s.URL}).run("--retry-for", "1ms", "tenants", "show", "x")
+		s.Close()
+		if code != want || asked.Load() == 0 || (status != 200 && (out != "" || !strings.Contains(errs, "some_code: Some detail\uFFFD"))) {
+			t.Errorf("%d: exit code %d\n%s%q", status, code, out, errs)
+		}
+	}
+	// Port 1 has no listener, and the system does not assign it during the test.
+	code, out, errs := newConsole(t, &party{url: "http://127.0.0.1:1"}).run("--retry-for", "1ms", "tenants", "list", "-o", "json")
+	if code != exitUnknown || out != "" || !strings.Contains(errs, "hint: is the service running there?") {
+		t.Errorf("nobody there: exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+func TestProblemText(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(400)
+		fmt.Fprint(w, `{"code":"validation_failed","detail":"Two members are wrong","errors":[{"pointer":"/name","code":"name_invalid","detail":"is empty"}]}`)
+	}))
+	defer s.Close()
+	_, _, errs := newConsole(t, &party{url: s.URL}).run("tenants", "create", "")
+	if want := "meterplex: validation_failed: Two members are wrong\n  /name: name_invalid: is empty\n"; errs != want {
+		t.Errorf("%q", errs)
+	}
+}
+
+func TestListFollowsPages(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			fmt.Fprint(w, `{"data":[{"id":"1","name":"=a,\"b\""},{"id":"2","name":null}],"nextCursor":"n"}`)
+		case "n":
+			fmt.Fprint(w, `{"data":[{"id":"3","name":"c\u001b","limit":9007199254740993}],"nextCursor":null}`)
+		}
+	}))
+	defer s.Close()
+	for format, want := range map[string]string{
+		"csv":    "id,name,class,status,createdAt\n1,\"=a,\"\"b\"\"\",,,\n2,,,,\n3,c\x1b,,,\n",
+		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
+		"table":  "id  name    class  status  createdAt\n1   =a,\"b\"  -      -       -\n2   -       -      -       -\n3   c\uFFFD      -      -       -\n",
+	} {
+		if code, out, errs := newConsole(t, &party{url: s.URL}).run("tenants", "list", "-o", format); code != exitYes || out != want {
+			t.Errorf("%s: exit code %d\n%q\n%q\n%s", format, code, out, want, errs)
+		}
+	}
+	if _, out, _ := newConsole(t, &party{url: s.URL}).run("tenants", "list", "-o", "ndjson", "--limit", "1"); strings.Count(out, "\n") != 1 {
+		t.Errorf("--limit 1 gives %q", out)
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/node"
+)
+
+// withParty replaces the console's service by the party, until ctx ends.
+func withParty(c *console, p *party) {
+	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
+		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"}}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+func TestDemoTwice(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	withParty(c, p)
+	for range 2 {
+		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2")
+		if code != exitYes || !strings.Contains(errs, "Stopped.") {
+			t.Fatalf("exit code %d\n%s%s", code, out, errs)
+		}
+		for _, want := range []string{p.url + "/docs", p.url + "/metrics", "postgres://127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not in\n%s", want, out)
+			}
+		}
+		if strings.Contains(out, "%!") {
+			t.Errorf("the text's verbs are wrong:\n%s", out)
+		}
+	}
+	events, sums := p.totals()
+	if events["input_tokens"] != 8819 || sums["output_tokens"] != 245_896 || events["api_calls"] < 4 {
+		t.Errorf("the service counts %v %v", events, sums)
+	}
+	if created := slices.DeleteFunc(slices.Clone(p.requests), func(r string) bool {
+		return !strings.HasPrefix(r, "POST") || !strings.Contains(r, "/api-keys")
+	}); len(created) != 1 {
+		t.Errorf("%d keys were made: %q", len(created), created)
+	}
+	dir, _ := c.app.env("METERPLEX_DATA_DIR")
+	if info, err := os.Stat(filepath.Join(dir, "demo", "api-key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v", info, err)
+	}
+}
+
+func TestDemoTellsWhyTheServiceDoesNotStart(t *testing.T) {
+	c := newConsole(t, newParty(t))
+	c.app.service = func(context.Context, config.Config, chan<- node.Endpoints) error {
+		return errors.New("port 8080 is taken")
+	}
+	if code, _, errs := c.run("demo"); code != exitUnknown || !strings.Contains(errs, "port 8080 is taken") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
+// TestDemoScriptInAShell: the printed script works in a POSIX shell unchanged.
+func TestDemoScriptInAShell(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl on this machine")
+	}
+	p := newParty(t)
+	c := newConsole(t, p)
+	withParty(c, p)
+	_, text, _ := c.run("demo", "--for", "1ms", "--rate", "0")
+	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
+	script, _, _ = strings.Cut(script, "\nThe same eventId again")
+	before := len(p.known)
+	sh := exec.Command("sh", "-eu", "-c", script)
+	var out, errs bytes.Buffer
+	sh.Stdout, sh.Stderr = &out, &errs
+	if err := sh.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var answer struct{ AsOfPosition string }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &answer); err != nil || answer.AsOfPosition != fmt.Sprintf("3-%d", before+1) || len(p.known) != before+1 {
+		t.Errorf("%v, %d events are known, then %d\n%s%s", err, before, len(p.known), out.String(), errs.String())
+	}
+}

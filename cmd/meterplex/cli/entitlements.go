@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// EntitlementsCmd groups the entitlements commands.
+type EntitlementsCmd struct {
+	Check EntitlementsCheck `cmd:"" help:"May the key's tenant use so much of a feature? Exit code 0 yes, 1 no."`
+	List  EntitlementsList  `cmd:"" help:"List the features that the key's tenant may use."`
+}
+
+// EntitlementsCheck checks one feature.
+type EntitlementsCheck struct {
+	Feature string `arg:"" help:"The feature's lookup key."`
+	Amount  int64  `default:"1" placeholder:"N" help:"How much is to be used (default 1)."`
+	Fresh
+}
+
+// Run prints the answer and returns it as the exit code.
+func (c *EntitlementsCheck) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := c.read(a, cl, client.Path("entitlements", c.Feature, "check"), url.Values{"amount": {fmt.Sprint(c.Amount)}}, "")
+	if err != nil {
+		return err
+	}
+	var answer struct{ Allowed *bool }
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Allowed == nil {
+		return fmt.Errorf("the answer does not say whether it is allowed: %s", raw)
+	}
+	if err := a.object(raw); err != nil {
+		return err
+	}
+	if !*answer.Allowed {
+		return errNo
+	}
+	return nil
+}
+
+// EntitlementsList lists entitlements.
+type EntitlementsList struct{ Fresh }
+
+// Run prints the rows.
+func (c *EntitlementsList) Run(a *app) error {
+	return c.figures(a, "/entitlements", nil, "feature", "type", "allowed", "limit", "used", "held", "remaining", "limitBehavior", "resetAt")
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// EventsCmd groups the events commands.
+type EventsCmd struct {
+	Query   EventsQuery   `cmd:"" help:"List events of the log."`
+	Show    EventsShow    `cmd:"" help:"Show one event."`
+	Lineage EventsLineage `cmd:"" help:"Show the causes and effects of an event."`
+	Tail    EventsTail    `cmd:"" help:"Show the newest events, and with -f those that come."`
+	Export  EventsExport  `cmd:"" help:"Write events to stdout, one JSON object for each line."`
+}
+
+// wantedEvents holds the flags that select events.
+type wantedEvents struct {
+	TenantID      string `placeholder:"ID" aliases:"tenant" help:"Of one tenant; platform: of none."`
+	Subject       string `placeholder:"SUBJECT" help:"A subject, or the first words of some, as in meterplex.usage."`
+	Stream        string `placeholder:"KIND/ID" help:"Of one aggregate, as in usage/evt_1, dead-letter/ID or plan/pro."`
+	CorrelationID string `placeholder:"TRACE" help:"Of one trace."`
+	From          string `placeholder:"TIME" help:"Recorded at or after this time, RFC 3339."`
+}
+
+func (e *wantedEvents) query() url.Values {
+	return url.Values{"tenantId": {e.TenantID}, "subject": {e.Subject}, "stream": {e.Stream}, "correlationId": {e.CorrelationID}, "from": {e.From}}
+}
+
+// boundedEvents adds the flags that bound a finite query.
+type boundedEvents struct {
+	wantedEvents
+	To    string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
+	After string `placeholder:"POSITION" help:"After this position, as in 17-4711, in the order of partitions."`
+}
+
+func (e *boundedEvents) query() url.Values {
+	q := e.wantedEvents.query()
+	q["to"], q["after"] = []string{e.To}, []string{e.After}
+	return q
+}
+
+// EventsQuery lists events.
+type EventsQuery struct {
+	boundedEvents
+	Limit
+}
+
+// Run prints the rows.
+func (c *EventsQuery) Run(a *app) error {
+	return a.list("/events", c.query(), c.Limit.Limit, "position", "recordedAt", "eventType", "tenantId", "eventId", "payload")
+}
+
+// EventsShow shows an event.
+type EventsShow struct {
+	ID       string `arg:"" help:"Its eventId, or its position."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
+}
+
+// Run prints the envelope.
+func (c *EventsShow) Run(a *app) error {
+	return a.show(client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}})
+}
+
+// EventsLineage shows an event's causes and effects.
+type EventsLineage struct {
+	ID       string `arg:"" help:"The event's eventId, or its position."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
+}
+
+// graph is a lineage in the API's form.
+type graph struct {
+	Root  string `json:"root"`
+	Nodes []struct {
+		EventID    string `json:"eventId"`
+		Position   string `json:"position"`
+		RecordedAt string `json:"recordedAt"`
+		Summary    string `json:"summary"`
+	} `json:"nodes"`
+	Edges        []struct{ From, To string } `json:"edges"`
+	CompleteUpTo string                      `json:"completeUpTo"`
+	Truncated    bool                        `json:"truncated"`
+}
+
+// Run prints a tree: causes above the event, effects below. Other formats print the
+// graph or its nodes.
+func (c *EventsLineage) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, client.Path("events", c.ID, "lineage"), url.Values{"tenantId": {c.TenantID}})
+	if err != nil {
+		return err
+	}
+	if a.flags.Output == "json" {
+		return a.object(raw)
+	}
+	var g graph
+	if err := json.Unmarshal(raw, &g); err != nil {
+		return fmt.Errorf("read the lineage: %w", err)
+	}
+	if a.flags.Output == "table" {
+		a.tree(&g)
+		return nil
+	}
+	var nodes struct{ Nodes []json.RawMessage }
+	if err := json.Unmarshal(raw, &nodes); err != nil {
+		return fmt.Errorf("read the lineage: %w", err)
+	}
+	p := a.rows("position", "recordedAt", "subject", "summary", "eventId")
+	for _, n := range nodes.Nodes {
+		if err := p.Row(n); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+func (a *app) tree(g *graph) {
+	lines, cause, effects := map[string]string{}, map[string]string{}, map[string][]string{}
+	for _, n := range g.Nodes { // in log order
+		lines[n.EventID] = output.Printable(n.Position + "  " + n.Summary + "  " + n.RecordedAt)
+	}
+	for _, e := range g.Edges {
+		cause[e.To], effects[e.From] = e.From, append(effects[e.From], e.To)
+	}
+	var above []string
+	for at, ok := cause[g.Root]; ok; at, ok = cause[at] {
+		above = append([]string{at}, above...)
+	}
+	for depth, id := range above {
+		fmt.Fprintln(a.stdout, indent(depth)+lines[id])
+	}
+	fmt.Fprintln(a.stdout, indent(len(above))+lines[g.Root]+"  <- this")
+	var below func(id string, depth int)
+	below = func(id string, depth int) {
+		for _, effect := range effects[id] {
+			fmt.Fprintln(a.stdout, indent(depth)+lines[effect])
+			below(effect, depth+1)
+		}
+	}
+	below(g.Root, len(above)+1)
+	if g.Truncated {
+		a.say("There is more than a graph holds.")
+	}
+}
+
+func indent(depth int) string {
+	if depth == 0 {
+		return ""
+	}
+	return strings.Repeat("   ", depth-1) + "└─ "
+}

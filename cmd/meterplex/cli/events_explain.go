@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// KnownAt holds the flags that select figures as of an earlier time or position.
+type KnownAt struct {
+	AsOfPosition string `placeholder:"POSITION" help:"As known at this position, as in 17-4711."`
+	AsOf         string `placeholder:"TIME" help:"As known at this time, RFC 3339."`
+}
+
+func (k *KnownAt) add(q url.Values) url.Values {
+	q["asOfPosition"], q["asOf"] = []string{k.AsOfPosition}, []string{k.AsOf}
+	return q
+}
+
+// UsageExplain shows the events behind a figure.
+type UsageExplain struct {
+	Feature        string `required:"" placeholder:"KEY" help:"The figure's feature."`
+	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
+	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
+	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	Rejected       bool   `help:"Show the events that are not in the figure instead, with the reasons."`
+	KnownAt
+}
+
+// Help returns the long help text.
+func (UsageExplain) Help() string {
+	return `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to stderr. Exit code 1: it does not add up.`
+}
+
+// explanation is a page in the API's form.
+type explanation struct {
+	Total        json.Number       `json:"total"`
+	EventCount   int64             `json:"eventCount"`
+	Adds         bool              `json:"adds"`
+	AsOfPosition string            `json:"asOfPosition"`
+	Data         []json.RawMessage `json:"data"`
+	NextCursor   *string           `json:"nextCursor"`
+	Rejected     []json.RawMessage `json:"rejected,omitempty"`
+	RejectedMore bool              `json:"rejectedMore,omitempty"`
+}
+
+// Run prints the rows.
+func (c *UsageExplain) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(client.PageSize(0, 0))}})
+	columns := []string{"position", "eventId", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
+	if c.Rejected {
+		q.Set("include", "rejected")
+		columns = []string{"position", "eventId", "status", "code", "reason", "timestamp", "verdictPosition"}
+	}
+	p := a.rows(columns...)
+	for cursor := ""; ; {
+		q.Set("cursor", cursor)
+		raw, err := cl.Get(a.ctx, "/usage/aggregates/explain", q)
+		if err != nil {
+			return err
+		}
+		var e explanation
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("read the explanation: %w", err)
+		}
+		rows := e.Data
+		if c.Rejected {
+			rows, e.NextCursor = e.Rejected, nil
+		}
+		for _, r := range rows {
+			if err := p.Row(r); err != nil {
+				return err
+			}
+		}
+		if e.NextCursor == nil {
+			return c.conclude(a, p, &e)
+		}
+		cursor = *e.NextCursor
+	}
+}
+
+func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation) error {
+	if err := p.Close(); err != nil {
+		return err
+	}
+	if e.RejectedMore {
+		a.say("There is more than is listed.")
+	}
+	if !e.Adds {
+		a.say("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		return errNo
+	}
+	a.say("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+	return nil
+}

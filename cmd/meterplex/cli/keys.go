@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// KeysCmd groups the keys commands.
+type KeysCmd struct {
+	Create KeysCreate `cmd:"" help:"Create a key; its secret is shown this once."`
+	List   KeysList   `cmd:"" help:"List keys, without secrets."`
+	Rotate KeysRotate `cmd:"" help:"Replace a key; both work for the overlap."`
+	Revoke KeysRevoke `cmd:"" help:"Revoke a key, everywhere within a second."`
+}
+
+// KeyOwner holds the flags that select the owner of the keys.
+type KeyOwner struct {
+	Tenant   string `xor:"owner" required:"" placeholder:"ID" aliases:"tenant-id" help:"The tenant that the keys belong to."`
+	Operator bool   `xor:"owner" required:"" help:"Operator keys, which belong to no tenant."`
+}
+
+func (o *KeyOwner) path(more ...string) string {
+	if o.Operator {
+		return "/operator-keys" + client.Path(more...)
+	}
+	return client.Path("tenants", o.Tenant, "api-keys") + client.Path(more...)
+}
+
+// KeysCreate creates a key.
+type KeysCreate struct {
+	KeyOwner
+	Name      string     `required:"" placeholder:"TEXT" help:"The key's purpose."`
+	Scopes    []string   `name:"scope" required:"" placeholder:"SCOPE" help:"Of a tenant key: usage:write, usage:backfill, usage:read, entitlements:read, entitlements:reserve, events:read. Of an operator key: admin, billing, audit."`
+	Mode      string     `enum:"live,test" default:"live" placeholder:"MODE" help:"live or test (default live); operator keys have none."`
+	ExpiresAt *time.Time `placeholder:"TIME" help:"When it ends by itself, RFC 3339."`
+	Once
+}
+
+// Run prints the key with its secret.
+func (c *KeysCreate) Run(a *app) error {
+	body := struct {
+		Name      string     `json:"name"`
+		Scopes    []string   `json:"scopes"`
+		Mode      string     `json:"mode,omitempty"`
+		ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	}{c.Name, c.Scopes, c.Mode, c.ExpiresAt}
+	if c.Operator {
+		body.Mode = ""
+	}
+	return a.createKey(c.path(), c.IdempotencyKey, body)
+}
+
+// createKey prints a new key, with a note about its secret.
+func (a *app) createKey(path, once string, body any) error {
+	raw, err := a.posted(path, once, body)
+	if err != nil {
+		return err
+	}
+	var key struct{ Secret string }
+	if err := json.Unmarshal(raw, &key); err != nil {
+		return fmt.Errorf("read the key: %w", err)
+	}
+	if key.Secret == "" {
+		a.say("This key was created before: its secret was shown then, and cannot be shown again.")
+	} else {
+		a.say("Keep the secret now: it is stored nowhere and is not shown again.")
+	}
+	return a.object(raw)
+}
+
+// KeysList lists keys.
+type KeysList struct {
+	KeyOwner
+	Limit
+}
+
+// Run prints the rows.
+func (c *KeysList) Run(a *app) error {
+	return a.list(c.path(), nil, c.Limit.Limit, "id", "name", "prefix", "scopes", "createdAt", "expiresAt", "revokedAt")
+}
+
+// KeysRotate replaces a key.
+type KeysRotate struct {
+	KeyOwner
+	ID      string        `arg:"" help:"The key's id."`
+	Overlap time.Duration `default:"24h" placeholder:"DURATION" help:"How long the old key goes on working, in whole seconds (default 24h)."`
+	Once
+}
+
+// Run prints the new key with its secret.
+func (c *KeysRotate) Run(a *app) error {
+	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
+		return errors.New("--overlap must be whole seconds, 0 or more")
+	}
+	return a.createKey(c.path(c.ID, "rotate"), c.IdempotencyKey, map[string]int64{"overlapSeconds": int64(c.Overlap / time.Second)})
+}
+
+// KeysRevoke revokes a key.
+type KeysRevoke struct {
+	KeyOwner
+	ID string `arg:"" help:"The key's id."`
+}
+
+// Run prints a confirmation: the response has no body.
+func (c *KeysRevoke) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	if _, err := cl.Do(a.ctx, client.Request{Method: http.MethodDelete, Path: c.path(c.ID)}); err != nil {
+		return err
+	}
+	a.say("Revoked %s.", c.ID)
+	return nil
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRequests: each command sends a request as documented in the HTTP API.
+func TestRequests(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"tenants create Acme --class large", `POST /api/v1/tenants {"class":"large","name":"Acme"}`},
+		{"tenants update t1 --status SUSPENDED", `PATCH /api/v1/tenants/t1 {"status":"SUSPENDED"}`},
+		{"tenants create Acme --data-residency eu-central-1", `POST /api/v1/tenants {"class":"small","dataResidency":"eu-central-1","name":"Acme"}`},
+		{"tenants update t1 --data-residency us-east-1", `PATCH /api/v1/tenants/t1 {"dataResidency":"us-east-1"}`},
+		{"tenants show a/b", `GET /api/v1/tenants/a%2Fb `},
+		{"keys create --tenant t1 --name n --scope usage:write,usage:read", `POST /api/v1/tenants/t1/api-keys {"name":"n","scopes":["usage:write","usage:read"],"mode":"live"}`},
+		{"keys create --operator --name n --scope admin --expires-at 2026-05-04T10:00:00Z", `POST /api/v1/operator-keys {"name":"n","scopes":["admin"],"expiresAt":"2026-05-04T10:00:00Z"}`},
+		{"keys rotate k1 --tenant t1 --overlap 90m", `POST /api/v1/tenants/t1/api-keys/k1/rotate {"overlapSeconds":5400}`},
+		{"keys revoke k1 --operator", `DELETE /api/v1/operator-keys/k1 `},
+		{"features put api_calls --name Calls --type QUOTA", `PUT /api/v1/features/api_calls {"name":"Calls","type":"QUOTA"}`},
+		{"plans put pro --name Pro --entitlement a=50000,HARD,MONTHLY,enforce --entitlement b=unlimited,SOFT,NEVER --entitlement sso",
+			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
+				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},
+		{"subscriptions create --tenant t1 --plan pro", `POST /api/v1/tenants/t1/subscriptions {"plan":"pro"}`},
+		{"subscriptions update s1 --tenant t1 --status CANCELLED", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"}`},
+		{"dead-letters list --status FAILED --limit 5", `GET /api/v1/dead-letters?limit=5&status=FAILED `},
+		{"dead-letters list --code c --fingerprint f", `GET /api/v1/dead-letters?fingerprint=f&limit=1000&reason=c `},
+		{"dead-letters groups --stage VALIDATION --reason c", `GET /api/v1/dead-letters/groups?limit=1000&reason=c&stage=VALIDATION `},
+		{"dead-letters retry d1 --reason mended", `POST /api/v1/dead-letters/d1/retry {"reason":"mended"}`},
+		{"dead-letters discard d1 --reason test", `POST /api/v1/dead-letters/d1/discard {"reason":"test"}`},
+		{"dead-letters bulk retry --fingerprint f --id a,b --reason mended --yes",
+			`POST /api/v1/dead-letters/bulk {"action":"retry","dryRun":false,"filter":{"fingerprint":"f","ids":["a","b"]},"reason":"mended"}`},
+		{"dead-letters bulk discard --code c --reason test --dry-run", `POST /api/v1/dead-letters/bulk {"action":"discard","dryRun":true,"filter":{"reason":"c"},"reason":"test"}`},
+		{"replay range --topic usage.raw --from 3-4 --to 3-9 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","to":"3-9","topic":"usage.raw"}`},
+		{"replay rewind --reason r", `POST /api/v1/replays/rewind {"reason":"r"}`},
+		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
+		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
+		{"replay show r1", `GET /api/v1/replays/r1 `},
+		// All commands accept a tenant by either name of the flag.
+		{"projections rebuild usage_aggregates --reason r --tenant t1 --period 2026-05 --workers 2 --no-wait",
+			`POST /api/v1/projections/usage_aggregates/rebuilds {"periodKey":"2026-05","reason":"r","tenantId":"t1","workers":2}`},
+		{"dead-letters list --tenant t1", `GET /api/v1/dead-letters?limit=1000&tenantId=t1 `},
+		{"events query --tenant t1", `GET /api/v1/events?limit=1000&tenantId=t1 `},
+		{"keys list --tenant-id t1", `GET /api/v1/tenants/t1/api-keys?limit=1000 `},
+		{"subscriptions list --tenant-id t1", `GET /api/v1/tenants/t1/subscriptions?limit=1000 `},
+		{"replay range --topic usage.raw --tenant-id t1 --from 3-4 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","tenantId":"t1","topic":"usage.raw"}`},
+		{"entitlements list --min-position 3-4", `GET /api/v1/entitlements?minPosition=3-4 `},
+	} {
+		p := newParty(t)
+		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
+		if code != exitYes || len(p.requests) != 1 || p.requests[0] != c.want {
+			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
+		}
+	}
+}
+
+func TestAnswersThatAreNo(t *testing.T) {
+	for path, c := range map[string]struct{ args, yes, no string }{
+		"/api/v1/entitlements/a/check": {"entitlements check a", `{"allowed":true,"limit":null}`, `{"allowed":false,"reason":"not_entitled"}`},
+		"/api/v1/system/identity":      {"system identity", `{"holds":true,"total":{"accepted":1}}`, `{"holds":false,"total":{"missing":1}}`},
+	} {
+		p := newParty(t)
+		for answer, want := range map[string]int{c.yes: exitYes, c.no: exitNo, `{}`: exitUnknown} {
+			p.catalog[path] = json.RawMessage(answer)
+			if code, out, errs := newConsole(t, p).run(strings.Fields(c.args)...); code != want {
+				t.Errorf("%s of %s: exit code %d\n%s%s", c.args, answer, code, out, errs)
+			}
+		}
+	}
+}
+
+func TestSendLines(t *testing.T) {
+	p := newParty(t)
+	c := newConsole(t, p)
+	var in strings.Builder
+	for n := range 2500 {
+		b, _ := json.Marshal(event{EventID: "e" + time.Duration(n).String(), Feature: "a", Amount: int64(n + 1), Timestamp: time.Now()})
+		in.Write(append(b, "\n\n"...))
+	}
+	c.app.stdin = strings.NewReader(in.String())
+	code, out, errs := c.run("usage", "send", "-o", "ndjson")
+	if code != exitYes || strings.Count(out, "accepted") != 2500 || p.ingests != 3 || !strings.Contains(out, `"index":2499`) {
+		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, errs)
+	}
+	c.app.stdin = strings.NewReader(strings.Replace(in.String(), `"amount":7,`, `"amount":8,`, 1))
+	if code, out, _ = c.run("usage", "send", "-o", "ndjson"); code != exitNo || strings.Count(out, "conflict") != 2 { // status and code
+		t.Errorf("a conflict: exit code %d, %d", code, strings.Count(out, "conflict"))
+	}
+	c.app.stdin = strings.NewReader("{}],\"events\":[{}\n")
+	if code, _, errs = c.run("usage", "send"); code != exitUnknown || !strings.Contains(errs, "line 1") {
+		t.Errorf("no JSON: exit code %d\n%s", code, errs)
+	}
+}

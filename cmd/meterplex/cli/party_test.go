@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// party is a fake service for tests of the client alone: it returns the contract's
+// verdicts for usage, and can be made to fail.
+type party struct {
+	t   *testing.T
+	url string
+
+	mu       sync.Mutex
+	known    map[string]event // by eventId
+	requests []string
+	before   func(n int, w http.ResponseWriter) bool // true: before has responded
+	after    func(n int) (drop bool)                 // true: the response is lost
+	ingests  int
+	tooOld   time.Time // earlier events are rejected
+	catalog  map[string]json.RawMessage
+}
+
+type event struct {
+	EventID   string          `json:"eventId"`
+	Feature   string          `json:"feature"`
+	Amount    int64           `json:"amount"`
+	Timestamp time.Time       `json:"timestamp"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+	Type      string          `json:"type,omitempty"`
+}
+
+func (e event) payload() string {
+	return fmt.Sprint(e.Feature, "|", e.Amount, "|", e.Timestamp.UTC(), "|", string(e.Metadata))
+}
+
+func newParty(t *testing.T) *party {
+	p := &party{t: t, known: map[string]event{}, catalog: map[string]json.RawMessage{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/v1/usage/events", p.ingest)
+	mux.HandleFunc("GET /api/v1/usage/events/{id}", p.receipt)
+	mux.HandleFunc("GET /api/v1/usage/aggregates", p.aggregates)
+	mux.HandleFunc("/api/v1/", p.anything)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	p.url = s.URL
+	return p
+}
+
+func (p *party) ingest(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client closed the connection
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.ingests
+	p.ingests++
+	if p.before != nil && p.before(n, w) {
+		return
+	}
+	var body struct{ Events []event }
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil {
+		p.t.Errorf("a batch that cannot be read: %v", err)
+	}
+	var verdicts []client.Verdict
+	for i, e := range body.Events {
+		v := client.Verdict{Index: i, EventID: &e.EventID, Position: fmt.Sprintf("3-%d", len(p.known)+1)}
+		first, seen := p.known[e.EventID]
+		switch {
+		case seen && first.payload() == e.payload():
+			v.Status = "duplicate"
+		case seen:
+			v.Status, v.Code, v.Reason = "conflict", "payload_conflict", "eventId was first used with another payload"
+		case e.Timestamp.Before(p.tooOld):
+			v.Status, v.Code, v.Reason = "rejected", "timestamp_too_old", "too old"
+		default:
+			v.Status = "accepted"
+			p.known[e.EventID] = e
+		}
+		verdicts = append(verdicts, v)
+	}
+	if p.after != nil && p.after(n) {
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	json.NewEncoder(w).Encode(map[string]any{"events": verdicts})
+}
+
+func (p *party) receipt(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.known[r.PathValue("id")]
+	if !ok {
+		refuse(w, http.StatusNotFound, "event_not_found", "There is no such event")
+		return
+	}
+	json.NewEncoder(w).Encode(map[string]any{"eventId": e.EventID, "payload": e})
+}
+
+func (p *party) aggregates(w http.ResponseWriter, r *http.Request) {
+	events, sums := p.totals()
+	rows := []map[string]any{}
+	for f, n := range events {
+		rows = append(rows, map[string]any{"feature": f, "periodKey": "2026-05", "amount": sums[f], "eventCount": n})
+	}
+	json.NewEncoder(w).Encode(map[string]any{"data": rows, "asOfPosition": r.URL.Query().Get("minPosition")})
+}
+
+// anything records each request. GET returns the path's entry of catalog, POST and PUT
+// return the request's body.
+func (p *party) anything(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	p.requests = append(p.requests, fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body))
+	switch r.Method {
+	case http.MethodGet:
+		answer, ok := p.catalog[r.URL.Path]
+		if !ok {
+			answer = json.RawMessage(`{"data":[],"nextCursor":null}`)
+		}
+		w.Write(answer)
+	case http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusCreated)
+		answer := bytes.TrimSuffix(body, []byte("}"))
+		fmt.Fprintf(w, `%s,"id":"id-1","secret":"mp_live_%s"}`, answer, strings.Repeat("x", 43))
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"status": status, "code": code, "detail": detail})
+}
+
+// totals returns the number of events and the sum of amounts of each feature.
+func (p *party) totals() (events, sums map[string]int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	events, sums = map[string]int64{}, map[string]int64{}
+	for _, e := range p.known {
+		events[e.Feature]++
+		sums[e.Feature] += e.Amount
+	}
+	return events, sums
+}
+
+// console runs commands in a test.
+type console struct {
+	app    *app
+	out    *bytes.Buffer
+	err    *lockedBuffer
+	cancel context.CancelFunc
+}
+
+// lockedBuffer is a buffer for concurrent writers.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newConsole returns a console with its own data directory and the party as service.
+func newConsole(t *testing.T, p *party) *console {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	env := map[string]string{"METERPLEX_DATA_DIR": t.TempDir(), "METERPLEX_KEY": "mp_live_test"}
+	if p != nil {
+		env["METERPLEX_URL"] = p.url
+	}
+	c := &console{out: &bytes.Buffer{}, err: &lockedBuffer{}, cancel: cancel}
+	c.app = &app{
+		ctx: ctx, stdin: strings.NewReader(""), stdout: c.out, stderr: c.err, now: time.Now,
+		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	}
+	return c
+}
+
+// run runs a command and returns its exit code and output.
+func (c *console) run(args ...string) (code int, stdout, stderr string) {
+	c.out.Reset()
+	before := len(c.err.String())
+	code = c.app.run(args)
+	return code, c.out.String(), c.err.String()[before:]
+}
+
+// with adds environment variables to the console.
+func (c *console) with(more map[string]string) {
+	before := c.app.env
+	c.app.env = func(name string) (string, bool) {
+		if v, ok := more[name]; ok {
+			return v, true
+		}
+		return before(name)
+	}
+}

@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+	"github.com/meterplex/meterplex/projections/models"
+)
+
+// ProjectionsDiff shows a difference.
+type ProjectionsDiff struct {
+	ID       string   `arg:"" help:"The rebuild's id."`
+	All      bool     `help:"Keys that are equal, too."`
+	Events   []string `placeholder:"KEY" help:"Show the events that make these keys' difference instead; a key is TENANT/FEATURE/PERIOD."`
+	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
+	Feature  string   `placeholder:"KEY" help:"Of one feature."`
+	Period   string   `placeholder:"PERIOD" help:"Of one period."`
+	ExitCode bool     `help:"Exit with 1 if the rebuild changes anything, 0 if not, 2 if the comparison failed."`
+	Limit
+}
+
+// diffPage is a page of a difference.
+type diffPage struct {
+	Projection string            `json:"projection"`
+	Data       []json.RawMessage `json:"data"`
+	NextCursor *string           `json:"nextCursor,omitempty"`
+	AsOf       json.RawMessage   `json:"asOfPositions,omitempty"`
+	Totals     *diffTotals       `json:"totals"`
+	Kept       json.RawMessage   `json:"conservation,omitempty"`
+}
+
+type diffTotals struct {
+	Live      json.Number     `json:"live,omitempty"`
+	Rebuilt   json.Number     `json:"rebuilt,omitempty"`
+	Delta     json.Number     `json:"delta,omitempty"`
+	Keys      int64           `json:"keys"`
+	Differing int64           `json:"differing"`
+	ByPeriod  json.RawMessage `json:"byPeriod,omitempty"`
+	ByTenant  json.RawMessage `json:"byTenant,omitempty"`
+}
+
+// Run prints the rows and their totals.
+func (c *ProjectionsDiff) Run(a *app) error {
+	if len(c.Events) > 0 {
+		return a.diffEvents(c.ID, c.Events)
+	}
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	whole, err := c.read(a, cl)
+	if err != nil {
+		return cannotTell(err)
+	}
+	if err := c.print(a, whole); err != nil {
+		return err
+	}
+	if c.ExitCode && whole.Totals.Differing > 0 {
+		return errNo
+	}
+	return nil
+}
+
+// read merges all pages into one. The totals are from the first page's snapshot.
+func (c *ProjectionsDiff) read(a *app, cl *client.Client) (*diffPage, error) {
+	q := url.Values{"tenantId": {c.TenantID}, "feature": {c.Feature}, "periodKey": {c.Period}}
+	if c.All {
+		q.Set("all", "true")
+	}
+	var whole *diffPage
+	for {
+		have := 0
+		if whole != nil {
+			have = len(whole.Data)
+		}
+		q.Set("limit", strconv.Itoa(client.PageSize(c.Limit.Limit-have, c.Limit.Limit)))
+		raw, err := cl.Get(a.ctx, client.Path("rebuilds", c.ID, "diff"), q)
+		if err != nil {
+			return nil, err
+		}
+		var page diffPage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, fmt.Errorf("read a difference: %w", err)
+		}
+		if whole == nil {
+			if page.Totals == nil {
+				return nil, errors.New("the answer lacks the totals of the difference")
+			}
+			whole = &page
+		} else {
+			whole.Data = append(whole.Data, page.Data...)
+		}
+		if page.NextCursor == nil || len(whole.Data) == c.Limit.Limit {
+			whole.NextCursor = nil
+			return whole, nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
+}
+
+func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
+	if a.flags.Output == "json" {
+		raw, err := json.Marshal(whole)
+		if err != nil {
+			return fmt.Errorf("write a difference: %w", err)
+		}
+		return a.object(raw)
+	}
+	columns, err := diffColumns(whole.Projection)
+	if err != nil {
+		return err
+	}
+	p := a.rows(columns...)
+	for _, row := range whole.Data {
+		if err := p.Row(row); err != nil {
+			return err
+		}
+	}
+	if err := p.Close(); err != nil {
+		return err
+	}
+	a.say("%s", whole.Totals.sentence())
+	if holds, why := whole.conserved(); !holds {
+		a.say("CAUTION: %s", why)
+	}
+	return nil
+}
+
+func (t *diffTotals) sentence() string {
+	if t.Differing == 0 {
+		return fmt.Sprintf("Nothing differs in %s.", keys(t.Keys))
+	}
+	s := fmt.Sprintf("%d of %s differ", t.Differing, keys(t.Keys))
+	if t.Live == "" {
+		return s + "."
+	}
+	return fmt.Sprintf("%s; their sum goes from %s to %s (%s).", s, t.Live, t.Rebuilt, signed(t.Delta))
+}
+
+func keys(n int64) string {
+	if n == 1 {
+		return "1 key"
+	}
+	return fmt.Sprintf("%d keys", n)
+}
+
+func signed(n json.Number) string {
+	if strings.HasPrefix(n.String(), "-") || n == "0" {
+		return n.String()
+	}
+	return "+" + n.String()
+}
+
+// conserved reports whether every verdict is in exactly one place. Missing data means
+// true, since not every projection counts verdicts.
+func (p *diffPage) conserved() (bool, string) {
+	var k *struct {
+		Holds                               bool
+		Verdicts, Counted, Parked, Withheld int64
+	}
+	if json.Unmarshal(p.Kept, &k) != nil || k == nil || k.Holds {
+		return true, ""
+	}
+	return false, fmt.Sprintf("%d verdicts are in the log, but %d are counted, %d parked and %d withheld.", k.Verdicts, k.Counted, k.Parked, k.Withheld)
+}
+
+// ProjectionsEvents shows the events behind keys.
+type ProjectionsEvents struct {
+	ID   string   `arg:"" help:"The rebuild's id."`
+	Keys []string `arg:"" name:"key" help:"TENANT/FEATURE/PERIOD, and /SUBSCRIPTION for one."`
+}
+
+// Run prints the events.
+func (c *ProjectionsEvents) Run(a *app) error { return a.diffEvents(c.ID, c.Keys) }
+
+// diffEvents prints the events that cause the differences of keys.
+func (a *app) diffEvents(id string, keys []string) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	p := a.rows("eventId", "position", "verdictPosition", "live", "rebuilt", "delta")
+	for _, key := range keys {
+		q, err := keyOf(key)
+		if err != nil {
+			return err
+		}
+		if err := a.keyEvents(cl, client.Path("rebuilds", id, "diff", "events"), key, q, p); err != nil {
+			return cannotTell(err)
+		}
+	}
+	return p.Close()
+}
+
+// keyEvents prints the events of one key, page by page.
+func (a *app) keyEvents(cl *client.Client, path, key string, q url.Values, p *output.Rows) error {
+	q.Set("limit", "1000")
+	for first := true; ; first = false {
+		raw, err := cl.Get(a.ctx, path, q)
+		if err != nil {
+			return err
+		}
+		var page struct {
+			Data                          []json.RawMessage
+			NextCursor                    *string
+			Delta, Explained, Unexplained json.Number
+			LiveFold, RebuiltFold, Note   string
+		}
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return fmt.Errorf("read the events of a difference: %w", err)
+		}
+		for _, row := range page.Data {
+			if err := p.Row(row); err != nil {
+				return err
+			}
+		}
+		if first {
+			a.say("%s: %s by %s instead of %s; events explain %s, and leave %s.", output.Printable(key), signed(page.Delta), page.RebuiltFold, page.LiveFold, page.Explained, page.Unexplained)
+		}
+		if page.Note != "" {
+			a.say("%s", output.Printable(page.Note))
+		}
+		if page.NextCursor == nil {
+			return nil
+		}
+		q.Set("cursor", *page.NextCursor)
+	}
+}
+
+var errNotAgreed = errors.New("billed figures change: give --yes if there is no terminal to ask on")
+
+// billedAnew asks for confirmation of a change of billed figures, and shows the amount.
+func (a *app) billedAnew(id, what string, yes bool) error {
+	if yes {
+		return nil
+	}
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, client.Path("rebuilds", id, "diff"), url.Values{"limit": {"1"}})
+	if err != nil {
+		return err
+	}
+	var page diffPage
+	if err := json.Unmarshal(raw, &page); err != nil || page.Totals == nil {
+		return fmt.Errorf("the answer lacks the totals of the difference: %s", raw)
+	}
+	of, err := models.Definition(page.Projection)
+	if err != nil || !of.Diff.Sums || page.Totals.Differing == 0 {
+		return err
+	}
+	a.say("%s", page.Totals.sentence())
+	if holds, why := page.conserved(); !holds {
+		a.say("CAUTION: %s", why)
+	}
+	ok, err := a.agreed(what + "?")
+	switch {
+	case errors.Is(err, errNobodyToAsk):
+		return errNotAgreed
+	case err != nil:
+		return err
+	case !ok:
+		a.say("No figure was changed.")
+		return errNo
+	}
+	return nil
+}

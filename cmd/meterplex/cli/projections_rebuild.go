@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// ProjectionsRebuild starts a rebuild and waits for it.
+type ProjectionsRebuild struct {
+	Name   string `arg:"" help:"The projection's name, as in usage_aggregates."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why; it is kept in the log."`
+	Scoped
+	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
+	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`
+	Once
+}
+
+// Run waits until the rebuild is READY or has failed, which is exit code 1.
+func (c *ProjectionsRebuild) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Post(a.ctx, client.Path("projections", c.Name, "rebuilds"), c.IdempotencyKey, c.body(c.Reason))
+	if err != nil {
+		return err
+	}
+	var r rebuildState
+	if err := json.Unmarshal(raw, &r); err != nil || r.ID == "" {
+		return fmt.Errorf("the answer is no rebuild: %s", raw)
+	}
+	if !c.Wait {
+		return a.rebuild(raw)
+	}
+	if raw, err = a.follow(cl, r.ID, newProgress(a, c.Progress), func(s string) bool { return !isFolding(s) }); err != nil {
+		if a.ctx.Err() != nil {
+			a.say("The rebuild goes on: meterplex projections status %s", r.ID)
+		}
+		return err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("read a rebuild: %w", err)
+	}
+	if c.Progress != "json" { // with json, the last progress line is the rebuild
+		if err := a.rebuild(raw); err != nil {
+			return err
+		}
+	}
+	if r.State == "READY" || r.State == "PROMOTED" || r.State == "ROLLED_BACK" {
+		a.say("It is ready. Its changes: meterplex projections diff %s", r.ID)
+		return nil
+	}
+	a.say("It is %s. %s", r.State, output.Printable(r.Failure))
+	return errNo
+}
+
+// rebuildState holds the fields of a rebuild that the client uses.
+type rebuildState struct {
+	ID         string
+	Projection string
+	State      string
+	Failure    string
+	Progress   *struct {
+		EventsDone, EventsTotal int64
+		EventsPerSecond         float64
+		EtaSeconds              *float64
+		Converges               bool
+		Note                    string
+	}
+}
+
+func isFolding(state string) bool { return state == "FOLDING" || state == "CATCHING_UP" }
+
+// ended reports whether a verify is over.
+func ended(state string) bool { return !isFolding(state) && state != "READY" }
+
+func newKey() string { return rand.Text() }
+
+// followEvery is how often a rebuild is polled.
+const followEvery = 500 * time.Millisecond
+
+// follow polls a rebuild and shows its progress until until accepts its state.
+func (a *app) follow(cl *client.Client, id string, p *progress, until func(state string) bool) (json.RawMessage, error) {
+	defer p.finish()
+	for {
+		raw, err := cl.Get(a.ctx, client.Path("rebuilds", id), nil)
+		if err != nil {
+			return nil, err
+		}
+		var r rebuildState
+		if err := json.Unmarshal(raw, &r); err != nil || r.State == "" {
+			return nil, fmt.Errorf("the answer is no rebuild: %s", raw)
+		}
+		if err := p.show(&r, raw); err != nil || until(r.State) {
+			return raw, err
+		}
+		select {
+		case <-a.ctx.Done():
+			return nil, a.ctx.Err()
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// progress shows the progress of a rebuild.
+type progress struct {
+	form   string
+	bar    *progressbar.ProgressBar
+	out    io.Writer // for JSON
+	errors io.Writer
+	say    func(format string, args ...any)
+	now    func() time.Time
+	last   time.Time
+	noted  map[bool]bool // printed notes, by Converges: the figures in the notes change
+}
+
+// newProgress returns a progress in the given form; "" chooses one by the terminal.
+func newProgress(a *app, form string) *progress {
+	p := &progress{form: form, out: a.stdout, errors: a.stderr, say: a.say, now: a.now, last: a.now(), noted: map[bool]bool{}}
+	if form == "" {
+		p.form = "lines"
+		if output.IsTerminal(a.stderr) {
+			p.form = "bar"
+		}
+	}
+	return p
+}
+
+func (p *progress) show(r *rebuildState, raw json.RawMessage) error {
+	if p.form == "json" {
+		return output.PrintCompact(p.out, raw)
+	}
+	if r.Progress == nil {
+		return nil
+	}
+	if r.Progress.Note != "" && !p.noted[r.Progress.Converges] {
+		p.noted[r.Progress.Converges] = true
+		p.say("%s", output.Printable(r.Progress.Note))
+	}
+	if p.form == "bar" {
+		p.draw(r)
+		return nil
+	}
+	if now := p.now(); now.Sub(p.last) >= output.ProgressEvery {
+		p.last = now
+		p.say("%s: %s", r.State, progressLine(r))
+	}
+	return nil
+}
+
+// draw updates the bar. The total grows with the log.
+func (p *progress) draw(r *rebuildState) {
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(max(r.Progress.EventsTotal, 1), progressbar.OptionSetWriter(p.errors), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetDescription("rebuilding"), progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.errors) }))
+	}
+	p.bar.ChangeMax64(max(r.Progress.EventsTotal, 1))
+	_ = p.bar.Set64(r.Progress.EventsDone) // a rebuild is followed even if the bar cannot be drawn
+}
+
+func progressLine(r *rebuildState) string {
+	g := r.Progress
+	line := fmt.Sprintf("%d of %d events (%d %%), %.0f/s", g.EventsDone, g.EventsTotal, 100*g.EventsDone/max(g.EventsTotal, 1), g.EventsPerSecond)
+	if g.EtaSeconds == nil || g.EventsDone == g.EventsTotal {
+		return line
+	}
+	return line + ", about " + (time.Duration(*g.EtaSeconds * float64(time.Second))).Round(time.Second).String() + " left"
+}
+
+func (p *progress) finish() {
+	if p.bar != nil && !p.bar.IsFinished() {
+		_ = p.bar.Exit()
+	}
+}

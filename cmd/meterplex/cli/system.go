@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// SystemCmd groups the system commands.
+type SystemCmd struct {
+	Show     SystemShow     `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
+	Identity SystemIdentity `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
+}
+
+// SystemShow reads GET /system.
+type SystemShow struct{}
+
+// Run prints the log's id and the server's lives; other formats include the partitions.
+func (c *SystemShow) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, "/system", nil)
+	if err != nil {
+		return err
+	}
+	if a.flags.Output != "table" {
+		return a.object(raw)
+	}
+	var answer struct {
+		LogID string            `json:"logId"`
+		Lives []json.RawMessage `json:"lives"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the system: %w", err)
+	}
+	a.say("Log %s. Lives of the database server, newest first:", answer.LogID)
+	p := a.rows("reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
+	for _, life := range answer.Lives {
+		if err := p.Row(life); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+// SystemIdentity shows the identity's figures.
+type SystemIdentity struct{}
+
+// Run prints the figures; the exit code says whether they add up.
+func (c *SystemIdentity) Run(a *app) error {
+	cl, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.Get(a.ctx, "/system/identity", nil)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Holds *bool
+		Total json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
+		return fmt.Errorf("the answer does not say whether the identity holds: %s", raw)
+	}
+	if a.flags.Output == "table" { // only the sums; other formats include the partitions
+		raw = answer.Total
+		a.say("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
+	}
+	if err := a.object(raw); err != nil {
+		return err
+	}
+	if !*answer.Holds {
+		return errNo
+	}
+	return nil
+}

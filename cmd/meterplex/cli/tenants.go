@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"net/http"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// TenantsCmd groups the tenants commands.
+type TenantsCmd struct {
+	Create TenantsCreate `cmd:"" help:"Create a tenant."`
+	List   TenantsList   `cmd:"" help:"List the tenants."`
+	Show   TenantsShow   `cmd:"" help:"Show one tenant."`
+	Update TenantsUpdate `cmd:"" help:"Change a tenant's name, class, status or data residency."`
+}
+
+// Once holds the Idempotency-Key of a creation.
+type Once struct {
+	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
+}
+
+// Limit holds the maximum number of rows of a list.
+type Limit struct {
+	Limit int `placeholder:"N" help:"At most so many rows; 0, the default, means all."`
+}
+
+// TenantsCreate creates a tenant.
+type TenantsCreate struct {
+	Name  string `arg:"" help:"Its name."`
+	Class string `enum:"small,medium,large" default:"small" placeholder:"CLASS" help:"small, medium or large (default small)."`
+
+	DataResidency string `placeholder:"REGION" help:"Where its data is to be, e.g. eu-central-1. Not given: the service's METERPLEX_REGION."`
+	Once
+}
+
+// Run prints the tenant with its id.
+func (c *TenantsCreate) Run(a *app) error {
+	body := map[string]string{"name": c.Name, "class": c.Class}
+	if c.DataResidency != "" {
+		body["dataResidency"] = c.DataResidency
+	}
+	return a.create("/tenants", c.IdempotencyKey, body)
+}
+
+// TenantsList lists tenants.
+type TenantsList struct{ Limit }
+
+// Run prints the rows.
+func (c *TenantsList) Run(a *app) error {
+	return a.list("/tenants", nil, c.Limit.Limit, "id", "name", "class", "status", "createdAt")
+}
+
+// TenantsShow shows a tenant.
+type TenantsShow struct {
+	ID string `arg:"" help:"The tenant's id."`
+}
+
+// Run prints the tenant.
+func (c *TenantsShow) Run(a *app) error { return a.show(client.Path("tenants", c.ID), nil) }
+
+// TenantsUpdate changes a tenant.
+type TenantsUpdate struct {
+	ID     string  `arg:"" help:"The tenant's id."`
+	Name   *string `placeholder:"TEXT" help:"A new name."`
+	Class  *string `placeholder:"CLASS" help:"small, medium or large."`
+	Status *string `placeholder:"STATUS" help:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
+
+	DataResidency *string `placeholder:"REGION" help:"A new data residency, e.g. eu-central-1, for events recorded from then on."`
+}
+
+// Run prints the changed tenant.
+func (c *TenantsUpdate) Run(a *app) error {
+	return a.change(http.MethodPatch, client.Path("tenants", c.ID), struct {
+		Name   *string `json:"name,omitempty"`
+		Class  *string `json:"class,omitempty"`
+		Status *string `json:"status,omitempty"`
+
+		DataResidency *string `json:"dataResidency,omitempty"`
+	}{c.Name, c.Class, c.Status, c.DataResidency})
+}

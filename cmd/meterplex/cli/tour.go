@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/tour"
+)
+
+// TourCmd groups the tour commands.
+type TourCmd struct {
+	Bugfix TourBugfix `cmd:"" help:"A fault in a fold is found, mended, compared, promoted and taken back, while readers go on."`
+}
+
+// TourBugfix shows a rebuild from end to end.
+type TourBugfix struct {
+	DataDir string `type:"path" placeholder:"DIR" help:"The folder of the servers' data; a temporary one if not given."`
+}
+
+// Help returns the long help text.
+func (TourBugfix) Help() string {
+	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that mends it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0 says that all of it was so.`
+}
+
+// Run runs the tour.
+func (c *TourBugfix) Run(a *app) error {
+	given, _, err := a.config()
+	if err != nil {
+		return err
+	}
+	revision, _ := buildCommit(a.commit)
+	t := tour.Tour{
+		Given: given, DataDir: c.DataDir, Commit: revision, NewClient: a.clientFor, Now: a.now, Stdout: a.stdout, Stderr: a.stderr,
+		Command: func(env config.Lookup, args []string) int {
+			console := *a
+			console.env = env
+			return console.run(args)
+		},
+	}
+	return t.Run(a.ctx)
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// UsageCmd groups the usage commands.
+type UsageCmd struct {
+	Send       UsageSend       `cmd:"" help:"Send one usage event, or many from stdin."`
+	Import     UsageImport     `cmd:"" help:"Send the rows of a CSV file, each exactly once."`
+	Aggregates UsageAggregates `cmd:"" help:"Show the billing figures."`
+	Explain    UsageExplain    `cmd:"" help:"Show the events behind a billing figure."`
+	Receipt    UsageReceipt    `cmd:"" help:"Show the status of one event."`
+}
+
+// Fresh holds the flags of a read that must include a position.
+type Fresh struct {
+	MinPosition string        `placeholder:"POSITION" help:"Answer once all events up to this position are in it, e.g. 17-4711."`
+	Wait        time.Duration `default:"10s" placeholder:"DURATION" help:"How long to wait for --min-position, up to 30s (default 10s)."`
+}
+
+func (f *Fresh) read(a *app, c *client.Client, path string, query url.Values, cursor string) (json.RawMessage, error) {
+	r := client.Request{Method: http.MethodGet, Path: path, Query: url.Values{"cursor": {cursor}}}
+	for name, values := range query {
+		r.Query[name] = values
+	}
+	if f.MinPosition != "" {
+		r.Query.Set("minPosition", f.MinPosition)
+		r.Header = http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(f.Wait.Seconds()))}}
+	}
+	return c.Do(a.ctx, r)
+}
+
+// figureList is a list with the position that it reflects.
+type figureList struct {
+	Data         []json.RawMessage `json:"data"`
+	AsOfPosition string            `json:"asOfPosition"`
+}
+
+// all reads all pages; the first page's position is valid for all of them.
+func (f *Fresh) all(a *app, path string, query url.Values) (figureList, error) {
+	all := figureList{Data: []json.RawMessage{}}
+	c, err := a.newClient()
+	if err != nil {
+		return all, err
+	}
+	for cursor := ""; ; {
+		raw, err := f.read(a, c, path, query, cursor)
+		if err != nil {
+			return all, err
+		}
+		var page struct {
+			figureList
+			NextCursor string
+		}
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return all, fmt.Errorf("read the figures: %w", err)
+		}
+		all.Data = append(all.Data, page.Data...)
+		if all.AsOfPosition == "" {
+			all.AsOfPosition = page.AsOfPosition
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			return all, nil
+		}
+	}
+}
+
+// figures prints a list and its position: as a member if the format is JSON, else on
+// stderr.
+func (f *Fresh) figures(a *app, path string, query url.Values, columns ...string) error {
+	all, err := f.all(a, path, query)
+	if err != nil {
+		return err
+	}
+	if a.flags.Output == "json" {
+		raw, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("write the figures: %w", err)
+		}
+		return a.object(raw)
+	}
+	p := a.rows(columns...)
+	for _, r := range all.Data {
+		if err := p.Row(r); err != nil {
+			return err
+		}
+	}
+	if all.AsOfPosition != "" {
+		a.say("As of position %s.", output.Printable(all.AsOfPosition))
+	}
+	return p.Close()
+}
+
+// UsageAggregates shows figures.
+type UsageAggregates struct {
+	Feature  string `placeholder:"KEY" help:"Of one feature."`
+	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	KnownAt
+	Fresh
+}
+
+// Run prints the rows.
+func (c *UsageAggregates) Run(a *app) error {
+	q := c.KnownAt.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "tenantId": {c.TenantID}})
+	return c.figures(a, "/usage/aggregates", q, "feature", "periodKey", "amount", "eventCount", "lastEventAt", "subscriptionId")
+}
+
+// UsageReceipt shows the path of an event through the service.
+type UsageReceipt struct {
+	EventID  string `arg:"" help:"The producer's event id."`
+	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+}
+
+// Run prints the receipt.
+func (c *UsageReceipt) Run(a *app) error {
+	return a.show(client.Path("usage", "events", c.EventID), url.Values{"tenantId": {c.TenantID}})
+}

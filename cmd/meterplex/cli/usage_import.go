@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/importer"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// UsageImport sends a CSV file.
+type UsageImport struct {
+	File string `arg:"" help:"A CSV file with a header, plain or gzip."`
+
+	Map        []string `name:"map" required:"" sep:"none" placeholder:"FEATURE=COLUMN" help:"Make usage of a feature of a column; may be repeated."`
+	TimeColumn string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
+	TimeFormat string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns or a Go layout. Not given: RFC 3339, or 2006-01-02 15:04:05 with any fraction."`
+	TimeZone   string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC)."`
+	Metadata   []string `placeholder:"COLUMN" help:"Columns kept with each event."`
+
+	Name        string        `placeholder:"TEXT" help:"The import's name, part of each event's id. Not given: the file's name."`
+	Backfill    bool          `xor:"times" help:"Keep the times although they are old; the key needs usage:backfill."`
+	ShiftToNow  bool          `xor:"times" help:"Move all times so that the latest row is now."`
+	SkipBad     bool          `help:"Send the rest although some rows cannot be read; they are listed."`
+	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
+	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
+	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is sent again while the service is away (default 10m)."`
+	config.DataDirFlag
+}
+
+// Help returns the long help text.
+func (UsageImport) Help() string {
+	return `Each row gives one event for each --map. For example, of requests to a language model:
+
+    meterplex usage import trace.csv --time-column TIMESTAMP --shift-to-now --map input_tokens=ContextTokens --map output_tokens=GeneratedTokens
+
+The file is read twice: first all of it is checked, then it is sent. Where a row cannot be read, the first 20 are shown with their lines, nothing is sent, and the exit code is 2. Amounts of 0 are no usage: they are counted and left out.
+
+An event's id follows from the import's name, the feature, the row's number and the row. So an import can be stopped and run again, any number of times: what is there is a duplicate and counts once. Under the name of an import only the same file with the same mapping is taken.
+
+With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports, before anything is sent; where it is missing there, the service is asked for it.
+
+The summary goes to stdout. Exit code 0: every event is counted. 1: there were conflicts or rejections. 2: it could not be completed.`
+}
+
+// Run imports, and prints the summary even if the import stopped early.
+func (c *UsageImport) Run(a *app) error {
+	job, err := c.job()
+	if err != nil {
+		return err
+	}
+	cfg, _, err := a.config(c.DataDirFlag)
+	if err != nil {
+		return err
+	}
+	cl := a.clientFor(cfg.URL, cfg.Key)
+	cl.RetryFor = c.Patience
+	im := &importer.Importer{
+		Client: cl, StateDir: filepath.Join(cfg.DataDir, "imports"), Now: a.now, Say: a.say,
+		Progress: a.stderr, Terminal: output.IsTerminal(a.stderr),
+	}
+	sum, err := im.Run(a.ctx, job)
+	if sum.Import == "" {
+		return err
+	}
+	answer := a.summary(&sum)
+	if err != nil {
+		return err
+	}
+	return answer
+}
+
+// summary prints an import's result; the error is errNo if the service did not
+// accept all of its events.
+func (a *app) summary(s *importer.Summary) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write the summary: %w", err)
+	}
+	if err := a.object(raw); err != nil {
+		return err
+	}
+	if s.NotSent == 0 {
+		a.say("%s", s.Remark())
+	}
+	if s.NotSent == 0 && !s.Complete() {
+		return errNo
+	}
+	return nil
+}
+
+func (c *UsageImport) job() (importer.Job, error) {
+	job := importer.Job{
+		Name: c.Name, Batch: c.Batch, Concurrency: c.Concurrency, SkipBad: c.SkipBad, Times: importer.TimesAsTheyAre,
+		Open: func() (io.ReadCloser, error) { return os.Open(c.File) },
+	}
+	if job.Name == "" {
+		job.Name = filepath.Base(c.File)
+	}
+	if c.Backfill {
+		job.Times = importer.TimesBackfill
+	}
+	if c.ShiftToNow {
+		job.Times = importer.TimesShifted
+	}
+	if c.Batch < 1 || c.Batch > client.MaxBatch || c.Concurrency < 1 || c.Concurrency > client.MaxConcurrency {
+		return job, fmt.Errorf("--batch is 1 to %d, --concurrency 1 to %d", client.MaxBatch, client.MaxConcurrency)
+	}
+	zone, err := time.LoadLocation(c.TimeZone)
+	if err != nil || c.TimeZone == "Local" {
+		return job, fmt.Errorf("--time-zone %q is not known: give a name as in UTC or Europe/Berlin", c.TimeZone)
+	}
+	columns, err := importer.ParseColumns(c.Map)
+	if err != nil {
+		return job, err
+	}
+	job.Mapping = importer.Mapping{Columns: columns, TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Metadata: c.Metadata}
+	return job, job.Mapping.CheckFormat()
+}

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+	"github.com/meterplex/meterplex/cmd/meterplex/verify"
+)
+
+// VerifyCmd verifies a running service from outside.
+type VerifyCmd struct {
+	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Check these only: http, database, topics. A named one must be reachable."`
+	All       bool          `help:"Require every check: one that is skipped is a failure (exit code 2)."`
+	Partition []int16       `placeholder:"N,…" help:"Of the log's partitions look at these alone, 0 to 31: a sample."`
+	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"The least time to watch for forbidden changes (default 2s)."`
+	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may pause in a transaction (default 30s)."`
+	VerifyFlags
+}
+
+// VerifyFlags holds the settings of the service's database and topics. Their help
+// differs from ServiceFlags: verify never starts an embedded server for a missing one.
+type VerifyFlags struct {
+	DatabaseURL  *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"The service's brokers."`
+	config.KafkaAccess
+	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: with postgres there are no topics to check."`
+	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
+}
+
+// Help returns the long help text.
+func (VerifyCmd) Help() string {
+	return `Three ways to look, each as far as it is open to you:
+
+http asks the service for the identity (accepted = applied + rejected + undecided + unapplied + parked) and lets it fold each projection anew beside the live rows. It needs METERPLEX_URL and a key with billing.
+
+database reads the log and the tables directly, with SQL and decoding of its own. It needs DATABASE_URL, of a login that may act as meterplex_worker (the service's own) or of a superuser: row level security hides the rows from any other. It only reads.
+
+topics reads the topics directly, from their beginning to their end, and compares each record with the log. It needs KAFKA_BROKERS, and DATABASE_URL.
+
+Checks without access are listed as not looked at, with the setting that gives it. Exit code 0: all checks that were made hold; 1: one does not; 2: a check could not be made. With --all, a check that is not made counts as one that could not be. verify repairs nothing; docs/verify.md has the proof, the cost and the remedy of each line.`
+}
+
+// errUntold ends a command that could not complete all requested checks.
+var errUntold = errors.New("a check could not be made")
+
+// Run prints each check with its figures.
+func (c *VerifyCmd) Run(a *app) error {
+	for _, p := range c.Partition {
+		if p < 0 || p > 31 {
+			return fmt.Errorf("--partition %d: they go from 0 to 31", p)
+		}
+	}
+	var checks []verify.Check
+	if c.wants("http") {
+		asked, err := a.askChecks()
+		if err != nil {
+			return err
+		}
+		checks = asked
+	}
+	if c.wants("database") || c.wants("topics") {
+		looked, err := c.runChecks(a)
+		if err != nil {
+			return err
+		}
+		checks = append(checks, looked...)
+	}
+	rows := a.rows("check", "holds", "figures")
+	for i := range checks {
+		checks[i].Figures = output.Printable(strings.ReplaceAll(checks[i].Figures, "\n", ";"))
+		raw, err := json.Marshal(&checks[i])
+		if err == nil {
+			err = rows.Row(raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	return c.outcome(a, checks)
+}
+
+func (c *VerifyCmd) wants(what string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, what) }
+
+// outcome returns the command's error: a failed check outweighs an unknown one.
+func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
+	var outcome error
+	skipped := 0
+	for _, one := range checks {
+		switch {
+		case !one.Looked:
+			skipped++
+		case one.Holds != nil && !*one.Holds:
+			outcome = errNo
+		case one.Holds == nil && outcome == nil:
+			outcome = fmt.Errorf("%w: %s: %s", errUntold, one.Name, one.Figures)
+		}
+	}
+	if skipped > 0 {
+		a.say("%d of %d checks were not looked at", skipped, len(checks))
+		if outcome == nil && (c.All || len(c.Only) > 0) {
+			outcome = fmt.Errorf("%w: %d checks were not looked at", errUntold, skipped)
+		}
+	}
+	return outcome
+}
+
+// runChecks runs the requested checks of the database and the topics.
+func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
+	cfg, _, err := a.config(c.VerifyFlags)
+	if err != nil {
+		return nil, err
+	}
+	options := verify.Config{
+		DatabaseURL: cfg.DatabaseURL, TopicPrefix: cfg.TopicPrefix, Partitions: c.Partition, Watch: c.Watch, Idle: c.Idle, Now: a.now,
+		Progress: func(text string) { a.say("verify: %s", text) },
+	}
+	switch {
+	case cfg.Pipe == config.PipePostgres:
+		a.say("PostgreSQL is the pipe: there are no topics to look at")
+	case !c.wants("topics"):
+		options.NoTopics = "not asked for"
+	case len(cfg.Kafka.Brokers) == 0:
+		options.NoTopics = "set KAFKA_BROKERS"
+	default:
+		if options.Kafka, err = kafkaOptions(cfg.Kafka); err != nil {
+			return nil, err
+		}
+	}
+	checks, err := verify.Run(a.ctx, options)
+	checks = slices.DeleteFunc(checks, func(one verify.Check) bool {
+		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == config.PipePostgres
+	})
+	if err == nil && len(checks) == 0 {
+		err = errors.New("there is nothing to check")
+	}
+	return checks, err
+}
+
+// kafkaOptions returns the options of the verifier's own Kafka client.
+func kafkaOptions(k config.Kafka) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
+		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
+	tlsConfig, err := k.TLSConfig()
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig != nil {
+		opts = append(opts, kgo.DialTLSConfig(tlsConfig))
+	}
+	var mechanism sasl.Mechanism
+	switch k.SASLMechanism {
+	case "PLAIN":
+		mechanism = plain.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsMechanism()
+	case "SCRAM-SHA-256":
+		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha512Mechanism()
+	default:
+		return opts, nil
+	}
+	return append(opts, kgo.SASL(mechanism)), nil
+}
+
+// askChecks returns the checks that the service runs itself.
+func (a *app) askChecks() ([]verify.Check, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	checks := []verify.Check{identityCheck(a, cl)}
+	all, err := a.projections()
+	if err != nil {
+		return append(checks, verify.Check{Name: "P5 the projections are what the log says", Looked: true, Needs: "http", Figures: err.Error()}), nil
+	}
+	for _, raw := range all {
+		var p struct{ Name string }
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return nil, fmt.Errorf("read a projection: %w", err)
+		}
+		checks = append(checks, projectionCheck(a, cl, p.Name))
+	}
+	return checks, nil
+}
+
+func identityCheck(a *app, cl *client.Client) verify.Check {
+	found := verify.Check{Name: "P3 every accepted event is in exactly one place", Looked: true, Needs: "http"}
+	raw, err := cl.Get(a.ctx, "/system/identity", nil)
+	var answer struct {
+		Holds *bool
+		Total struct{ Accepted, Applied, Rejected, Undecided, Unapplied, Parked, Missing int64 }
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &answer)
+	}
+	if err != nil {
+		found.Figures = err.Error()
+		return found
+	}
+	t := answer.Total
+	found.Holds = answer.Holds
+	found.Figures = fmt.Sprintf("accepted %d = applied %d + rejected %d + undecided %d + unapplied %d + parked %d, missing %d",
+		t.Accepted, t.Applied, t.Rejected, t.Undecided, t.Unapplied, t.Parked, t.Missing)
+	return found
+}
+
+func projectionCheck(a *app, cl *client.Client, name string) verify.Check {
+	found := verify.Check{Name: "P5 " + name + " is what the log says", Looked: true, Needs: "http"}
+	v, err := a.verify(cl, name, map[string]any{"reason": "meterplex verify"})
+	switch {
+	case err != nil:
+		found.Figures = err.Error()
+	case v.Differs == nil:
+		found.Figures = "the verify " + v.RebuildID + " ended " + v.State + ": " + v.Failure
+	default:
+		holds := *v.Differs == 0
+		found.Holds, found.Figures = &holds, strconv.FormatInt(*v.Differs, 10)+" keys differ (rebuild "+v.RebuildID+")"
+	}
+	return found
+}

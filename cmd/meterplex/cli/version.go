@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// VersionCmd shows the build.
+type VersionCmd struct{}
+
+// Run prints the build information of the binary.
+func (VersionCmd) Run(a *app) error {
+	v := struct {
+		Version  string `json:"version"`
+		Commit   string `json:"commit"`
+		Modified bool   `json:"modified"`
+		Go       string `json:"go"`
+		Platform string `json:"platform"`
+	}{"(devel)", "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	v.Commit, v.Modified = buildCommit(a.commit)
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write the version: %w", err)
+	}
+	return a.object(raw)
+}
+
+// buildCommit returns the revision that the binary was built from, and whether the
+// files were modified. The linker's commit wins over the toolchain's.
+func buildCommit(commit string) (revision string, modified bool) {
+	revision = "unknown"
+	info, ok := debug.ReadBuildInfo()
+	for i := 0; ok && i < len(info.Settings); i++ {
+		switch s := info.Settings[i]; s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	if commit != "" {
+		revision = commit
+	}
+	return revision, modified
+}

@@ -1,0 +1,23 @@
+package client
+
+// Feature is a feature of the catalogue.
+type Feature struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	Unit string `json:"unit,omitempty"`
+}
+
+// Plan is a plan with its entitlements.
+type Plan struct {
+	Name         string        `json:"name"`
+	Entitlements []Entitlement `json:"entitlements"`
+}
+
+// Entitlement is one entitlement; for a BOOLEAN feature it has only the name.
+type Entitlement struct {
+	Feature       string `json:"feature"`
+	Limit         *int64 `json:"limit,omitempty"`
+	LimitBehavior string `json:"limitBehavior,omitempty"`
+	ResetPeriod   string `json:"resetPeriod,omitempty"`
+	OnIngest      string `json:"onIngest,omitempty"`
+}

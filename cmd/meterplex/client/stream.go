@@ -1,0 +1,107 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// maxLine bounds one line of a stream: envelopes are far smaller.
+const maxLine = 16 << 20
+
+// quiet is how long a stream may be silent: the service sends a keep-alive every 15 s.
+const quiet = 60 * time.Second
+
+// Stream sends a request with a streamed response and calls take for each line. It has
+// no deadline except ctx and the limit on silence.
+func (c *Client) Stream(ctx context.Context, path string, query url.Values, header http.Header, take func(line string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1"+path+"?"+notEmpty(query).Encode(), nil)
+	if err != nil {
+		return fmt.Errorf("make the request: %w", err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	if c.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Key)
+	}
+	endless := *c.http
+	endless.Timeout = 0
+	resp, err := endless.Do(req)
+	if err != nil {
+		return &Unreachable{c.base, err}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return ReadProblem(resp, body)
+	}
+	silence := time.AfterFunc(quiet, cancel)
+	defer silence.Stop()
+	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	for {
+		line, err := ReadLine(lines)
+		if errors.Is(err, io.EOF) && line == "" {
+			return nil
+		}
+		if err != nil {
+			return &Unreachable{c.base, err}
+		}
+		silence.Reset(quiet)
+		if err := take(line); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadLine returns a complete line; an unterminated last line is io.ErrUnexpectedEOF.
+func ReadLine(r *bufio.Reader) (string, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return "", fmt.Errorf("a line is longer than %d MiB", maxLine>>20)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return "", err
+		}
+		return strings.TrimSuffix(string(line), "\n"), nil
+	}
+}
+
+// Persist runs a stream to its end, and reconnects if the connection breaks. Progress
+// restarts the time for retries.
+func (c *Client) Persist(ctx context.Context, forever bool, once func(progress func()) error) error {
+	end := time.Now().Add(c.RetryFor)
+	for n := 0; ; n++ {
+		err := once(func() { n, end = 0, time.Now().Add(c.RetryFor) })
+		if err != nil && (ctx.Err() != nil || !passing(err)) || err == nil && !forever {
+			return err
+		}
+		wait := backoff(n, err)
+		if err != nil && time.Now().Add(wait).After(end) {
+			return err
+		}
+		if err != nil && n == 0 {
+			c.say("meterplex: %s; trying again for up to %s", Brief(err), c.RetryFor)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}

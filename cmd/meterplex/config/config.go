@@ -1,0 +1,165 @@
+// Package config holds the settings of the service and of its client: their names, flags,
+// defaults and forms. It resolves each setting, and connects to nothing.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+)
+
+// Pipes that carry events.
+const (
+	PipeKafka    = "kafka"
+	PipePostgres = "postgres"
+)
+
+// Config holds the service's settings. An empty DatabaseURL means an embedded
+// PostgreSQL; no brokers mean an embedded Kafka or the PostgreSQL pipe.
+type Config struct {
+	HTTPAddr    string
+	HTTPTLSCert string // file with the certificate chain, "" for plain HTTP
+	HTTPTLSKey  string
+
+	DatabaseURL        string
+	DatabaseMigrateURL string // the same database as its owner; "" means DatabaseURL
+	DatabaseReadURL    string // a replica; "" means DatabaseURL
+
+	Kafka Kafka
+	Pipe  string // one of the pipes above, or "" to choose automatically
+
+	DataDir              string
+	BootstrapOperatorKey string
+	Roles                []string // default: all roles
+	TopicPrefix          string
+	Region               string
+	IngestAhead          time.Duration
+	IngestBehind         time.Duration
+	RebuildChunk         int64
+	RebuildShare         int64
+	RollbackKeep         time.Duration
+	AllowUnsafe          []string // names of unsafe database settings that are tolerated
+
+	LogLevel  slog.Level
+	LogFormat string // text, json
+
+	URL string // of the service, for client commands
+	Key string // API key, for client commands
+}
+
+// Kafka holds the settings of the connection to the brokers.
+type Kafka struct {
+	Brokers       []string // host:port; none means embedded
+	TLS           bool
+	TLSCA         string // file; "" means the system's roots
+	TLSCert       string // file with the client's certificate
+	TLSKey        string
+	TLSServerName string
+
+	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" for none
+	SASLUsername  string
+	SASLPassword  string
+
+	Replication int16 // copies of each record; 0 means chosen by the number of brokers
+}
+
+// Resolved is one setting with its value and the value's source.
+type Resolved struct {
+	setting
+	value  string
+	Source string // flag --NAME, environment, file PATH:LINE or default
+}
+
+// given is a value and its source.
+type given struct{ value, source string }
+
+// Lookup is os.LookupEnv, or a map in tests.
+type Lookup func(name string) (string, bool)
+
+// resolve reads each setting from the flags, else the environment, else the
+// file, else its default. An empty value in the environment or the file counts
+// as not given. All invalid settings are reported together, each with its source.
+func resolve(flags map[string]given, env Lookup, file map[string]given) (Config, []Resolved, error) {
+	var (
+		cfg  Config
+		all  []Resolved
+		errs []error
+	)
+	for _, s := range settings() {
+		g := given{s.standard, "default"}
+		if v, ok := file[s.Name]; ok && v.value != "" {
+			g = v
+		}
+		if v, ok := env(s.Name); ok && v != "" {
+			g = given{v, "environment"}
+		}
+		if v, ok := flags[s.Name]; ok {
+			g = v
+		}
+		if err := s.set(&cfg, g.value); err != nil {
+			errs = append(errs, fmt.Errorf("%s (from %s): %w", s.Name, g.source, err))
+		}
+		all = append(all, Resolved{s, g.value, g.source})
+	}
+	return cfg, all, errors.Join(append(errs, cfg.contradictions()...)...)
+}
+
+// contradictions returns an error for each invalid combination of settings.
+func (c *Config) contradictions() []error {
+	var errs []error
+	if (c.HTTPTLSCert == "") != (c.HTTPTLSKey == "") {
+		errs = append(errs, errors.New("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither"))
+	}
+	k := &c.Kafka
+	if (k.TLSCert == "") != (k.TLSKey == "") {
+		errs = append(errs, errors.New("KAFKA_TLS_CERT and KAFKA_TLS_KEY go together: give both or neither"))
+	}
+	if !k.TLS && (k.TLSCA != "" || k.TLSCert != "" || k.TLSServerName != "") {
+		errs = append(errs, errors.New("KAFKA_TLS_* is given but KAFKA_TLS_ENABLED is not true"))
+	}
+	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
+		errs = append(errs, errors.New("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none"))
+	}
+	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {
+		errs = append(errs, errors.New("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used"))
+	}
+	return errs
+}
+
+// Load resolves the settings from groups of flags, the environment and a file. If file is
+// empty, METERPLEX_CONFIG names the file.
+func Load(file string, env Lookup, groups ...any) (Config, []Resolved, error) {
+	if file == "" {
+		file, _ = env("METERPLEX_CONFIG")
+	}
+	var values map[string]given
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return Config{}, nil, fmt.Errorf("read the settings file: %w", err)
+		}
+		if values, err = parseFile(file, string(text)); err != nil {
+			return Config{}, nil, err
+		}
+	}
+	return resolve(givenFlags(groups...), env, values)
+}
+
+// Unknown returns the variables, of NAME=VALUE, that look like settings but are unknown: a
+// misspelt one would silently mean the default, such as an embedded database instead of the real one.
+func Unknown(environment []string) (unknown []string) {
+	known := map[string]bool{"METERPLEX_CONFIG": true, "METERPLEX_CACHE_DIR": true}
+	for _, s := range settings() {
+		known[s.Name] = true
+	}
+	for _, v := range environment {
+		name, value, _ := strings.Cut(v, "=")
+		if value != "" && strings.HasPrefix(name, "METERPLEX_") && !strings.HasPrefix(name, "METERPLEX_TEST_") && !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}

@@ -1,0 +1,102 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func noEnv(string) (string, bool) { return "", false }
+
+func envOf(m map[string]string) Lookup {
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func TestConfigPrecedence(t *testing.T) {
+	const name = "METERPLEX_HTTP_ADDR"
+	flag := map[string]given{name: {":1", "flag --http-addr"}}
+	env := envOf(map[string]string{name: ":2", "METERPLEX_DATA_DIR": ""})
+	file := map[string]given{name: {":3", "file x:1"}, "METERPLEX_DATA_DIR": {"d", "file x:2"}}
+	for _, c := range []struct {
+		flags        map[string]given
+		env          Lookup
+		file         map[string]given
+		want, source string
+	}{
+		{flag, env, file, ":1", "flag --http-addr"},
+		{nil, env, file, ":2", "environment"},
+		{nil, noEnv, file, ":3", "file x:1"},
+		{nil, noEnv, nil, "127.0.0.1:8080", "default"},
+	} {
+		cfg, all, err := resolve(c.flags, c.env, c.file)
+		if err != nil || cfg.HTTPAddr != c.want || all[0].Source != c.source {
+			t.Errorf("%q from %q, %v; want %q from %q", cfg.HTTPAddr, all[0].Source, err, c.want, c.source)
+		}
+	}
+	// An empty variable counts as not given.
+	if cfg, _, _ := resolve(nil, env, file); cfg.DataDir != "d" {
+		t.Errorf("the data directory is %q", cfg.DataDir)
+	}
+}
+
+func TestConfigDefaults(t *testing.T) {
+	cfg, _, err := resolve(nil, noEnv, nil)
+	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.Region != "unspecified" || cfg.LogFormat != "text" ||
+		cfg.DataDir != "./.meterplex" || !slices.Equal(cfg.Roles, AllRoles()) || cfg.Pipe != "" || cfg.Kafka.Brokers != nil {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
+func TestConfigRefusals(t *testing.T) {
+	for _, c := range [][2]string{
+		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
+		{"DATABASE_URL", "postgres://u:hidden-canary@h:a b/"}, {"KAFKA_BROKERS", "a:1,b"}, {"KAFKA_BROKERS", ":9092"},
+		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"}, {"METERPLEX_PIPE", "rabbit"},
+		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,"},
+		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
+		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},
+		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},
+		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
+	} {
+		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil)
+		if err == nil {
+			t.Errorf("%s=%s is taken", c[0], c[1])
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, c[0][:9]) || strings.Contains(text, "hidden-canary") {
+			t.Errorf("%s=%s is refused with: %s", c[0], c[1], text)
+		}
+	}
+	_, _, err := resolve(map[string]given{"METERPLEX_PIPE": {"x", "flag --pipe"}}, envOf(map[string]string{"METERPLEX_LOG_LEVEL": "x"}), nil)
+	if text := err.Error(); !strings.Contains(text, "METERPLEX_PIPE (from flag --pipe)") || !strings.Contains(text, "METERPLEX_LOG_LEVEL (from environment)") {
+		t.Errorf("both faults with their sources: %s", text)
+	}
+}
+
+func TestConfigFile(t *testing.T) {
+	file, err := parseFile("x", "# comment\n\nDATABASE_URL = postgres://u:p@h/d?a=b \r\nMETERPLEX_PIPE='kafka'\nKAFKA_BROKERS=\n")
+	if err != nil || file["DATABASE_URL"] != (given{"postgres://u:p@h/d?a=b", "file x:3"}) || file["METERPLEX_PIPE"].value != "kafka" {
+		t.Errorf("%v, %v", file, err)
+	}
+	for _, bad := range []string{"METERPLEX_PIPES=kafka", "METERPLEX_PIPE", "METERPLEX_PIPE=kafka\nMETERPLEX_PIPE=postgres", "export METERPLEX_PIPE=kafka"} {
+		if _, err := parseFile("x", bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestUnsafeWordsAreChecked(t *testing.T) {
+	for v, want := range map[string]string{"": "", "fsync": "fsync", " fsync , superuser,": "fsync superuser"} {
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil)
+		if got := strings.Join(cfg.AllowUnsafe, " "); err != nil || got != want {
+			t.Errorf("%q: %q, %v", v, got, err)
+		}
+	}
+	for _, v := range []string{"all", "true", "fsync=off", "FSYNC", "*"} {
+		_, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_ALLOW_UNSAFE": v}), nil)
+		if err == nil || !strings.Contains(err.Error(), "fsync, full_page_writes, synchronous_commit") {
+			t.Errorf("%q: %v", v, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Connection holds the settings of commands that call a running service.
+type Connection struct {
+	URL *string `name:"url" placeholder:"URL" setting:"METERPLEX_URL" help:"Where the service is."`
+	Key *string `name:"key" placeholder:"KEY" setting:"METERPLEX_KEY" help:"API key or operator key. Other users of this machine can see flags: prefer the variable."`
+}
+
+// ServiceFlags holds the settings of commands that run the service themselves.
+type ServiceFlags struct {
+	HTTPAddr    *string `name:"http-addr" placeholder:"HOST:PORT" setting:"METERPLEX_HTTP_ADDR" help:"Address to listen on."`
+	HTTPTLSCert *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain; with the key, HTTPS is served."`
+	HTTPTLSKey  *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY" help:"Private key of the certificate."`
+
+	DatabaseURL        *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"PostgreSQL to use; without one, an embedded PostgreSQL is started."`
+	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
+	DatabaseReadURL    *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
+
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started where Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
+	KafkaAccess
+	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three where there are three brokers, else one."`
+
+	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: kafka or postgres. Not given: kafka if there is one."`
+	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
+	BootstrapOperatorKey *string `name:"bootstrap-operator-key" placeholder:"KEY" setting:"METERPLEX_BOOTSTRAP_OPERATOR_KEY" help:"Operator key with all scopes that is accepted from the start; prefer the variable."`
+	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"What this instance does."`
+	TopicPrefix          *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic and consumer group."`
+	Region               *string `name:"region" placeholder:"NAME" setting:"METERPLEX_REGION" help:"Region of this deployment: the data residency of tenants that are created without one, and of events of no tenant. All instances have the same."`
+	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"How far ahead of the clock a usage event may be."`
+	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"How far behind the clock a usage event may be."`
+	RebuildChunk         *string `name:"rebuild-chunk" placeholder:"N" setting:"METERPLEX_REBUILD_CHUNK" help:"How many positions of the log one transaction of a rebuild folds."`
+	RebuildShare         *string `name:"rebuild-share" placeholder:"PERCENT" setting:"METERPLEX_REBUILD_SHARE" help:"How much of the time each worker of a rebuild works; it rests otherwise, for the reads beside it."`
+	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"How long figures that readers left are kept for a rollback."`
+	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
+	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`
+	LogFormat            *string `name:"log-format" placeholder:"FORMAT" setting:"METERPLEX_LOG_FORMAT" help:"text or json."`
+}
+
+// KafkaAccess holds the security settings of every connection to the brokers.
+type KafkaAccess struct {
+	KafkaTLS           *string `name:"kafka-tls-enabled" placeholder:"BOOL" setting:"KAFKA_TLS_ENABLED" help:"Talk TLS to the brokers (true, false)."`
+	KafkaTLSCA         *string `name:"kafka-tls-ca" placeholder:"FILE" setting:"KAFKA_TLS_CA" help:"Certificates that the brokers' are checked against."`
+	KafkaTLSCert       *string `name:"kafka-tls-cert" placeholder:"FILE" setting:"KAFKA_TLS_CERT" help:"Client certificate."`
+	KafkaTLSKey        *string `name:"kafka-tls-key" placeholder:"FILE" setting:"KAFKA_TLS_KEY" help:"Private key of the client certificate."`
+	KafkaTLSServerName *string `name:"kafka-tls-server-name" placeholder:"NAME" setting:"KAFKA_TLS_SERVER_NAME" help:"Name expected in the brokers' certificates."`
+	KafkaSASLMechanism *string `name:"kafka-sasl-mechanism" placeholder:"NAME" setting:"KAFKA_SASL_MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."`
+	KafkaSASLUsername  *string `name:"kafka-sasl-username" placeholder:"NAME" setting:"KAFKA_SASL_USERNAME" help:"User at the brokers."`
+	KafkaSASLPassword  *string `name:"kafka-sasl-password" placeholder:"SECRET" setting:"KAFKA_SASL_PASSWORD" help:"Password at the brokers; prefer the variable."`
+}
+
+// DataDirFlag is the data directory for commands that need no other setting of
+// the service.
+type DataDirFlag struct {
+	DataDir *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where imports keep their state."`
+}
+
+// givenFlags returns the given flags by the name of their setting.
+func givenFlags(groups ...any) map[string]given {
+	flags := map[string]given{}
+	for _, group := range groups {
+		v := reflect.ValueOf(group)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if p, ok := v.FieldByIndex(f.Index).Interface().(*string); ok && p != nil {
+				flags[f.Tag.Get("setting")] = given{*p, "flag --" + f.Tag.Get("name")}
+			}
+		}
+	}
+	return flags
+}
+
+// DescribeFlag adds the variable and the default to a setting's help.
+func DescribeFlag(v *kong.Value) string {
+	name := v.Tag.Get("setting")
+	for _, s := range settings() {
+		if s.Name != name {
+			continue
+		}
+		help := strings.TrimSuffix(v.Help, ".") + " (" + name
+		if s.standard != "" {
+			help += ", default " + s.standard
+		}
+		return help + ")."
+	}
+	return kong.DefaultHelpValueFormatter(v)
+}
+
+// parseFile reads KEY=VALUE lines. Empty lines and lines that begin with # are
+// skipped; a value may be in one pair of quotes. An unknown or repeated name is
+// an error: a misspelt setting must not be ignored.
+func parseFile(path, text string) (map[string]given, error) {
+	known := map[string]bool{}
+	for _, s := range settings() {
+		known[s.Name] = true
+	}
+	file := map[string]given{}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := fmt.Sprintf("%s:%d", path, i+1)
+		name, value, ok := strings.Cut(line, "=")
+		name = strings.TrimSpace(name)
+		if _, twice := file[name]; !ok || !known[name] || twice {
+			return nil, fmt.Errorf("%s: each line is KEY=VALUE with a setting that config print lists, once", at)
+		}
+		file[name] = given{unquote(strings.TrimSpace(value)), "file " + at}
+	}
+	return file, nil
+}
+
+func unquote(s string) string {
+	if n := len(s); n >= 2 && s[0] == s[n-1] && (s[0] == '"' || s[0] == '\'') {
+		return s[1 : n-1]
+	}
+	return s
+}

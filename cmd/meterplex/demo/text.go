@@ -1,0 +1,81 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/events"
+)
+
+const summary = `
+Meterplex is running.
+
+  API           %[1]s/api/v1
+  Reference     %[1]s/docs
+  Metrics       %[1]s/metrics
+  PostgreSQL    %[2]s
+                event_log, outbox_events, usage_aggregates, dead_letter_events
+  Kafka         %[3]s
+  Data          %[4]s
+  Tenant        Demo Inc., %[5]s
+  API key       %[6]s
+  Operator key  %[7]s
+
+Counted so far:
+
+%[8]s
+Send an event, and read what it adds up to, in this order at once:
+
+%[9]s
+The same eventId again is a duplicate, and counts once. Ctrl-C stops everything
+in order; what is recorded stays in %[4]s.
+`
+
+// script needs only a POSIX shell and curl. The second request passes the
+// position of the first one's event, and waits until it is counted.
+const script = `KEY=%[2]s
+ANSWER=$(curl -sS %[1]s/api/v1/usage/events \
+  -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \
+  -d '{"events":[{"eventId":"hello-'"$(date -u +%%s)-$$"'","feature":"api_calls","amount":1,"timestamp":"'"$(date -u +%%Y-%%m-%%dT%%H:%%M:%%SZ)"'"}]}')
+echo "$ANSWER"
+POSITION=${ANSWER#*\"position\":\"}; POSITION=${POSITION%%%%\"*}
+curl -sS -H "Authorization: Bearer $KEY" -H 'Prefer: wait=10' \
+  "%[1]s/api/v1/usage/aggregates?feature=api_calls&minPosition=$POSITION"; echo
+`
+
+// script returns the commands to paste, with the service's address and the tenant's key.
+func (d *Demo) script() string { return fmt.Sprintf(script, d.at.URL, d.tenant.Key) }
+
+// text returns the demo's output: addresses, keys, figures and the script.
+func (d *Demo) text(figures []figure) string {
+	var counted strings.Builder
+	for _, f := range figures {
+		fmt.Fprintf(&counted, "  %-14s %-9s %13d in %d events\n", f.Feature, f.PeriodKey, f.Amount, f.EventCount)
+	}
+	database := d.at.DatabaseURL
+	if d.Config.DatabaseURL != "" {
+		database = config.MaskURL(database)
+	}
+	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), keptIn(d.Config), d.tenantID, d.tenant.Key,
+		d.operatorKey(), counted.String(), d.script())
+}
+
+// operatorKey returns the key only if it was generated for this run.
+func (d *Demo) operatorKey() string {
+	if !d.madeKey {
+		return "the one that was given"
+	}
+	return d.Config.BootstrapOperatorKey + " (until this run ends)"
+}
+
+func (d *Demo) kafka() string {
+	if len(d.at.Brokers) == 0 {
+		return "none: PostgreSQL is the pipe"
+	}
+	var names []string
+	for _, t := range events.Topics() {
+		names = append(names, d.Config.TopicPrefix+t.Name)
+	}
+	return strings.Join(d.at.Brokers, ", ") + "\n                " + strings.Join(names, ", ")
+}

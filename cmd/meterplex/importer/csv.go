@@ -1,0 +1,248 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxRow bounds a row: an unclosed quote must not read the whole file into memory.
+const maxRow = 1 << 20
+
+// maxAmount is the greatest amount of a usage event.
+const maxAmount = 1<<53 - 1
+
+// Mapping maps the columns of a row to the fields of usage events.
+type Mapping struct {
+	Columns    []ColumnMapping // one event for each, in this order
+	TimeColumn string
+	TimeFormat string // see parseTime; "" means usualFormats
+	Zone       *time.Location
+	Metadata   []string // columns sent as metadata of each event
+}
+
+// ColumnMapping maps one column to the amount of one feature.
+type ColumnMapping struct {
+	Feature string `json:"feature"`
+	Column  string `json:"column"`
+}
+
+// ParseColumns parses feature=column. A feature may be mapped only once: two amounts of
+// one row would be one event id with two payloads.
+func ParseColumns(texts []string) ([]ColumnMapping, error) {
+	var columns []ColumnMapping
+	for _, t := range texts {
+		feature, column, ok := strings.Cut(t, "=")
+		if !ok || feature == "" || column == "" || strings.Contains(feature, "|") {
+			return nil, fmt.Errorf("--map %q: write feature=column", t)
+		}
+		if slices.ContainsFunc(columns, func(c ColumnMapping) bool { return c.Feature == feature }) {
+			return nil, fmt.Errorf("--map names the feature %q twice", feature)
+		}
+		columns = append(columns, ColumnMapping{feature, column})
+	}
+	slices.SortFunc(columns, func(a, b ColumnMapping) int { return cmp.Compare(a.Feature, b.Feature) })
+	return columns, nil
+}
+
+// amount is a row's amount of one feature.
+type amount struct {
+	feature string
+	n       int64
+}
+
+// usageRow is a valid row. It may be used until the next row is read.
+type usageRow struct {
+	number   int64 // from 1, not counting the header
+	line     int   // in the file
+	fields   []string
+	at       time.Time // truncated to microseconds, as in the service
+	amounts  []amount  // all above 0
+	zero     int       // number of amounts of 0, which are not sent
+	metadata map[string]string
+}
+
+func (r *usageRow) clone() *usageRow {
+	c := *r
+	c.fields, c.amounts = slices.Clone(r.fields), slices.Clone(r.amounts)
+	return &c
+}
+
+// badRow is the error of an invalid row.
+type badRow struct {
+	line   int
+	reason string
+}
+
+func (e *badRow) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.reason) }
+
+// rowReader reads rows one by one.
+type rowReader struct {
+	csv      *csv.Reader
+	guard    *rowGuard
+	mapping  *Mapping
+	time     int
+	columns  []int
+	metadata []int
+	row      usageRow
+}
+
+// newRowReader reads the header. It detects gzip by the file's first bytes.
+func newRowReader(file io.Reader, m *Mapping) (*rowReader, error) {
+	plain, err := decompress(file)
+	if err != nil {
+		return nil, err
+	}
+	guard := &rowGuard{in: plain, left: maxRow}
+	r := &rowReader{csv: csv.NewReader(guard), guard: guard, mapping: m}
+	r.csv.ReuseRecord = true
+	header, err := r.csv.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, errors.New("the file is empty: its first row has to name the columns")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the header: %w", err)
+	}
+	return r, r.locate(slices.Clone(header))
+}
+
+// decompress decompresses gzip and removes a byte order mark.
+func decompress(file io.Reader) (io.Reader, error) {
+	in := bufio.NewReader(file)
+	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("read gzip: %w", err)
+		}
+		in = bufio.NewReader(z)
+	}
+	if head, _ := in.Peek(3); string(head) == "\uFEFF" {
+		if _, err := in.Discard(3); err != nil {
+			return nil, fmt.Errorf("read the file: %w", err)
+		}
+	}
+	return in, nil
+}
+
+// locate finds the columns that the mapping names.
+func (r *rowReader) locate(header []string) (err error) {
+	find := func(name string) int {
+		i := slices.Index(header, name)
+		if i < 0 {
+			err = errors.Join(err, fmt.Errorf("there is no column %q; the file has %s", name, quoteAll(header)))
+		} else if slices.Contains(header[i+1:], name) {
+			err = errors.Join(err, fmt.Errorf("there are two columns %q", name))
+		}
+		return i
+	}
+	r.time = find(r.mapping.TimeColumn)
+	for _, c := range r.mapping.Columns {
+		r.columns = append(r.columns, find(c.Column))
+	}
+	for _, name := range r.mapping.Metadata {
+		r.metadata = append(r.metadata, find(name))
+	}
+	return err
+}
+
+func quoteAll(names []string) string {
+	quoted := make([]string, 0, len(names))
+	for _, n := range names {
+		quoted = append(quoted, strconv.Quote(n))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// next returns a row, a *badRow error, io.EOF, or the error that makes the rest unreadable.
+func (r *rowReader) next() (*usageRow, error) {
+	r.guard.left = maxRow
+	fields, err := r.csv.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, io.EOF
+	}
+	r.row.number++
+	if p, ok := errors.AsType[*csv.ParseError](err); ok {
+		return nil, &badRow{p.StartLine, p.Err.Error()}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read row %d: %w", r.row.number, err)
+	}
+	line, _ := r.csv.FieldPos(0)
+	if err := r.read(fields); err != nil {
+		return nil, &badRow{line, err.Error()}
+	}
+	r.row.line = line
+	return &r.row, nil
+}
+
+func (r *rowReader) read(fields []string) (err error) {
+	row := &r.row
+	row.fields, row.amounts, row.zero, row.metadata = fields, row.amounts[:0], 0, nil
+	if row.at, err = r.mapping.parseTime(fields[r.time]); err != nil {
+		return fmt.Errorf("column %q: %w", r.mapping.TimeColumn, err)
+	}
+	for i, c := range r.mapping.Columns {
+		n, err := parseAmount(fields[r.columns[i]])
+		if err != nil {
+			return fmt.Errorf("column %q: %w", c.Column, err)
+		}
+		if n == 0 {
+			row.zero++
+			continue
+		}
+		row.amounts = append(row.amounts, amount{c.Feature, n})
+	}
+	if len(r.metadata) > 0 {
+		row.metadata = make(map[string]string, len(r.metadata))
+	}
+	for i, name := range r.mapping.Metadata {
+		v := fields[r.metadata[i]]
+		if !utf8.ValidString(v) {
+			return fmt.Errorf("column %q: not UTF-8", name)
+		}
+		row.metadata[name] = v
+	}
+	return nil
+}
+
+// parseAmount accepts only digits: amounts are money, so it must not guess.
+func parseAmount(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || s[0] == '+' || n > maxAmount {
+		return 0, fmt.Errorf("%s is not a whole number from 0 to %d", clipped(s), int64(maxAmount))
+	}
+	return int64(n), nil
+}
+
+func clipped(s string) string {
+	if r := []rune(s); len(r) > 40 {
+		s = string(r[:40]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// rowGuard fails the read of a row that is too long. The CSV reader reads ahead by
+// one buffer, which is much smaller than maxRow.
+type rowGuard struct {
+	in   io.Reader
+	left int
+}
+
+func (g *rowGuard) Read(p []byte) (int, error) {
+	if g.left <= 0 {
+		return 0, fmt.Errorf("it is longer than %d KiB: is a quote not closed?", maxRow>>10)
+	}
+	n, err := g.in.Read(p)
+	g.left -= n
+	return n, err
+}

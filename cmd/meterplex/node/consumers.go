@@ -1,0 +1,68 @@
+package node
+
+import (
+	"sync"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/validate"
+)
+
+// projections defines the read models.
+func (n *Node) projections() []projections.Projection { return models.List(n.Folds, newID) }
+
+// consumers lists the consumers of all roles.
+func (n *Node) consumers() []projections.Consumer {
+	letters := &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
+	all := []projections.Consumer{
+		validate.Consumer(newID),
+		{
+			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
+			Handler: &postgres.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
+				events.RebuildRequested: n.rebuildRequests.give, events.ReplayRequested: n.replayRequests.give,
+			}},
+		},
+	}
+	for _, p := range n.projections() {
+		all = append(all, p.Consumer)
+	}
+	return all
+}
+
+// hint tells a worker that there may be work. One that is not yet seen stands for all.
+type hint chan struct{}
+
+func newHint() hint { return make(hint, 1) }
+
+func (h hint) give() {
+	select {
+	case h <- struct{}{}:
+	default:
+	}
+}
+
+// wakes notifies each follower of the log that new events were appended.
+type wakes struct {
+	mu   sync.Mutex
+	list []hint
+}
+
+func (w *wakes) add() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := newHint()
+	w.list = append(w.list, c)
+	return c
+}
+
+func (w *wakes) all() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.list {
+		c.give()
+	}
+}

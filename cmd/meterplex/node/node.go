@@ -1,0 +1,372 @@
+// Package node runs one instance of the service: it wires the roles to the database and the
+// pipe, and starts and stops them. It holds no metering rules and parses no command line.
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	nethttp "net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgxpool"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/prometheus"
+	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/consume"
+	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/models"
+)
+
+// Node is one instance of the service, with the resources that its roles share.
+type Node struct {
+	cfg      config.Config
+	logger   *slog.Logger
+	instance string
+	commit   string
+	pool     *pgxpool.Pool
+	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
+	looks    *pgxpool.Pool // for the grants feed and the checks of the database
+	replica  *pgxpool.Pool // nil: reads go to the primary database
+	log      *postgres.Log
+	grants   *entitlements.Cache
+	pipe     *pipe
+	notifier *relay.Notifier
+	wakes    *wakes
+	moves    *projections.Moves
+	registry *prom.Registry
+	metrics  *prometheus.Metrics
+	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
+	rebuildRequests, replayRequests hint
+	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
+	topicsDoubted bool
+	// Folds are the versions of the folds. They may be changed before Run.
+	Folds models.Folds
+}
+
+// Open opens an instance's resources. The log names commit as the events' producer.
+func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
+	host, _ := os.Hostname()
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), wakes: &wakes{}, moves: &projections.Moves{}, rebuildRequests: newHint(), replayRequests: newHint(), Folds: models.DefaultFolds()}
+	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
+	n.metrics = prometheus.New(n.registry)
+	if err := n.open(ctx); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// open opens the shared resources; close releases those that were opened.
+func (n *Node) open(ctx context.Context) (err error) {
+	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
+	if n.pool, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	carrying := db
+	carrying.MaxConns, carrying.KeepPlans = carryingConns, true
+	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
+		return err
+	}
+	db.MaxConns = readConns
+	if n.readers, err = postgres.Open(ctx, db); err != nil {
+		return err
+	}
+	looks := db
+	looks.MaxConns = lookConns
+	if n.looks, err = postgres.Open(ctx, looks); err != nil {
+		return err
+	}
+	if n.cfg.DatabaseReadURL != "" {
+		db.URL = n.cfg.DatabaseReadURL
+		if n.replica, err = postgres.Open(ctx, db); err != nil {
+			return fmt.Errorf("DATABASE_READ_URL: %w", err)
+		}
+	}
+	n.grants = entitlements.NewCache(n.looks, n.readers)
+	n.notifier = relay.NewNotifier(n.pool, n.logger)
+	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
+		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
+	})
+	if err != nil {
+		return err
+	}
+	n.metrics.Queue(n.registry, n.log)
+	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
+		return err
+	}
+	// A broker that did not answer is not waited for a second time at the start.
+	if n.topicsDoubted = n.pipe.unreached; n.topicsDoubted {
+		return nil
+	}
+	if err := n.compareTopics(ctx); err != nil {
+		n.logger.Warn("the topics cannot be compared with the log now; trying again until they can", "error", err)
+		n.topicsDoubted = true
+	}
+	return nil
+}
+
+// Connections of an instance: workConns for writers, rebuilds and changes; carryingConns
+// for the relay and the consumers that process every event; readConns for reads;
+// lookConns for the queries that validate caches. Three instances fit into a server
+// with 100 connections.
+const (
+	workConns     = 14
+	carryingConns = 8
+	readConns     = 8
+	lookConns     = 2
+)
+
+// appended wakes the followers of the log.
+func (n *Node) appended(partitions []int16) {
+	n.notifier.Appended(partitions)
+	n.wakes.all()
+}
+
+// followed wakes the followers of the log after a consumer appended follow-up events.
+func (n *Node) followed(partitions []int16) {
+	n.notifier.Followed(partitions)
+	n.wakes.all()
+}
+
+func (n *Node) Close() (err error) {
+	if n.log != nil {
+		n.log.Close()
+	}
+	if n.pipe != nil {
+		err = n.pipe.close()
+	}
+	for _, pool := range []*pgxpool.Pool{n.replica, n.looks, n.readers, n.carrying, n.pool} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+	return err
+}
+
+// Run starts the roles, sends the endpoints on ready, and stops the roles when ctx
+// ends. HTTP stops first, so that the other roles can finish accepted requests.
+func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if err := projections.CheckVersions(ctx, n.pool, n.projections()); err != nil {
+		return err
+	}
+	roles, working := errgroup.WithContext(inner)
+	if err := n.startRoles(working, roles); err != nil {
+		stop()
+		return errors.Join(err, roles.Wait())
+	}
+	url, shut, err := n.serveHTTP(working, roles)
+	if err != nil {
+		stop()
+		return errors.Join(err, roles.Wait())
+	}
+	ready <- Endpoints{URL: url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers}
+	select {
+	case <-ctx.Done():
+	case <-working.Done():
+	}
+	err = shut()
+	stop()
+	return errors.Join(err, roles.Wait())
+}
+
+func (n *Node) has(role string) bool { return slices.Contains(n.cfg.Roles, role) }
+
+// startRoles starts all roles except the API.
+func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
+	g.Go(func() error { return n.notifier.Run(ctx) })
+	g.Go(func() error { return n.pipe.tidy(ctx) })
+	g.Go(func() error { return n.compareTopicsLater(ctx) })
+	g.Go(func() error { return n.metrics.Watch(ctx, n.pool, n.registry) })
+	// This pool never waits for locks that a frozen session holds.
+	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ended: n.metrics.FrozenEnded}
+	g.Go(func() error { return frozen.Run(ctx) })
+	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
+	if n.has("relay") {
+		g.Go(func() error { return n.relay().Run(ctx) })
+		g.Go(func() error { return n.replayer().Run(ctx) })
+	}
+	if n.has("commands") {
+		if err := n.startUsageCommands(ctx, g); err != nil {
+			return err
+		}
+	}
+	if n.has("projector") {
+		g.Go(func() error { return n.rebuilder().Run(ctx) })
+	}
+	for _, consumer := range n.consumers() {
+		if !n.has(consumer.Role) {
+			continue
+		}
+		if err := n.startConsumer(ctx, g, consumer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) relay() *relay.Relay {
+	return &relay.Relay{
+		Pool: n.carrying, Log: n.log, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Logger: n.logger, Observe: n.metrics.Relay(),
+	}
+}
+
+// startConsumer runs a consumer on its own router, so that a blocked consumer does
+// not block the others.
+func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
+	pool := n.pool
+	if c.Hot {
+		pool = n.carrying
+	}
+	r := &consume.Runner{
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
+	}
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
+	if err != nil {
+		return err
+	}
+	if c.Topic == 0 {
+		sub := &watermill.LogSubscriber{Ahead: r.Ahead, Every: watermill.DefaultLogEvery, Wake: n.wakes.add(), Logger: n.logger}
+		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
+		g.Go(func() error { return runRouter(ctx, router, sub) })
+		return nil
+	}
+	sub, err := n.subscriber(&c)
+	if err != nil {
+		return err
+	}
+	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Logger: n.logger}
+	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
+	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
+	g.Go(func() error { return runRouter(ctx, router, sub, tails) })
+	return nil
+}
+
+func runRouter(ctx context.Context, router *message.Router, subs ...message.Subscriber) error {
+	err := router.Run(ctx)
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("a consumer ended although the service runs") // better no instance than one that falls behind in silence
+	}
+	for _, sub := range subs {
+		err = errors.Join(err, sub.Close())
+	}
+	return err
+}
+
+// serveHTTP starts the HTTP server and returns the function that stops it. An
+// instance without the role api serves only health and metrics, and runs without
+// HTTP if the address is in use: its roles do not need it.
+func (n *Node) serveHTTP(ctx context.Context, g *errgroup.Group) (url string, shut func() error, err error) {
+	handler, err := n.handler(ctx, g)
+	if err != nil {
+		return "", nil, err
+	}
+	server := http.NewServer(n.cfg.HTTPAddr, handler)
+	if server.TLSConfig, err = httpTLS(n.cfg); err != nil {
+		return "", nil, err
+	}
+	listener, err := net.Listen("tcp", n.cfg.HTTPAddr)
+	if err != nil && !n.has("api") {
+		n.logger.Warn("nobody can ask for the health or the metrics of this instance: give it a METERPLEX_HTTP_ADDR of its own", "error", err)
+		return "", func() error { return nil }, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("listening on METERPLEX_HTTP_ADDR (give another address where this one is taken): %w", err)
+	}
+	scheme, serve := "http", func() error { return server.Serve(listener) }
+	if server.TLSConfig != nil {
+		scheme, serve = "https", func() error { return server.ServeTLS(listener, "", "") }
+	}
+	g.Go(func() error {
+		if err := serve(); !errors.Is(err, nethttp.ErrServerClosed) {
+			return fmt.Errorf("serving HTTP: %w", err)
+		}
+		return nil
+	})
+	return scheme + "://" + listener.Addr().String(), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), shutHTTP)
+		defer cancel()
+		return server.Shutdown(ctx)
+	}, nil
+}
+
+// httpTLS reads the certificate before the server listens; nil means plain HTTP.
+func httpTLS(cfg config.Config) (*tls.Config, error) {
+	if cfg.HTTPTLSCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// shutHTTP is how long a shutdown waits for open requests.
+const shutHTTP = 15 * time.Second
+
+// handler returns the API, or only the health endpoints if the instance lacks the
+// role api.
+func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler, error) {
+	server := &http.Server{
+		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit,
+		Health: []http.HealthCheck{
+			{Name: "database", Check: n.pool.Ping},
+			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
+			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
+		},
+		Metrics: promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}), Registerer: n.registry,
+	}
+	if !n.has("api") {
+		return server.HealthHandler()
+	}
+	n.api(ctx, g, server)
+	return server.Handler()
+}
+
+// api wires the handlers.
+func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
+	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	g.Go(func() error { return seen.Run(ctx) })
+	g.Go(func() error { return n.grants.Run(ctx) })
+	s.Ingest = &commands.IngestUsage{
+		Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+	}
+	s.Catalogue = &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
+	s.Letters = &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
+	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
+	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.log.Keys()
+	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
+	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
+}
+
+// maxBacklog is how many events may wait to be published before new ones are
+// refused with a retry-later answer: more than a day's outage at 100 events/s,
+// and still drained in minutes.
+const maxBacklog = 10_000_000
+
+func newSecret() (secret [32]byte) {
+	_, _ = rand.Read(secret[:]) // never fails
+	return secret
+}

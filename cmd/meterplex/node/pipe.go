@@ -1,0 +1,192 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// pipe carries records: Kafka, or PostgreSQL if there is no Kafka.
+type pipe struct {
+	publisher  message.Publisher
+	subscriber func(c *projections.Consumer) (message.Subscriber, error)
+	rewind     watermill.Mover
+	ping       func(ctx context.Context) error
+	tops       func(ctx context.Context) ([]events.Place, error) // last record of each topic and partition
+	tidy       func(ctx context.Context) error                   // runs until ctx ends
+	close      func() error
+	unreached  bool // no broker answered when the pipe was opened
+}
+
+func openPipe(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pipe, error) {
+	if cfg.Pipe == config.PipePostgres {
+		return openPostgresPipe(cfg, logger)
+	}
+	return openKafka(ctx, cfg, logger)
+}
+
+func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pipe, error) {
+	tlsConfig, err := cfg.Kafka.TLSConfig()
+	if err != nil {
+		return nil, err
+	}
+	kc := kafka.Config{
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Logger: logger, Replication: cfg.Kafka.Replication,
+		SASL: kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
+	}
+	admin, err := kafka.NewAdmin(kc)
+	if err != nil {
+		return nil, err
+	}
+	answered, err := ensureTopics(ctx, admin, logger)
+	if err != nil {
+		admin.Close()
+		return nil, err
+	}
+	publisher, err := kafka.NewPublisher(kc)
+	if err != nil {
+		admin.Close()
+		return nil, err
+	}
+	return &pipe{
+		unreached: !answered,
+		publisher: publisher,
+		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
+			sc := kafka.SubscriberConfig{Config: kc, Group: c.Name, MaxRecordsPerPartition: c.MaxPerPartition}
+			if c.Topic.LowRate() {
+				return kafka.NewLowRateSubscriber(sc)
+			}
+			return kafka.NewSubscriber(sc)
+		},
+		rewind: admin.Rewind,
+		tops:   admin.Tops,
+		ping:   admin.Ping,
+		tidy:   func(ctx context.Context) error { return keepTopics(ctx, admin, logger) },
+		close: func() error {
+			admin.Close()
+			return publisher.Close()
+		},
+	}, nil
+}
+
+// topics is the part of the Kafka admin client that checks and creates topics.
+type topics interface {
+	Ping(ctx context.Context) error
+	Ensure(ctx context.Context) error
+	Doubts(ctx context.Context) ([]string, error)
+}
+
+// ensureTopics does not fail if the broker is missing or slow: ingestion needs no broker,
+// and keepTopics checks the topics again. Errors that waiting cannot fix end the start.
+func ensureTopics(ctx context.Context, admin topics, logger *slog.Logger) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ensureTime)
+	defer cancel()
+	if err := admin.Ping(ctx); err != nil {
+		logger.Error("no broker answers: events are recorded and wait in the log", "error", err)
+		return false, nil
+	}
+	switch err := admin.Ensure(ctx); {
+	case err == nil:
+	case errors.Is(err, kafka.ErrTopicsUnfit):
+		return true, err
+	default:
+		logger.Error("the topics cannot be looked at or made now: events are recorded and wait in the log", "error", err)
+		return false, nil
+	}
+	doubts, err := admin.Doubts(ctx)
+	if err != nil { // the service may lack the permission
+		logger.Debug("the settings of the topics could not be read", "error", err)
+	}
+	for _, doubt := range doubts {
+		logger.Warn("a topic may lose records, which the log then has to fill in again, or stop", "because", doubt)
+	}
+	return true, nil
+}
+
+// ensureTime is how long the start waits for the topics.
+const ensureTime = 20 * time.Second
+
+const keepTopicsEvery = 5 * time.Second
+
+// keepTopics creates missing topics: no broker answered when the service started, or
+// a broker lost its data.
+func keepTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
+	said := ""
+	return every(ctx, keepTopicsEvery, func() {
+		level, err := slog.LevelDebug, admin.Ensure(ctx)
+		switch again := fmt.Sprint(err) == said; {
+		case again: // already logged at its own level
+		case errors.Is(err, kafka.ErrTooFewBrokers):
+			level = slog.LevelWarn
+		case errors.Is(err, kafka.ErrTopicsUnfit):
+			level = slog.LevelError
+		}
+		if said = fmt.Sprint(err); err != nil {
+			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)
+		}
+	})
+}
+
+// every calls do after each pause until ctx ends.
+func every(ctx context.Context, pause time.Duration, do func()) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
+func openPostgresPipe(cfg config.Config, logger *slog.Logger) (*pipe, error) {
+	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, ApplicationName: "meterplex-pipe"})
+	if err != nil {
+		return nil, err
+	}
+	pc := pgpipe.Config{DB: db, TopicPrefix: cfg.TopicPrefix, Logger: logger}
+	publisher, err := pgpipe.NewPublisher(pc)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &pipe{
+		publisher: publisher,
+		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
+			return pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: pc, Group: c.Name})
+		},
+		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
+			return pgpipe.Rewind(ctx, pc, group, topic, from)
+		},
+		tops:  func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets both back
+		ping:  db.PingContext,
+		tidy:  func(ctx context.Context) error { return trim(ctx, pc, logger) },
+		close: func() error { return closeAll(publisher.Close, db) },
+	}, nil
+}
+
+func closeAll(publisher func() error, db *sql.DB) error { return errors.Join(publisher(), db.Close()) }
+
+const trimEvery = 5 * time.Minute
+
+func trim(ctx context.Context, pc pgpipe.Config, logger *slog.Logger) error {
+	return every(ctx, trimEvery, func() {
+		if _, err := pgpipe.Trim(ctx, pc); err != nil && ctx.Err() == nil {
+			logger.Warn("read frames were not trimmed", "error", err)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/rebuild"
+)
+
+// rebuilds returns the command that starts, promotes and ends rebuilds.
+func (n *Node) rebuilds() *commands.Rebuilds {
+	c := &commands.Rebuilds{Store: n.log, Now: time.Now, NewID: newID}
+	for _, p := range n.projections() {
+		c.Projections = append(c.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+	}
+	return c
+}
+
+// rebuilder returns the worker that executes rebuilds.
+func (n *Node) rebuilder() *rebuild.Rebuilder {
+	return &rebuild.Rebuilder{
+		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.appended,
+		Verify: n.compare, Requests: n.rebuildRequests,
+		Chunk: n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
+	}
+}
+
+// compare ends a verify: it logs, saves and records the differences found.
+func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
+	reads := n.reads().Rebuilds
+	differs, sample, err := reads.Drift(ctx, r)
+	if err != nil {
+		return err
+	}
+	if differs > 0 {
+		n.logger.Error("a projection is not as the log says", "projection", r.Projection, "keys", differs, "rebuild", r.ID, "repaired", r.Repair)
+	}
+	if err := reads.SaveReport(ctx, r.ID, sample); err != nil {
+		return err
+	}
+	return n.rebuilds().FinishVerify(ctx, r.ID, differs)
+}
+
+func (n *Node) reads() models.Reads {
+	return models.NewReads(query.DB{Pool: n.readers, Replica: n.replica, Moves: n.moves}, n.grants, n.Folds, time.Now, n.cfg.RollbackKeep)
+}

@@ -1,0 +1,87 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/infra/pgpipe"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// prepareDatabase migrates the database and checks its safety before and after: before,
+// so that an unsafe server or login is not changed; after, since roles and tables have
+// their final state only then.
+func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error {
+	if err := refuseUnsafe(ctx, cfg, nil); err != nil {
+		return err
+	}
+	applied, err := migrate(ctx, cfg, s.Logger)
+	if applied > 0 {
+		s.Logger.Info("the database's schema was brought up to date", "migrations", applied)
+	}
+	if err != nil {
+		return err
+	}
+	return refuseUnsafe(ctx, cfg, s.Logger)
+}
+
+// ofDatabase adds advice to an error of a configured, not embedded, database.
+func (s *Servers) ofDatabase(err error) error {
+	if err == nil || s.database != nil {
+		return err
+	}
+	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) || errors.As(err, &rights) {
+		return err // its text contains the statements to run
+	}
+	const notAllowed = "42501"
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
+		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
+	}
+	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
+		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL are its addresses: is that server up, and does it accept this login?", err)
+	}
+	return err
+}
+
+// refuseUnsafe returns an error if the database has dangers that are not allowed. It
+// logs the allowed ones if logger is not nil.
+func refuseUnsafe(ctx context.Context, cfg config.Config, logger *slog.Logger) error {
+	var further []string
+	if cfg.Pipe == config.PipePostgres {
+		further = (&pgpipe.Config{TopicPrefix: cfg.TopicPrefix}).Tables()
+	}
+	found, err := postgres.FindDangers(ctx, cfg.DatabaseURL, further...)
+	if err != nil {
+		return err
+	}
+	if cfg.DatabaseReadURL != "" {
+		replica, err := postgres.FindDangers(ctx, cfg.DatabaseReadURL)
+		if err != nil {
+			return fmt.Errorf("DATABASE_READ_URL: %w", err)
+		}
+		for _, d := range replica { // durability depends only on the primary
+			if slices.Contains([]string{"superuser", "bypassrls"}, d.Name) && !slices.Contains(found, d) {
+				found = append(found, d)
+			}
+		}
+	}
+	if logger != nil {
+		sayAllowed(found, cfg.AllowUnsafe, logger)
+	}
+	return postgres.Refusal(found, cfg.AllowUnsafe)
+}
+
+func sayAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
+	for _, d := range found {
+		if !slices.Contains(allowed, d.Name) {
+			continue
+		}
+		logger.Warn("unsafe, and allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+	}
+}

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+)
+
+// Endpoints holds the addresses of the started servers.
+type Endpoints struct {
+	URL         string // "": no HTTP server
+	API         bool   // whether URL serves the API, or only health and metrics
+	DatabaseURL string
+	Brokers     []string // none: the PostgreSQL pipe
+}
+
+// Serve runs an instance and its embedded servers until ctx ends.
+func Serve(ctx context.Context, cfg config.Config, commit string, ready chan<- Endpoints) (err error) {
+	logger := NewLogger(os.Stderr, cfg)
+	own := &Servers{Logger: logger}
+	defer func() { err = errors.Join(err, own.Stop()) }()
+	if cfg, err = own.Start(ctx, cfg); err != nil {
+		return own.ofDatabase(err)
+	}
+	n, err := Open(ctx, cfg, commit, logger)
+	if err != nil {
+		return own.ofDatabase(err)
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go own.watch(watching)
+	return n.Run(ctx, ready)
+}

@@ -1,0 +1,169 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/infra/local"
+)
+
+// Servers holds the embedded servers that this process started.
+type Servers struct {
+	Logger   *slog.Logger
+	database *local.Postgres
+	broker   *local.Kafka
+}
+
+// stopServers bounds the orderly stop of the embedded servers.
+const stopServers = 60 * time.Second
+
+// startUp bounds the start of the embedded servers and the migrations: a first start
+// downloads and unpacks servers.
+const startUp = 5 * time.Minute
+
+// Start starts the embedded servers: the broker starts while the database migrates.
+func (s *Servers) Start(ctx context.Context, cfg config.Config) (config.Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, startUp)
+	defer cancel()
+	cfg = s.choosePipe(cfg)
+	var brokers config.Config
+	var both errgroup.Group
+	both.Go(func() (err error) { brokers, err = s.startBroker(ctx, cfg); return err })
+	var database config.Config
+	both.Go(func() (err error) {
+		if database, err = s.startDatabase(ctx, cfg); err != nil {
+			return err
+		}
+		return s.prepareDatabase(ctx, database)
+	})
+	err := both.Wait()
+	cfg.Kafka.Brokers, cfg.DatabaseURL = brokers.Kafka.Brokers, database.DatabaseURL
+	return cfg, err
+}
+
+// startDatabase starts an embedded PostgreSQL if DATABASE_URL is not set.
+func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.Config, error) {
+	if cfg.DatabaseURL != "" {
+		return cfg, nil
+	}
+	if cfg.DatabaseMigrateURL != "" {
+		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or none for an embedded PostgreSQL")
+	}
+	s.Logger.Info("no DATABASE_URL: a PostgreSQL of its own keeps the data", "directory", cfg.DataDir)
+	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
+	if err != nil {
+		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
+	}
+	s.database = db
+	cfg.DatabaseURL = db.URL()
+	return cfg, nil
+}
+
+// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given
+// or one can be started, else PostgreSQL.
+func (s *Servers) choosePipe(cfg config.Config) config.Config {
+	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
+		if cfg.Pipe == "" {
+			cfg.Pipe = config.PipeKafka
+		}
+		return cfg
+	}
+	cfg.Pipe = config.PipeKafka
+	if err := local.KafkaAvailable(); err != nil {
+		s.Logger.Warn("no Kafka: events go through PostgreSQL (METERPLEX_PIPE=postgres)", "because", err)
+		cfg.Pipe = config.PipePostgres
+	}
+	return cfg
+}
+
+// startBroker starts an embedded Kafka if Kafka is the pipe and no brokers are given.
+func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Config, error) {
+	if cfg.Pipe != config.PipeKafka || len(cfg.Kafka.Brokers) > 0 {
+		return cfg, nil
+	}
+	s.Logger.Info("no KAFKA_BROKERS: a Kafka of its own carries the events", "directory", cfg.DataDir)
+	k, err := local.StartKafka(ctx, local.KafkaConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}})
+	if err != nil {
+		return cfg, advised(err, "set KAFKA_BROKERS to a Kafka that runs already, or METERPLEX_PIPE=postgres")
+	}
+	s.broker = k
+	cfg.Kafka.Brokers = k.Brokers()
+	return cfg, nil
+}
+
+// advised adds an alternative to the error of an embedded server that does not start.
+func advised(err error, instead string) error {
+	if errors.Is(err, local.ErrInUse) {
+		return fmt.Errorf("%w: end that process, or give this one a METERPLEX_DATA_DIR of its own", err)
+	}
+	return fmt.Errorf("%w\nOr %s", err, instead)
+}
+
+// Stop stops the servers, the broker first: it has no readers any more.
+func (s *Servers) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopServers)
+	defer cancel()
+	var errs []error
+	if s.broker != nil {
+		errs = append(errs, s.broker.Stop(ctx))
+	}
+	if s.database != nil {
+		errs = append(errs, s.database.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// watch restarts an embedded server that exits unexpectedly. Its data is on disk, and
+// its clients retry until it is back.
+func (s *Servers) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		var database, broker <-chan struct{}
+		if s.database != nil {
+			database = s.database.Done()
+		}
+		if s.broker != nil {
+			broker = s.broker.Done()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-database:
+			s.again(ctx, "PostgreSQL", s.database.Restart)
+		case <-broker:
+			s.again(ctx, "Kafka", s.broker.Restart)
+		}
+	}
+}
+
+func (s *Servers) again(ctx context.Context, name string, restart func(context.Context) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.Logger.Warn("an embedded server ended by itself and is started again", "server", name)
+	if err := restart(ctx); err != nil && ctx.Err() == nil {
+		s.Logger.Error("an embedded server did not start again", "server", name, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// logLines logs the messages of the embedded servers line by line.
+type logLines struct{ logger *slog.Logger }
+
+func (l logLines) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.logger.Info(line)
+		}
+	}
+	return len(p), nil
+}

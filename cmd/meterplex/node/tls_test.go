@@ -1,0 +1,51 @@
+package node
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+)
+
+// TestCertificatesAreReadFirst: an unreadable certificate is reported before the server
+// listens.
+func TestCertificatesAreReadFirst(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, &made, &made, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cfg := config.Config{HTTPTLSCert: filepath.Join(dir, "cert"), HTTPTLSKey: filepath.Join(dir, "key")}
+	if _, err := httpTLS(cfg); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("without files: %v", err)
+	}
+	for path, block := range map[string]*pem.Block{cfg.HTTPTLSCert: {Type: "CERTIFICATE", Bytes: der}, cfg.HTTPTLSKey: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := httpTLS(cfg); err != nil || len(got.Certificates) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := httpTLS(config.Config{}); err != nil || got != nil {
+		t.Errorf("without settings: %v, %v", got, err)
+	}
+}

@@ -1,0 +1,37 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+// compareTopics raises the epoch of each partition whose topic is ahead of the log: the
+// database was restored to an older state.
+func (n *Node) compareTopics(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, compareTime)
+	defer cancel()
+	tops, err := n.pipe.tops(ctx)
+	if err != nil {
+		return err
+	}
+	return n.log.RaiseBeyond(ctx, tops)
+}
+
+// compareTime bounds one comparison; compareEvery is the pause between retries while no broker answers.
+const (
+	compareTime  = 10 * time.Second
+	compareEvery = 2 * time.Second
+)
+
+// compareTopicsLater repeats the comparison until it succeeds once.
+func (n *Node) compareTopicsLater(ctx context.Context) error {
+	for n.topicsDoubted {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(compareEvery):
+		}
+		n.topicsDoubted = n.compareTopics(ctx) != nil
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// usageCommandsPerPartition bounds the messages of one partition in a batch: each
+// message may hold 1,000 events.
+const usageCommandsPerPartition = 500
+
+// startUsageCommands starts the ingestion of usage from messages, the second way
+// in besides HTTP.
+func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
+	told, err := http.CountVerdicts(n.registry)
+	if err != nil {
+		return fmt.Errorf("register the metrics of usage.commands: %w", err)
+	}
+	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	g.Go(func() error { return seen.Run(ctx) })
+	take := &commands.UsageCommands{
+		Ingest: &commands.IngestUsage{
+			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+		},
+		Tenants: &postgres.Catalogue{Pool: n.pool}, Told: told,
+		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
+	}
+	sub, err := n.subscriber(&projections.Consumer{
+		Name: events.GroupUsageCommands, Topic: events.TopicUsageCommands, MaxPerPartition: usageCommandsPerPartition,
+	})
+	if err != nil {
+		return err
+	}
+	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)
+	if err != nil {
+		return err
+	}
+	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub, take.Process)
+	g.Go(func() error { return runRouter(ctx, router, sub) })
+	return nil
+}

@@ -1,0 +1,35 @@
+package tour
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+)
+
+// TestTheTourTouchesNobodysServers: the tour promotes a planted fault, so it must never
+// use a real service's database, brokers or data.
+func TestTheTourTouchesNobodysServers(t *testing.T) {
+	env := map[string]string{
+		"DATABASE_URL": "postgres://theirs/d", "DATABASE_MIGRATE_URL": "postgres://theirs/d", "DATABASE_READ_URL": "postgres://theirs/d",
+		"KAFKA_BROKERS": "theirs:9092", "KAFKA_REPLICATION": "3", "METERPLEX_TOPIC_PREFIX": "theirs.", "METERPLEX_ROLES": "relay",
+		"METERPLEX_DATA_DIR": "/theirs", "METERPLEX_HTTP_ADDR": "0.0.0.0:80", "METERPLEX_HTTP_TLS_CERT": "theirs", "METERPLEX_HTTP_TLS_KEY": "theirs",
+		"METERPLEX_BOOTSTRAP_OPERATOR_KEY": "mp_op_theirs-theirs-theirs-theirs-theirs", "METERPLEX_ROLLBACK_KEEP": "1s",
+	}
+	given, _, err := config.Load("", func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := (&Tour{Given: given, DataDir: "own"}).settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := json.Marshal(cfg); strings.Contains(string(raw), "theirs") {
+		t.Errorf("the tour would work with what is others': %s", raw)
+	}
+	if cfg.HTTPAddr != "127.0.0.1:0" || cfg.DataDir != "own" || len(cfg.Roles) != len(config.AllRoles()) || cfg.RollbackKeep != 24*time.Hour || cfg.Kafka.Replication != 0 {
+		t.Errorf("%+v", cfg)
+	}
+}
