@@ -177,6 +177,8 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 		return step("read the live checkpoint", locksIn(text, k.consumer, k.partition), func() *simRows { return simAnswer([]any{db.ckpt[k], int32(1)}) })
 	case strings.HasPrefix(text, "WITH RECURSIVE chain"):
 		return db.failed(args[0].(string), args[1].(int16), args[2].(int64))
+	case strings.HasPrefix(text, "SELECT epoch, coalesce(timeline"):
+		return simAnswer([]any{int32(1), int64(db.s.life), time.Unix(0, 0)})
 	case strings.HasPrefix(text, "SELECT position FROM withheld_records"):
 		out := simAnswer()
 		for at, late := range db.withheld {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,8 +63,18 @@ LEFT JOIN log_origins o ON c.subject = {usage.event.aggregation_failed} AND o.id
 LEFT JOIN event_log_rows l ON o.id IS NOT NULL AND l.partition = $2 AND l.position = c.position
 WHERE o.id IS NOT NULL OR c.position = (SELECT max(position) FROM chain)`)
 
+// readLife reads in which life of the database server the partition was last written. A failover
+// or a restore may lose dead letters, and give their positions to other events.
+const readLife = `SELECT epoch, coalesce(timeline, 0), coalesce(started_at, to_timestamp(0)) FROM log_heads WHERE partition = $1`
+
+type life struct {
+	epoch     int32
+	timeline  int64
+	startedAt time.Time
+}
+
 // failedMemo remembers the events that each consumer could not fold, so that the chain is
-// followed once, not for each chunk.
+// followed once, not for each chunk. It begins anew with each life of the server.
 type failedMemo struct {
 	mu    sync.Mutex
 	known map[failedKey]failedUpTo
@@ -75,6 +86,7 @@ type failedKey struct {
 }
 
 type failedUpTo struct {
+	life      life
 	letter    int64 // the last dead letter seen
 	positions map[int64]bool
 }
@@ -86,13 +98,30 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 	defer m.mu.Unlock()
 	key := failedKey{consumer, partition}
 	was := m.known[key]
-	rows, err := tx.Query(ctx, readFailed, consumer, partition, was.letter)
-	if err != nil {
-		return nil, fmt.Errorf("read failed events: %w", err)
+	now, err := was.extend(ctx, tx, consumer, partition)
+	if err == nil && now.life != was.life {
+		now, err = failedUpTo{}.extend(ctx, tx, consumer, partition)
 	}
-	now := failedUpTo{was.letter, maps.Clone(was.positions)}
+	if err != nil {
+		return nil, err
+	}
+	if m.known == nil {
+		m.known = make(map[failedKey]failedUpTo)
+	}
+	m.known[key] = now
+	return now.positions, nil
+}
+
+// extend follows the chain of dead letters down to the last one seen. It reads the life after
+// the chain: if the life is the same then, it was during the read.
+func (was failedUpTo) extend(ctx context.Context, tx pgx.Tx, consumer string, partition int16) (failedUpTo, error) {
+	now := failedUpTo{letter: was.letter, positions: maps.Clone(was.positions)}
 	if now.positions == nil {
 		now.positions = make(map[int64]bool)
+	}
+	rows, err := tx.Query(ctx, readFailed, consumer, partition, was.letter)
+	if err != nil {
+		return now, fmt.Errorf("read failed events: %w", err)
 	}
 	var letter int64
 	var failed *int64
@@ -104,13 +133,12 @@ func (m *failedMemo) since(ctx context.Context, tx pgx.Tx, consumer string, part
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read failed events: %w", err)
+		return now, fmt.Errorf("read failed events: %w", err)
 	}
-	if m.known == nil {
-		m.known = make(map[failedKey]failedUpTo)
+	if err := tx.QueryRow(ctx, readLife, partition).Scan(&now.life.epoch, &now.life.timeline, &now.life.startedAt); err != nil {
+		return now, fmt.Errorf("read the life of the log: %w", err)
 	}
-	m.known[key] = now
-	return now.positions, nil
+	return now, nil
 }
 
 const readWithheld = `
