@@ -22,11 +22,11 @@ import (
 
 // VerifyCmd verifies a running service from outside.
 type VerifyCmd struct {
-	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Check these only: http, database, topics. A named one must be reachable."`
-	All       bool          `help:"Require every check: one that is skipped is a failure (exit code 2)."`
-	Partition []int16       `placeholder:"N,…" help:"Of the log's partitions look at these alone, 0 to 31: a sample."`
-	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"The least time to watch for forbidden changes (default 2s)."`
-	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may pause in a transaction (default 30s)."`
+	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Run only these checks: http, database, topics. Each must be reachable."`
+	All       bool          `help:"Require every check: a skipped check counts as undetermined (exit code 2)."`
+	Partition []int16       `placeholder:"N,…" help:"Check only these partitions of the log, 0 to 31, as a sample."`
+	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"Minimum time between the two reads that are compared for changes (default 2s)."`
+	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may be idle in a transaction (default 30s)."`
 	VerifyFlags
 }
 
@@ -42,25 +42,25 @@ type VerifyFlags struct {
 
 // Help returns the long help text.
 func (VerifyCmd) Help() string {
-	return `Three ways to look, each as far as it is open to you:
+	return `There are three groups of checks. Each runs if its settings are present.
 
-http asks the service for the identity (accepted = applied + rejected + undecided + unapplied + parked) and lets it fold each projection anew beside the live rows. It needs METERPLEX_URL and a key with billing.
+http requests the identity (accepted = applied + rejected + undecided + unapplied + parked) from the service, and a comparison of each projection with a new fold of the log. It needs METERPLEX_URL and a key with the scope billing.
 
-database reads the log and the tables directly, with SQL and decoding of its own. It needs DATABASE_URL, of a login that may act as meterplex_worker (the service's own) or of a superuser: row level security hides the rows from any other. It only reads.
+database reads the log and the tables directly, with its own SQL and decoding. It needs DATABASE_URL with a login that is a member of meterplex_worker, like the service's own, or a superuser: row level security hides the rows from any other login. It only reads.
 
-topics reads the topics directly, from their beginning to their end, and compares each record with the log. It needs KAFKA_BROKERS, and DATABASE_URL.
+topics reads the topics directly, from their first record to their last, and compares each record with the log. It needs KAFKA_BROKERS and DATABASE_URL.
 
-Checks without access are listed as not looked at, with the setting that gives it. Exit code 0: all checks that were made hold; 1: one does not; 2: a check could not be made. With --all, a check that is not made counts as one that could not be. verify repairs nothing; docs/verify.md has the proof, the cost and the remedy of each line.`
+Checks without access are listed as not checked, with the missing setting. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/verify.md explains the proof, the cost and the next step of each line.`
 }
 
-// errUntold ends a command that could not complete all requested checks.
-var errUntold = errors.New("a check could not be made")
+// errUndetermined ends a command that could not complete all requested checks.
+var errUndetermined = errors.New("a check is undetermined")
 
 // Run prints each check with its figures.
 func (c *VerifyCmd) Run(a *app) error {
 	for _, p := range c.Partition {
 		if p < 0 || p > 31 {
-			return fmt.Errorf("--partition %d: they go from 0 to 31", p)
+			return fmt.Errorf("--partition %d: expected 0 to 31", p)
 		}
 	}
 	var checks []verify.Check
@@ -108,13 +108,13 @@ func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
 		case one.Holds != nil && !*one.Holds:
 			outcome = errNo
 		case one.Holds == nil && outcome == nil:
-			outcome = fmt.Errorf("%w: %s: %s", errUntold, one.Name, one.Figures)
+			outcome = fmt.Errorf("%w: %s: %s", errUndetermined, one.Name, one.Figures)
 		}
 	}
 	if skipped > 0 {
-		a.say("%d of %d checks were not looked at", skipped, len(checks))
+		a.say("%d of %d checks were skipped", skipped, len(checks))
 		if outcome == nil && (c.All || len(c.Only) > 0) {
-			outcome = fmt.Errorf("%w: %d checks were not looked at", errUntold, skipped)
+			outcome = fmt.Errorf("%w: %d checks were skipped", errUndetermined, skipped)
 		}
 	}
 	return outcome
@@ -132,9 +132,9 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	}
 	switch {
 	case cfg.Pipe == config.PipePostgres:
-		a.say("PostgreSQL is the pipe: there are no topics to look at")
+		a.say("PostgreSQL is the pipe: no topics to check")
 	case !c.wants("topics"):
-		options.NoTopics = "not asked for"
+		options.NoTopics = "not requested"
 	case len(cfg.Kafka.Brokers) == 0:
 		options.NoTopics = "set KAFKA_BROKERS"
 	default:
@@ -147,7 +147,7 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 		return !c.wants(one.Needs) || one.Needs == "topics" && cfg.Pipe == config.PipePostgres
 	})
 	if err == nil && len(checks) == 0 {
-		err = errors.New("there is nothing to check")
+		err = errors.New("no check to run")
 	}
 	return checks, err
 }
@@ -186,7 +186,7 @@ func (a *app) askChecks() ([]verify.Check, error) {
 	checks := []verify.Check{identityCheck(a, cl)}
 	all, err := a.projections()
 	if err != nil {
-		return append(checks, verify.Check{Name: "P5 the projections are what the log says", Looked: true, Needs: "http", Figures: err.Error()}), nil
+		return append(checks, verify.Check{Name: "P5 the projections equal the fold of the log", Looked: true, Needs: "http", Figures: err.Error()}), nil
 	}
 	for _, raw := range all {
 		var p struct{ Name string }
@@ -199,7 +199,7 @@ func (a *app) askChecks() ([]verify.Check, error) {
 }
 
 func identityCheck(a *app, cl *client.Client) verify.Check {
-	found := verify.Check{Name: "P3 every accepted event is in exactly one place", Looked: true, Needs: "http"}
+	found := verify.Check{Name: "P3 every accepted event is in exactly one state", Looked: true, Needs: "http"}
 	raw, err := cl.Get(a.ctx, "/system/identity", nil)
 	var answer struct {
 		Holds *bool

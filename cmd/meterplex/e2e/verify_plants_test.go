@@ -52,24 +52,24 @@ func (w *world) plantsInLog(p int) []planted {
 	late := w.number(`SELECT max(position) FROM event_log_rows WHERE partition = $1`, p)
 	head := fmt.Sprintf(` WHERE partition = %d`, p)
 	return []planted{
-		{check: "P1 positions are dense from 1 to the head", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
-		{check: "P10 events are in the order of their recording", do: []string{inLog(p, raw, `recorded_at = recorded_at + interval '1 hour'`)}, undo: []string{inLog(p, raw, `recorded_at = recorded_at - interval '1 hour'`)}},
-		{check: "P9 an event is in its tenant's partition and on its subject's topic",
+		{check: "P1 positions run from 1 to the head without a gap", do: []string{`UPDATE log_heads SET position = position + 1` + head}, undo: []string{`UPDATE log_heads SET position = position - 1` + head}},
+		{check: "P10 events are in the order in which they were recorded", do: []string{inLog(p, raw, `recorded_at = recorded_at + interval '1 hour'`)}, undo: []string{inLog(p, raw, `recorded_at = recorded_at - interval '1 hour'`)}},
+		{check: "P9 each event is in its tenant's partition and on its subject's topic",
 			do:   []string{`CREATE TABLE kept AS SELECT tenant_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, seen), inLog(p, seen, `tenant_id = '00000000-0000-0000-0000-00000000000`+stranger(p)+`'`)},
 			undo: []string{inLog(p, seen, `tenant_id = (SELECT tenant_id FROM kept)`), `DROP TABLE kept`}},
-		{check: "P2 one row for each tenant and key",
+		{check: "P2 each dedupe key is stored once for a tenant",
 			do: []string{`ALTER TABLE event_log DROP CONSTRAINT event_log_dedupe`, `CREATE TABLE kept AS SELECT dedupe_key FROM event_log_rows` + head + fmt.Sprint(` AND position = `, conflict),
 				inLog(p, conflict, fmt.Sprintf(`dedupe_key = (SELECT dedupe_key FROM event_log_rows WHERE partition = %d AND position = %d)`, p, raw))},
 			undo: []string{inLog(p, conflict, `dedupe_key = (SELECT dedupe_key FROM kept)`), `DROP TABLE kept`, `ALTER TABLE event_log ADD CONSTRAINT event_log_dedupe UNIQUE (partition, tenant_id, dedupe_key)`}},
-		{check: "P4 hashes are those of the payloads", do: []string{inLog(p, raw, `hash = '\x01'::bytea || sha256('another')`)}, undo: []string{inLog(p, raw, `hash = NULL`)}},
-		{check: "P3 the heads count what the rows say", do: []string{`UPDATE log_heads SET accepted = accepted + 1` + head}, undo: []string{`UPDATE log_heads SET accepted = accepted - 1` + head}},
-		{check: "P1 nothing changes at or below a position already seen", args: []string{"--watch", "1s"},
+		{check: "P4 stored hashes match the payloads", do: []string{inLog(p, raw, `hash = '\x01'::bytea || sha256('another')`)}, undo: []string{inLog(p, raw, `hash = NULL`)}},
+		{check: "P3 the counters of the heads match the rows", do: []string{`UPDATE log_heads SET accepted = accepted + 1` + head}, undo: []string{`UPDATE log_heads SET accepted = accepted - 1` + head}},
+		{check: "P1 recorded events do not change and no position decreases", args: []string{"--watch", "1s"},
 			do:     []string{`CREATE TABLE kept AS SELECT event_id FROM event_log_rows` + head + fmt.Sprint(` AND position = `, late)},
 			during: inLog(p, late, `event_id = gen_random_uuid()`), undo: []string{inLog(p, late, `event_id = (SELECT event_id FROM kept)`), `DROP TABLE kept`}},
-		{check: "P3 each recorded event has one verdict, up to the validator's checkpoint",
+		{check: "P3 each recorded event up to the validator's checkpoint has one verdict",
 			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, no), inLog(p, no, fmt.Sprintf(`body = jsonb_set(body::jsonb, '{rawPosition}', '%d')::json`, raw))},
 			undo: []string{inLog(p, no, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
-		{check: "P3 a verdict says what was recorded",
+		{check: "P3 each verdict matches its recorded event",
 			do:   []string{`CREATE TABLE kept AS SELECT body FROM event_log_rows` + head + fmt.Sprint(` AND position = `, raw), inLog(p, raw, `body = jsonb_set(body::jsonb, '{0}', '987654')::json`)},
 			undo: []string{inLog(p, raw, `body = (SELECT body FROM kept)`), `DROP TABLE kept`}},
 	}
@@ -89,20 +89,20 @@ func (w *world) plantsInTables(p int) []planted {
 	letter := fmt.Sprintf(` WHERE id = (SELECT id FROM dead_letter_events WHERE generation = 1 AND partition = %d AND stage = 'INGESTION' LIMIT 1)`, p)
 	commands := fmt.Sprintf(` WHERE consumer = 'meterplex-command-handler' AND partition = %d`, p)
 	return []planted{
-		{check: "P1 no checkpoint is above the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
-		{check: "P5 usage_aggregates is the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
-		{check: "P5 entitlement_usage is the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
-		{check: "P3 consumed = applied + dead-lettered + withheld", do: []string{`UPDATE usage_aggregates SET applied_count = applied_count - 1` + usage}, undo: []string{`UPDATE usage_aggregates SET applied_count = applied_count + 1` + usage}},
-		{check: "P3 what failed is a dead letter in its state", do: []string{`UPDATE dead_letter_events SET status = 'RESOLVED'` + letter}, undo: []string{`UPDATE dead_letter_events SET status = 'FAILED'` + fmt.Sprintf(` WHERE stage = 'INGESTION' AND partition = %d`, p)}},
-		{check: "P10 one live relay for each partition", do: []string{`INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`}, undo: []string{`DELETE FROM relay_instances`}},
-		{check: "P5 one live generation for each figure", do: []string{`UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`}, undo: []string{`UPDATE projection_pointers SET generation = 1 WHERE projection = 'usage_aggregates'`}},
+		{check: "P1 no checkpoint is beyond the head", do: []string{`UPDATE consumer_checkpoints SET position = position + 1000000` + commands}, undo: []string{`UPDATE consumer_checkpoints SET position = position - 1000000` + commands}},
+		{check: "P5 usage_aggregates equals the sum of the log up to its checkpoint", do: []string{`UPDATE usage_aggregates SET amount = amount + 1` + usage}, undo: []string{`UPDATE usage_aggregates SET amount = amount - 1` + usage}},
+		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint", do: []string{`UPDATE entitlement_usage SET used = used - 1` + usage}, undo: []string{`UPDATE entitlement_usage SET used = used + 1` + usage}},
+		{check: "P3 consumed verdicts = applied + dead-lettered + withheld", do: []string{`UPDATE usage_aggregates SET applied_count = applied_count - 1` + usage}, undo: []string{`UPDATE usage_aggregates SET applied_count = applied_count + 1` + usage}},
+		{check: "P3 dead letters and their states match the log", do: []string{`UPDATE dead_letter_events SET status = 'RESOLVED'` + letter}, undo: []string{`UPDATE dead_letter_events SET status = 'FAILED'` + fmt.Sprintf(` WHERE stage = 'INGESTION' AND partition = %d`, p)}},
+		{check: "P10 each partition is leased by one live relay", do: []string{`INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`}, undo: []string{`DELETE FROM relay_instances`}},
+		{check: "P5 each projection has one live generation for all tenants", do: []string{`UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`}, undo: []string{`UPDATE projection_pointers SET generation = 1 WHERE projection = 'usage_aggregates'`}},
 	}
 }
 
 func (w *world) plantsInRights() []planted {
 	return []planted{
-		{check: "P9 row level security is forced on what tenants read", do: []string{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`}, undo: []string{`ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`}},
-		{check: "P6 the service owns nothing and cannot alter the log", do: []string{`GRANT UPDATE ON event_log_rows TO meterplex_worker`}, undo: []string{`REVOKE UPDATE ON event_log_rows FROM meterplex_worker`}},
+		{check: "P9 row level security is forced on every table that tenants read", do: []string{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`}, undo: []string{`ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`}},
+		{check: "P6 the roles of the service own no object and cannot alter the log", do: []string{`GRANT UPDATE ON event_log_rows TO meterplex_worker`}, undo: []string{`REVOKE UPDATE ON event_log_rows FROM meterplex_worker`}},
 		{check: "no session of the service is idle in a transaction", args: []string{"--idle", "1ms"}, by: func() {
 			cc, err := pgx.ParseConfig(w.db)
 			if err == nil {
@@ -122,7 +122,7 @@ func (w *world) plantsInRights() []planted {
 
 // plantsInTopics uses a partition for each plant: no record can be removed again.
 func (w *world) plantsInTopics(tenants []*tenant) (all []planted) {
-	const topics, same, first = "P11 the topics hold what the log holds", "P11 a record is its event byte for byte, however often it comes", "P10 a tenant's events come first in their order"
+	const topics, same, first = "P11 the topics hold the same events as the log", "P11 each record equals its event byte for byte", "P10 events of a tenant are first published in the order of the log"
 	at := func(n int) (int, []string) {
 		p := partitionOf(tenants[n].id)
 		return p, []string{"--partition", fmt.Sprintf("%d,%d", p, p)} // named twice, checked once
@@ -179,10 +179,10 @@ func (w *world) plantsOfStandIns(p int, args []string) []planted {
 	return []planted{
 		{args: args, by: again, do: []string{`INSERT INTO withheld_records (partition, position, topic, tenant_id, reason, late)
  SELECT partition, position, topic, tenant_id, 'planted', true FROM event_log_rows` + of + ` AND topic = 1 ORDER BY position LIMIT 1`}},
-		{check: "P3 each recorded event has one verdict, up to the validator's checkpoint", args: append(args, "--only", "database"),
+		{check: "P3 each recorded event up to the validator's checkpoint has one verdict", args: append(args, "--only", "database"),
 			do:   []string{`UPDATE withheld_records SET late = false, dead_letter_id = tenant_id` + of},
 			undo: []string{`UPDATE withheld_records SET late = true, dead_letter_id = NULL` + of}},
-		{check: "P11 a record is its event byte for byte, however often it comes", args: args, do: []string{`DELETE FROM withheld_records` + of}},
+		{check: "P11 each record equals its event byte for byte", args: args, do: []string{`DELETE FROM withheld_records` + of}},
 	}
 }
 

@@ -147,7 +147,7 @@ func TestVerifyProvesAndEachPlantIsTold(t *testing.T) {
 func (w *world) seesWhatItMay(at *instance) {
 	w.t.Helper()
 	out, code := w.command(at, "verify")
-	if code != 0 || !strings.Contains(out, "not looked at: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were not looked at") {
+	if code != 0 || !strings.Contains(out, "not checked: set DATABASE_URL") || !strings.Contains(out, "22 of 26 checks were skipped") {
 		w.t.Errorf("over HTTP only, exit code %d\n%s", code, out)
 	}
 	if out, code := w.command(at, "verify", "--only", "database"); code != 2 {

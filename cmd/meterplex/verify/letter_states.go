@@ -151,7 +151,7 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 			case l == nil || !l.known:
 				x.letters.fault("generation %d has the dead letter %s, which the log does not have", g.number, id)
 			case l.stage != stage || l.status != status:
-				x.letters.fault("generation %d has %s as %s %s, the log as %s %s", g.number, id, stage, status, l.stage, l.status)
+				x.letters.fault("generation %d has the dead letter %s as %s %s, the log has it as %s %s", g.number, id, stage, status, l.stage, l.status)
 			}
 			if l != nil {
 				l.seen = g.number
@@ -210,7 +210,7 @@ func (x *pass) addConflict(r *row, s *content) {
 	if len(x.conflicts) < maxConflicts {
 		x.conflicts = append(x.conflicts, conflict{r.position, s.RawPosition, s.FirstHash})
 	} else {
-		x.hashes.add(1, "conflicts not compared with their first event")
+		x.hashes.add(1, "conflicts not compared with their first event: too many")
 	}
 }
 

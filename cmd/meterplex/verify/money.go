@@ -245,10 +245,10 @@ func (x *pass) compare(t *tally, sums map[figure]*sum, g *candidate, f figure, a
 	case !g.has(f) || partitionOf(f.tenant) != x.p:
 		t.fault("generation %d has %s, which does not belong to it in partition %d", g.number, f, x.p)
 	case s == nil:
-		t.fault("generation %d has %s for %s, the log none", g.number, amount, f)
+		t.fault("generation %d has %s for %s, the log has no verdict for it", g.number, amount, f)
 	case s.amount.String() != amount || n >= 0 && s.events != n:
 		s.seen = g.number
-		t.fault("generation %d has %s in %d events for %s, the log %s in %d", g.number, amount, n, f, s.amount.String(), s.events)
+		t.fault("generation %d has %s in %d events for %s, the log has %s in %d", g.number, amount, n, f, s.amount.String(), s.events)
 	default:
 		s.seen = g.number
 	}
@@ -257,7 +257,7 @@ func (x *pass) compare(t *tally, sums map[figure]*sum, g *candidate, f figure, a
 func (x *pass) missing(t *tally, sums map[figure]*sum, g *candidate) {
 	for f, s := range sums {
 		if s.seen != g.number && g.has(f) && (s.events != 0 || s.amount.Sign() != 0) {
-			t.fault("generation %d has nothing for %s, the log %s", g.number, f, s.amount.String())
+			t.fault("generation %d has no row for %s, the log has %s", g.number, f, s.amount.String())
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (t *tally) incomplete(err error) {
 func (t *tally) result() Check {
 	c := Check{Name: t.name, Looked: t.skip == ""}
 	if !c.Looked {
-		c.Figures = "not looked at: " + t.skip
+		c.Figures = "not checked: " + t.skip
 		return c
 	}
 	parts := []string{fmt.Sprintf("%d %s", t.n, t.unit)}
@@ -83,10 +83,10 @@ func (t *tally) result() Check {
 	}
 	parts = append(parts, t.notes...)
 	if t.faults > 0 {
-		parts = append(parts, fmt.Sprintf("%d wrong: %s", t.faults, strings.Join(t.first, "; ")))
+		parts = append(parts, fmt.Sprintf("%d violations: %s", t.faults, strings.Join(t.first, "; ")))
 	}
 	if t.undetermined != "" {
-		parts = append(parts, "not told: "+t.undetermined)
+		parts = append(parts, "undetermined: "+t.undetermined)
 	}
 	c.Figures = strings.Join(parts, ", ")
 	if holds := t.faults == 0; !holds || t.undetermined == "" {
@@ -111,28 +111,28 @@ func newReport() *report {
 		r.all = append(r.all, t)
 		return t
 	}
-	r.dense = add("P1 positions are dense from 1 to the head", "events")
-	r.order = add("P10 events are in the order of their recording", "events")
-	r.home = add("P9 an event is in its tenant's partition and on its subject's topic", "events")
-	r.unique = add("P2 one row for each tenant and key", "keys")
-	r.hashes = add("P4 hashes are those of the payloads", "payloads")
-	r.heads = add("P3 the heads count what the rows say", "heads")
-	r.below = add("P1 no checkpoint is above the head", "checkpoints")
-	r.still = add("P1 nothing changes at or below a position already seen", "events seen twice")
-	r.verdicts = add("P3 each recorded event has one verdict, up to the validator's checkpoint", "recorded events")
-	r.contents = add("P3 a verdict says what was recorded", "verdicts")
-	r.usage = add("P5 usage_aggregates is the sum of the log up to its checkpoint", "rows")
-	r.used = add("P5 entitlement_usage is the sum of the log up to its checkpoint", "rows")
-	r.consumed = add("P3 consumed = applied + dead-lettered + withheld", "verdicts consumed")
-	r.letters = add("P3 what failed is a dead letter in its state", "dead letters")
-	r.relays = add("P10 one live relay for each partition", "partitions")
-	r.generation = add("P5 one live generation for each figure", "projections")
-	r.rls = add("P9 row level security is forced on what tenants read", "tables")
-	r.grants = add("P6 the service owns nothing and cannot alter the log", "roles")
+	r.dense = add("P1 positions run from 1 to the head without a gap", "events")
+	r.order = add("P10 events are in the order in which they were recorded", "events")
+	r.home = add("P9 each event is in its tenant's partition and on its subject's topic", "events")
+	r.unique = add("P2 each dedupe key is stored once for a tenant", "keys")
+	r.hashes = add("P4 stored hashes match the payloads", "payloads")
+	r.heads = add("P3 the counters of the heads match the rows", "heads")
+	r.below = add("P1 no checkpoint is beyond the head", "checkpoints")
+	r.still = add("P1 recorded events do not change and no position decreases", "events read twice")
+	r.verdicts = add("P3 each recorded event up to the validator's checkpoint has one verdict", "recorded events")
+	r.contents = add("P3 each verdict matches its recorded event", "verdicts")
+	r.usage = add("P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows")
+	r.used = add("P5 entitlement_usage equals the sum of the log up to its checkpoint", "rows")
+	r.consumed = add("P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed")
+	r.letters = add("P3 dead letters and their states match the log", "dead letters")
+	r.relays = add("P10 each partition is leased by one live relay", "partitions")
+	r.generation = add("P5 each projection has one live generation for all tenants", "projections")
+	r.rls = add("P9 row level security is forced on every table that tenants read", "tables")
+	r.grants = add("P6 the roles of the service own no object and cannot alter the log", "roles")
 	r.idle = add("no session of the service is idle in a transaction", "sessions")
-	r.topics = add("P11 the topics hold what the log holds", "records")
-	r.bytes = add("P11 a record is its event byte for byte, however often it comes", "records")
-	r.first = add("P10 a tenant's events come first in their order", "first records")
+	r.topics = add("P11 the topics hold the same events as the log", "records")
+	r.bytes = add("P11 each record equals its event byte for byte", "records")
+	r.first = add("P10 events of a tenant are first published in the order of the log", "first records")
 	return r
 }
 

@@ -121,7 +121,7 @@ func (t *topicPass) checkComplete(name string, topic int16, s span, cursor int64
 		}
 	}
 	t.topics.add(deleted, "deleted by the broker for their age, and not required")
-	t.topics.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s: docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
+	t.topics.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s; see docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
 }
 
 const eventsSQL = `SELECT ` + rowColumns + `, o.actor_type, o.actor_id, o.service, o.instance, o.commit, o.vocabulary, o.residency
@@ -219,7 +219,7 @@ func (t *topicPass) compareRecord(r *kgo.Record, topic int16, wanted map[int64]*
 		t.topics.add(1, "of another database's log")
 		return
 	case int32(epoch) != t.owner(n):
-		t.topics.add(1, "ghosts: events that the database lost in a failover or restore; consumers drop them")
+		t.topics.add(1, "of events that the database lost in a failover or restore; consumers drop them")
 		return
 	case n > t.head:
 		t.topics.fault("%s is event %s, above the head at %d", where, t.at(n), t.head)
@@ -279,9 +279,9 @@ func (t *topicPass) republishedInOrder(name string, topic int16, before lease) {
 		switch {
 		case n > t.furthest || n > before.position: // reported by its tenant's order, or not published again yet
 		case before.fence != t.fence:
-			t.first.incomplete(fmt.Errorf("the relay of partition %d was rewound or replaced meanwhile", t.p))
+			t.first.incomplete(fmt.Errorf("the relay of partition %d was rewound or replaced during the read", t.p))
 		default:
-			t.first.fault("%s has event %s for the first time before %s, which precedes it, and not again behind", name, t.at(n), t.at(previous))
+			t.first.fault("%s has event %s before its predecessor %s, and does not repeat it after", name, t.at(n), t.at(previous))
 		}
 	}
 }

@@ -74,7 +74,7 @@ func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass
 // requireResult fails the test unless the check has the given result and its figures contain a text.
 func requireResult(t *testing.T, what string, of *tally, is string, text string) {
 	t.Helper()
-	c, got := of.result(), "untold"
+	c, got := of.result(), "undetermined"
 	if c.Holds != nil {
 		got = fmt.Sprint(*c.Holds)
 	}
@@ -98,7 +98,7 @@ func TestP11_WhatIsDeletedMeanwhileIsNotMissing(t *testing.T) {
 	x = onTopic(t, s, 6, 6, [2]int64{0, 1})
 	requireResult(t, "all that was read is deleted", x.topics, "true", "5 deleted by the broker")
 	x = onTopic(t, s, 6, 9, [2]int64{0, 1})
-	requireResult(t, "all of it and more is deleted", x.topics, "untold", "while it was read")
+	requireResult(t, "all of it and more is deleted", x.topics, "undetermined", "while it was read")
 }
 
 // orderOf reads the positions as a topic and returns the check of their order.
@@ -122,8 +122,8 @@ func TestP10_ARewindExcusesItsOwnOrderAlone(t *testing.T) {
 	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
 	requireResult(t, "3 and 4 were lost, and published again", orderOf(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true", "2 published again after a rewind")
 	requireResult(t, "all but the end was lost, and published again", orderOf(t, 6, 6, 1, 2, 3, 4, 5, 6), "true", "5 published again after a rewind")
-	requireResult(t, "two are swapped below", orderOf(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 for the first time before 0-2")
-	requireResult(t, "published again backwards", orderOf(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 for the first time before 0-3")
+	requireResult(t, "two are swapped below", orderOf(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 before its predecessor 0-2")
+	requireResult(t, "published again backwards", orderOf(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 before its predecessor 0-3")
 }
 
 // A stand-in is late if the consumer had read its event from the log before only a stand-in
@@ -137,7 +137,7 @@ func TestAStandInIsLateOrWithheld(t *testing.T) {
 	requireResult(t, "a late one and a withheld one", x.topics, "true", "6 records")
 	all[4][1] = -5
 	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).bytes, "false", "stands in for 0-5, which was not withheld")
-	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a yes beside its stand-in": {1, 2, 3}} {
+	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a validation beside its stand-in": {1, 2, 3}} {
 		x := newTestPass(s)
 		x.verdict.upTo = 3
 		for n := range int64(3) {

@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// verdicts follows each recorded event to its outcome. An event has exactly one outcome: a no, a failure
-// of the validator, a stand-in on the topic, or a yes. A retry may add a yes to one of the others.
+// verdicts follows each recorded event to its outcome. An event has exactly one outcome: validated, rejected,
+// a failure of the validator, or a stand-in on the topic. After a retry it may be validated in addition.
 type verdicts struct {
 	hash      maphash.Hash
 	upTo      int64 // the validator's checkpoint
@@ -46,14 +46,14 @@ func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 		if len(v.waiting) < v.bound {
 			v.waiting[r.position] = v.digest(r.tenant, s)
 		} else {
-			x.contents.add(1, "recorded events left out: too many others waited for their verdict")
+			x.contents.add(1, "recorded events not compared: too many others waited for their verdict")
 		}
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
 		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
 	case validated:
 		v.decided(x, r, s, err, "v/"+strconv.FormatInt(s.RawPosition, 10))
-		x.verdicts.expect(!v.yes.has(s.RawPosition), "%s has a second yes at %s", x.at(s.RawPosition), x.at(r.position))
+		x.verdicts.expect(!v.yes.has(s.RawPosition), "%s is validated a second time at %s", x.at(s.RawPosition), x.at(r.position))
 		v.yes.set(s.RawPosition, x.head)
 		delete(v.waiting, s.RawPosition)
 	case rejected:
@@ -62,7 +62,7 @@ func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 			v.laterNoes[fmt.Sprint(s.RawPosition, "/", s.Attempt)] = true
 			return
 		}
-		x.verdicts.expect(!v.no.has(s.RawPosition), "%s has a second no at %s", x.at(s.RawPosition), x.at(r.position))
+		x.verdicts.expect(!v.no.has(s.RawPosition), "%s is rejected a second time at %s", x.at(s.RawPosition), x.at(r.position))
 		v.no.set(s.RawPosition, x.head)
 	case aggregationFailed:
 		if x.services[r.origin] == events.GroupValidator {
@@ -112,11 +112,11 @@ func (v *verdicts) end(x *pass) {
 		other := count(v.no.has(n), v.failed.has(n), x.withheld[n])
 		switch {
 		case other > 1:
-			x.verdicts.fault("%s was refused, failed and withheld %d times", x.at(n), other)
+			x.verdicts.fault("%s has %d of the outcomes rejection, failure and stand-in, want one", x.at(n), other)
 		case other == 0 && !v.yes.has(n):
 			x.verdicts.fault("%s has no verdict", x.at(n))
 		case other == 1 && v.yes.has(n) && !v.rawRetry[n]:
-			x.verdicts.fault("%s has a yes beside its %s, and was never retried", x.at(n), v.outcomesOf(x, n))
+			x.verdicts.fault("%s has a validation beside its %s, and was never retried", x.at(n), v.outcomesOf(x, n))
 		}
 	}
 	for at, r := range v.retries {
@@ -124,13 +124,13 @@ func (v *verdicts) end(x *pass) {
 			continue
 		}
 		other := count(v.laterNoes[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
-		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes besides a yes (yes: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
+		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes besides a validation (validated: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
 	}
 }
 
 func (v *verdicts) outcomesOf(x *pass, n int64) string {
 	var is []string
-	for name, so := range map[string]bool{"no": v.no.has(n), "failure": v.failed.has(n), "stand-in": x.withheld[n]} {
+	for name, so := range map[string]bool{"rejection": v.no.has(n), "failure": v.failed.has(n), "stand-in": x.withheld[n]} {
 		if so {
 			is = append(is, name)
 		}

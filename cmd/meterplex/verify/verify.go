@@ -1,11 +1,10 @@
-// Package verify proves the promises about the log, the tables and the topics on a running service, from
-// outside. It does not use the service's code, so that it does not repeat its bugs: it has its own SQL and
-// decoding. Of the service it uses the registries of subjects, topics and consumers (package events) and
-// the canonical form of a payload (package domain) for the hashes of conflicts.
+// Package verify checks the promises about the log, the tables and the topics on a running service, from
+// outside. It has its own SQL and decoding, so that it does not repeat the service's bugs. It shares with the
+// service only the registries of subjects, topics and consumers (package events) and the canonical form of a
+// payload (package strictjson).
 //
-// It only reads. Each partition is read once, in order, in a snapshot of its own: memory grows
-// with the largest partition, by some bytes for each row, and no snapshot is older than the read
-// of one partition. bytes for a row, and no snapshot is older than that takes.
+// It only reads. Each partition is read once, in order, in a snapshot of its own. Memory grows with the
+// largest partition, by some 10 bytes for each row.
 package verify
 
 import (
@@ -32,7 +31,7 @@ type Config struct {
 	Now         func() time.Time
 }
 
-// Check is a promise with the result of its check.
+// Check is the result of one check: a line of the output.
 type Check struct {
 	Name    string `json:"check"`
 	Holds   *bool  `json:"holds"` // null: not determined, or skipped
@@ -123,7 +122,7 @@ func (v *verifier) runChecks(ctx context.Context) (err error) {
 // progressEvery limits the progress messages.
 const progressEvery = time.Second
 
-// progress reports the progress, at most once in tellEvery.
+// progress reports the progress, at most once in progressEvery.
 func (v *verifier) progress(format string, args ...any) {
 	if now := v.Now(); now.Sub(v.reported) >= progressEvery {
 		v.reported = now
@@ -151,7 +150,7 @@ func (v *verifier) watch(ctx context.Context, before *observation, left time.Dur
 	return v.sessions(ctx)
 }
 
-var errBlind = errors.New("the login of DATABASE_URL may not act as meterplex_worker and is no superuser: row level security hides every tenant's rows from it. Give the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")
+var errBlind = errors.New("the login of DATABASE_URL is neither a member of meterplex_worker nor a superuser: row level security hides every tenant's rows from it. Use the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")
 
 const whoSQL = `SELECT to_regclass('public.event_log') IS NOT NULL, EXISTS (SELECT FROM pg_roles WHERE rolname = 'meterplex_worker')
  AND pg_has_role(current_user, (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_worker'),

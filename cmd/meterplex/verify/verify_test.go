@@ -101,7 +101,7 @@ func TestDeadLettersThatAreNotComparedAreNotTold(t *testing.T) {
 	if err := x.compareLetters(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if c := x.letters.result(); c.Holds != nil || !strings.Contains(c.Figures, "not told: partition 0 is not compared") {
+	if c := x.letters.result(); c.Holds != nil || !strings.Contains(c.Figures, "undetermined: partition 0 is not compared") {
 		t.Errorf("holds %v: %s", c.Holds, c.Figures)
 	}
 }
@@ -113,7 +113,7 @@ func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	for n := range int64(4) {
 		x.add(event(n+1, recorded, topicRaw, fmt.Sprint("e/", n+1), `[1,"f"]`))
 	}
-	if c := x.contents.result(); !strings.Contains(c.Figures, "2 recorded events left out") {
+	if c := x.contents.result(); !strings.Contains(c.Figures, "2 recorded events not compared") {
 		t.Error(c.Figures)
 	}
 }

@@ -104,9 +104,9 @@ func (v *verifier) unchanged(before, after *observation) {
 	for p, b := range before.heads {
 		a := after.heads[p]
 		v.still.n += b.events
-		v.still.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d have %d events now, %d before, or changed ones", b.from+1, b.to, p, a.events, b.events)
+		v.still.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d changed: %d events now, %d before", b.from+1, b.to, p, a.events, b.events)
 		v.still.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d decreased from %d to %d", p, b.position, a.position)
-		v.still.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected, "the head of partition %d counts less than before", p)
+		v.still.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected, "a counter of the head of partition %d decreased", p)
 	}
 	for name, was := range before.checkpoints {
 		now, there := after.checkpoints[name]
@@ -171,7 +171,7 @@ func (v *verifier) sessions(ctx context.Context) error {
 		case state == "":
 			hidden++
 		case len(state) > 4 && state[:4] == "idle" && state != "idle" && since > v.Idle:
-			v.idle.fault("session %d (%.60q) pauses in a transaction for %s", pid, name, since.Round(time.Second))
+			v.idle.fault("session %d (%.60q) has been idle in a transaction for %s", pid, name, since.Round(time.Second))
 		}
 		return nil
 	})
