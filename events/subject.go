@@ -17,13 +17,13 @@ const (
 	UsageRecorded   Subject = 1 // a producer's usage event was accepted
 	UsageValidated  Subject = 2 // the validator accepted the event
 	UsageRejected   Subject = 3 // the validator rejected the event
-	UsageConflicted Subject = 4 // a known eventId came with another payload
+	UsageConflicted Subject = 4 // a known eventId was sent with another payload
 	DuplicatesSeen  Subject = 5 // retries of known events, coalesced by tenant and second
 	UsageRetried    Subject = 6 // a rejected or withheld event goes to the validator again
-	UsageRefused    Subject = 7 // usage that came as a command was refused
+	UsageRefused    Subject = 7 // a usage event from usage.commands was refused
 
-	PublishFailed     Subject = 10 // an event that could not be published even on its own is withheld
-	AggregationFailed Subject = 11 // the aggregator could not fold an event
+	PublishFailed     Subject = 10 // an event that could not be published even alone is withheld
+	AggregationFailed Subject = 11 // a consumer could not fold an event
 	Reaggregated      Subject = 12 // a validated event that failed goes to the aggregator again
 	RetryRequested    Subject = 13 // a retry of a dead letter was requested
 	DeadLetterRetried Subject = 14 // the retry was appended (RETRYING)
@@ -62,7 +62,7 @@ type SubjectInfo struct {
 	Version   int
 	Topic     Topic
 	Retention string // class: hot, warm or cold
-	Trigger   string // the cause of the event
+	Trigger   string // when the event is recorded
 	Payload   reflect.Type
 }
 
@@ -74,39 +74,39 @@ func (i *SubjectInfo) appendName(dst []byte) []byte {
 }
 
 var registry = [...]SubjectInfo{
-	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "POST /usage/events accepts an event", reflect.TypeFor[Usage]()},
+	{UsageRecorded, "meterplex.usage.event.recorded", 1, TopicUsageRaw, "cold", "the service accepts a usage event, from POST /usage/events or usage.commands", reflect.TypeFor[Usage]()},
 	{UsageValidated, "meterplex.usage.event.validated", 1, TopicUsageValidated, "cold", "the validator accepts a recorded event", reflect.TypeFor[Validated]()},
-	{UsageRejected, "meterplex.usage.event.rejected", 1, TopicUsageDeadLetter, "cold", "the validator refuses a recorded event", reflect.TypeFor[Rejected]()},
-	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a known eventId is sent with another payload", reflect.TypeFor[Conflicted]()},
-	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "known events are sent again; one for each tenant and second", reflect.TypeFor[Duplicates]()},
-	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a dead letter of stage VALIDATION or PUBLISHING is retried", reflect.TypeFor[Retried]()},
-	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "usage that came on usage.commands is not taken", reflect.TypeFor[RefusedUsage]()},
-	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that alone cannot be published", reflect.TypeFor[Failed]()},
-	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "the aggregator cannot fold an event", reflect.TypeFor[Failed]()},
-	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a dead letter of stage AGGREGATION is retried", reflect.TypeFor[Reaggregate]()},
-	{RetryRequested, "meterplex.dead_letters.dead_letter.retry_requested", 1, TopicCommands, "warm", "POST /dead-letters/{id}/retry", reflect.TypeFor[Retry]()},
+	{UsageRejected, "meterplex.usage.event.rejected", 1, TopicUsageDeadLetter, "cold", "the validator rejects a recorded event", reflect.TypeFor[Rejected]()},
+	{UsageConflicted, "meterplex.usage.event.conflicted", 1, TopicUsageDeadLetter, "cold", "a client sends a known eventId with another payload", reflect.TypeFor[Conflicted]()},
+	{DuplicatesSeen, "meterplex.usage.event.duplicates_seen", 1, TopicUsageDuplicates, "hot", "clients send known events again; one event for each tenant and second", reflect.TypeFor[Duplicates]()},
+	{UsageRetried, "meterplex.usage.event.retried", 1, TopicUsageRaw, "cold", "a retry returns a dead letter of stage VALIDATION or PUBLISHING to the validator", reflect.TypeFor[Retried]()},
+	{UsageRefused, "meterplex.usage.command.refused", 1, TopicUsageDeadLetter, "cold", "the service refuses a usage event from usage.commands", reflect.TypeFor[RefusedUsage]()},
+	{PublishFailed, "meterplex.usage.event.publish_failed", 1, TopicUsageDeadLetter, "cold", "the relay withholds an event that cannot be published even alone", reflect.TypeFor[Failed]()},
+	{AggregationFailed, "meterplex.usage.event.aggregation_failed", 1, TopicUsageDeadLetter, "cold", "a consumer cannot fold an event", reflect.TypeFor[Failed]()},
+	{Reaggregated, "meterplex.usage.event.reaggregated", 1, TopicUsageValidated, "cold", "a retry returns a dead letter of stage AGGREGATION to the aggregator", reflect.TypeFor[Reaggregate]()},
+	{RetryRequested, "meterplex.dead_letters.dead_letter.retry_requested", 1, TopicCommands, "warm", "POST /dead-letters/{id}/retry or a bulk retry requests the retry of a dead letter", reflect.TypeFor[Retry]()},
 	{DeadLetterRetried, "meterplex.dead_letters.dead_letter.retried", 1, TopicUsageDeadLetter, "cold", "the command router executes a retry", reflect.TypeFor[RetryDone]()},
-	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeded, or a dead letter was discarded", reflect.TypeFor[Closed]()},
+	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeds, or a dead letter is discarded", reflect.TypeFor[Closed]()},
 	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry", reflect.TypeFor[Refused]()},
-	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk", reflect.TypeFor[Bulk]()},
-	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a record of a topic cannot be read by its consumer", reflect.TypeFor[ParkedRecord]()},
-	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants", reflect.TypeFor[Tenant]()},
-	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id}", reflect.TypeFor[Tenant]()},
-	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys, /operator-keys", reflect.TypeFor[APIKey]()},
-	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/api-keys/{keyId}/rotate", reflect.TypeFor[APIKeyRotation]()},
-	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/api-keys/{keyId}", reflect.TypeFor[APIKey]()},
-	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey}", reflect.TypeFor[Feature]()},
-	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key}", reflect.TypeFor[Plan]()},
-	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions", reflect.TypeFor[Subscription]()},
-	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid}", reflect.TypeFor[Subscription]()},
-	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds, …/verify", reflect.TypeFor[Rebuild]()},
-	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live one", reflect.TypeFor[RebuildStep]()},
-	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote", reflect.TypeFor[RebuildStep]()},
-	{RebuildRolledBack, "meterplex.projections.rebuild.rolled_back", 1, TopicBilling, "cold", "POST /rebuilds/{id}/rollback", reflect.TypeFor[RebuildStep]()},
-	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon, and after a verify", reflect.TypeFor[RebuildStep]()},
-	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "an event cannot be folded into a new generation", reflect.TypeFor[RebuildStep]()},
-	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "POST /projections/{name}/verify has compared", reflect.TypeFor[Verified]()},
-	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays, POST /replays/rewind of a consumer", reflect.TypeFor[Replay]()},
+	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk requests a retry or discard of many dead letters", reflect.TypeFor[Bulk]()},
+	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a consumer cannot read a record of its topic", reflect.TypeFor[ParkedRecord]()},
+	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants creates a tenant", reflect.TypeFor[Tenant]()},
+	{TenantChanged, "meterplex.catalogue.tenant.changed", 1, TopicCatalogue, "cold", "PATCH /tenants/{id} changes a tenant", reflect.TypeFor[Tenant]()},
+	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys or POST /operator-keys creates a key", reflect.TypeFor[APIKey]()},
+	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/{keyId}/rotate rotates a key", reflect.TypeFor[APIKeyRotation]()},
+	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/{keyId} revokes a key", reflect.TypeFor[APIKey]()},
+	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey} creates or changes a feature", reflect.TypeFor[Feature]()},
+	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key} creates or changes a plan", reflect.TypeFor[Plan]()},
+	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions creates a subscription", reflect.TypeFor[Subscription]()},
+	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid} changes a subscription", reflect.TypeFor[Subscription]()},
+	{RebuildRequested, "meterplex.projections.rebuild.requested", 1, TopicCommands, "cold", "POST /projections/{name}/rebuilds requests a rebuild, or …/verify a comparison with the log", reflect.TypeFor[Rebuild]()},
+	{RebuildReady, "meterplex.projections.rebuild.readied", 1, TopicBilling, "warm", "a new generation has caught up with the live generation", reflect.TypeFor[RebuildStep]()},
+	{RebuildPromoted, "meterplex.projections.rebuild.promoted", 1, TopicBilling, "cold", "POST /rebuilds/{id}/promote switches readers to the new generation", reflect.TypeFor[RebuildStep]()},
+	{RebuildRolledBack, "meterplex.projections.rebuild.rolled_back", 1, TopicBilling, "cold", "POST /rebuilds/{id}/rollback switches readers back to the previous generation", reflect.TypeFor[RebuildStep]()},
+	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon or the end of a verify drops a new generation", reflect.TypeFor[RebuildStep]()},
+	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "a rebuild cannot fold an event into its new generation", reflect.TypeFor[RebuildStep]()},
+	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "a verify has compared the live rows with the log", reflect.TypeFor[Verified]()},
+	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays requests a replay, or POST /replays/rewind a rewind of a consumer", reflect.TypeFor[Replay]()},
 	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range", reflect.TypeFor[ReplayEnd]()},
 	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets", reflect.TypeFor[Rewind]()},
 }

@@ -51,15 +51,15 @@ const (
 )
 
 var topics = [...]TopicInfo{
-	{TopicUsageRaw, "usage.raw", GroupValidator, false, "recorded usage on its way to the validator"},
-	{TopicUsageValidated, "usage.validated", GroupAggregator, false, "validated usage on its way to the aggregates"},
-	{TopicUsageDeadLetter, "usage.dead-letter", GroupDeadLetter, false, "rejections, conflicts, failures and their fates"},
+	{TopicUsageRaw, "usage.raw", GroupValidator, false, "recorded usage, for the validator"},
+	{TopicUsageValidated, "usage.validated", GroupAggregator, false, "validated usage, for the aggregator"},
+	{TopicUsageDeadLetter, "usage.dead-letter", GroupDeadLetter, false, "rejections, conflicts, failures and the states of dead letters"},
 	{TopicUsageDuplicates, "usage.duplicates", "", false, "coalesced retries, for monitoring"},
-	{TopicCommands, "meterplex.commands", GroupCommands, true, "commands that were answered 202"},
+	{TopicCommands, "meterplex.commands", GroupCommands, true, "accepted commands (202) that the command router executes"},
 	{TopicCatalogue, "meterplex.catalogue", "", true, "tenants, keys, features, plans, subscriptions"},
 	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, pushes"},
 	{TopicNotifications, "meterplex.notifications", "", true, "thresholds and deliveries"},
-	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage as commands, from producers outside"},
+	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage events from external producers"},
 }
 
 // Topics lists the registry in the order of the numbers.

@@ -220,7 +220,7 @@ func identityCheck(a *app, cl *client.Client) verify.Check {
 }
 
 func projectionCheck(a *app, cl *client.Client, name string) verify.Check {
-	found := verify.Check{Name: "P5 " + name + " is what the log says", Looked: true, Needs: "http"}
+	found := verify.Check{Name: "P5 " + name + " equals the fold of the log", Looked: true, Needs: "http"}
 	v, err := a.verify(cl, name, map[string]any{"reason": "meterplex verify"})
 	switch {
 	case err != nil:
