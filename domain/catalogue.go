@@ -143,7 +143,7 @@ func (s *Subscription) AcceptsUsage() bool {
 	return s != nil && (s.Status == SubscriptionActive || s.Status == SubscriptionTrialing)
 }
 
-// Grant returns the snapshot's grant of a feature, nil if there is none.
+// Grant returns the snapshot's grant of a feature, or nil.
 func (s *Subscription) Grant(feature string) *Grant {
 	for i := range s.Entitlements {
 		if s.Entitlements[i].Feature == feature {

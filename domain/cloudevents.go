@@ -322,7 +322,7 @@ func (e *envelope) open(in *draft) *Error {
 
 // extendMetadata writes the extension attributes into metadata as its member ce.
 // A CloudEvent may not send that member itself, because additions of an intermediary
-// would look like data of the producer.
+// would be mistaken for data of the producer.
 func (e *envelope) extendMetadata(in *draft) *Error {
 	rest := []byte("}")
 	if in.metadata != nil && in.metadata[0] == '{' {

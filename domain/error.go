@@ -1,7 +1,7 @@
-// Package domain decides: it turns a producer's input into facts or a refusal, and
-// folds facts into state. It is pure. It may not use a context, a clock, a database,
-// a network or a random source. Time and ids are arguments, so the same input always
-// gives the same result, on every instance, even in a replay years later.
+// Package domain holds the business rules: it turns a producer's input into events or a
+// refusal, and folds events into state. It is pure: it may not use a context, a clock, a
+// database, a network or a random source. Time and ids are arguments, so the same input
+// gives the same result on every instance, even in a replay years later.
 package domain
 
 import (
@@ -14,11 +14,10 @@ import (
 type Error struct {
 	// Code is stable and snake_case; clients branch on it.
 	Code string
-	// Message tells a person how to correct the input. It echoes at most 64
+	// Message explains to a person how to correct the input. It repeats at most 64
 	// characters of input, quoted (strictjson.Quote).
 	Message string
-	// Pointer is the JSON pointer (RFC 6901) of the member at fault in the body, or ""
-	// if there is none.
+	// Pointer is the JSON pointer (RFC 6901) of the faulty member in the body, or "".
 	Pointer string
 }
 

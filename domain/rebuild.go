@@ -35,7 +35,7 @@ type Rebuild struct {
 	State       string
 	Failure     string
 	Workers     int
-	Flip        int    // of its last promotion, 0 for none
+	Flip        int    // of its last promotion, 0 if it was never promoted
 	Differs     *int64 // for a verify: keys whose rows disagree with the log
 	CreatedAt   time.Time
 	ReadyAt     *time.Time

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The payloads of the catalogue's events. They are structs of their own: a change of the
+// The payloads of the catalogue's events. They are separate structs: a change of the
 // API must not rename the members of events that are stored for ever.
 
 // Tenant is the payload of TenantCreated and TenantChanged.

@@ -75,7 +75,7 @@ const (
 )
 
 // Bulk is the payload of BulkRequested. Each dead letter that matched at the time
-// gets an event of its own, caused by this one.
+// gets a separate event, caused by this one.
 type Bulk struct {
 	Action  string           `json:"action"`
 	Filter  DeadLetterFilter `json:"filter"`
@@ -112,7 +112,7 @@ func (f *DeadLetterFilter) Empty() bool {
 type ParkedRecord struct {
 	Topic          string `json:"topic"`
 	KafkaPartition int16  `json:"kafkaPartition"`
-	KafkaOffset    int64  `json:"kafkaOffset"` // -1 if the broker gives none
+	KafkaOffset    int64  `json:"kafkaOffset"` // -1 if the broker returns no offset
 	Code           string `json:"code"`
 	Reason         string `json:"reason"`
 	SourcePosition int64  `json:"sourcePosition,omitempty"` // of the event in the record

@@ -36,10 +36,10 @@ type Envelope struct {
 	Subject       Subject
 	TenantID      uuid.UUID // Platform if it belongs to no tenant
 	Position      Position
-	Previous      int64 // number of the preceding event of the same topic and partition, 0 for none
+	Previous      int64 // number of the preceding event of the same topic and partition, 0 if it is the first
 	Epoch         int32
-	CorrelationID uuid.UUID // the trace, Nil for none
-	CausationID   uuid.UUID // the event that caused it, Nil for none
+	CorrelationID uuid.UUID // the trace, or Nil
+	CausationID   uuid.UUID // the event that caused it, or Nil
 	Actor         Actor
 	Producer      Producer
 	OccurredAt    time.Time

@@ -9,7 +9,7 @@ import (
 type Record struct {
 	Topic     Topic
 	Partition int16
-	Offset    int64 // -1 if the broker gives none
+	Offset    int64 // -1 if the broker returns no offset
 	Key       []byte
 	Value     []byte // the envelope in JSON; empty for a withheld record
 	Headers   []Header

@@ -210,7 +210,7 @@ func AppendTime(dst []byte, t time.Time) []byte {
 }
 
 // valueEnd returns the length of the JSON value at the start of b, which it does not
-// validate; 0 if there is none.
+// validate; 0 if it is missing.
 func valueEnd(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {

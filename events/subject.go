@@ -114,7 +114,7 @@ var registry = [...]SubjectInfo{
 // Subjects lists the registry in the order of the numbers.
 func Subjects() []SubjectInfo { return registry[:] }
 
-// Info returns a subject's row; ok is false if there is none.
+// Info returns a subject's row; ok is false if the subject is not registered.
 func (s Subject) Info() (SubjectInfo, bool) {
 	for i := range registry {
 		if registry[i].Subject == s {

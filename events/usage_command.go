@@ -15,7 +15,7 @@ type RefusedUsage struct {
 	Index          int             `json:"index"` // of the event in its message; -1: the message as a whole
 	Topic          string          `json:"topic"`
 	KafkaPartition int16           `json:"kafkaPartition"`
-	KafkaOffset    int64           `json:"kafkaOffset"`       // -1 if the broker gives none
+	KafkaOffset    int64           `json:"kafkaOffset"`       // -1 if the broker returns no offset
 	Tenant         string          `json:"tenant,omitempty"`  // text from the message, if it names no known tenant
 	Bytes          int             `json:"bytes"`             // size of the message's value
 	Payload        json.RawMessage `json:"payload,omitempty"` // the refused usage, if it is JSON and small

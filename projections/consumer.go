@@ -1,5 +1,5 @@
-// Package projections defines the terms of all read models: projection, generation, scope,
-// consumer, fold version. A fold is pure and versioned; live consumers and rebuilds run the
+// Package projections defines the types that all read models share: projection, generation,
+// scope, consumer, fold version. A fold is pure and versioned; live consumers and rebuilds run the
 // same one. Records arrive as events.Record from any pipe; only [Log] writes the log.
 //
 // Packages below: models (the list), consume, rebuild, query, and one for each read model.

@@ -28,10 +28,10 @@ type Difference struct {
 	Rows    string   // SQL of the rows in the order of their keys; for its parameters see usageSides
 	Totals  string   // SQL of the totals
 	Columns []string // the members of DiffRow that its rows have, in the order of the CSV
-	// Sums says that the rows are sums of verdicts: a difference has a conservation
+	// Sums means that the rows are sums of verdicts: a difference has a conservation
 	// check and can be broken down by event.
 	Sums bool
-	// Periods says that keys have a period.
+	// Periods means that keys have a period.
 	Periods bool
 }
 

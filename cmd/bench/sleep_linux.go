@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sleepUntil sleeps in the kernel: if nothing else runs, the timers of the Go runtime wait in
+// sleepUntil sleeps in the kernel: if no other goroutine runs, the timers of the Go runtime wait in
 // whole milliseconds, which is as long as the measured times.
 func sleepUntil(at time.Time) {
 	for left := time.Until(at); left > 0; left = time.Until(at) {

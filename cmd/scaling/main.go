@@ -1,7 +1,7 @@
 // Package main computes the tables of docs/scaling.md: the hardware for a rate of events, from the
 // costs in docs/benchmarks and the plan in plan.json, with a simulation of a cell's queues, locks,
-// commits and failures. It writes the tables into the document. It must not import the service, of
-// which it is no part.
+// commits and failures. It writes the tables into the document. It must not import the service's
+// packages.
 package main
 
 import (

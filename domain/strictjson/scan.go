@@ -21,7 +21,7 @@ const fewMembers = 16
 // Fault is the first violation in a document.
 type Fault struct {
 	Code    string // malformed_json, or of Canonical: number_not_exact
-	Message string // tells a person the place and the correction
+	Message string // for people: the place of the fault and the correction
 }
 
 func (f *Fault) Error() string { return f.Code + ": " + f.Message }

@@ -2,7 +2,7 @@ package strictjson
 
 import "unicode/utf8"
 
-// escape returns the length of the escape at the start of b, 0 if there is none; a
+// escape returns the length of the escape at the start of b, 0 if b starts with no escape; a
 // surrogate pair is one escape.
 func (s *Scanner) escape(b []byte) int {
 	if len(b) < 2 {

@@ -20,10 +20,10 @@ import (
 // bytes.
 const topicMaxBytes = 2 * maxBatchBytes
 
-// ErrTooFewBrokers says that topics are missing and there are too few brokers for the replication factor.
+// ErrTooFewBrokers means that topics are missing and there are too few brokers for the replication factor.
 var ErrTooFewBrokers = errors.New("kafka: too few brokers for the replication factor")
 
-// ErrTopicsUnfit says that the topics cannot be used or created. Waiting does not help.
+// ErrTopicsUnfit means that the topics cannot be used or created. Waiting does not help.
 var ErrTopicsUnfit = errors.New("kafka: unusable topics")
 
 // With at least replicatedBrokers brokers, each record has three replicas and is acknowledged by two.

@@ -1,5 +1,5 @@
-// Package kafka is the pipe on Apache Kafka behind Watermill's interfaces. The hot path uses franz-go,
-// with a batch per message. Topics of low rate use watermill-kafka unchanged.
+// Package kafka implements the message pipe on Apache Kafka, behind Watermill's interfaces. It uses
+// franz-go, with one batch of records per message. Topics of low rate use watermill-kafka unchanged.
 //
 // The package does not interpret records. It does not deduplicate (consumers do, in the transaction of
 // their write), creates topics only through Admin, and never drops a record: a failed publish is an

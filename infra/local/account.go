@@ -13,7 +13,7 @@ import (
 // runs it as another user.
 type account struct {
 	uid, gid uint32
-	// drop says that the server runs as another user than this process.
+	// drop means that the server runs as another user than this process.
 	drop bool
 }
 

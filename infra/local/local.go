@@ -15,19 +15,19 @@ import (
 	"io"
 )
 
-// ErrNoJava says that no Java runtime of version 17 or later was found.
+// ErrNoJava means that no Java runtime of version 17 or later was found.
 var ErrNoJava = errors.New("no Java 17 or later")
 
-// ErrNoMaven says that Maven is needed for a download and was not found.
+// ErrNoMaven means that Maven is needed for a download and was not found.
 var ErrNoMaven = errors.New("no Maven")
 
-// ErrNotPublished says that a version is not published for this platform.
+// ErrNotPublished means that a version is not published for this platform.
 var ErrNotPublished = errors.New("not published")
 
-// ErrInUse says that another live process uses the data directory.
+// ErrInUse means that another live process uses the data directory.
 var ErrInUse = errors.New("data directory in use")
 
-// ErrChanged says that a downloaded file is missing, unexpected, or does not match the checksum pinned in
+// ErrChanged means that a downloaded file is missing, unexpected, or does not match the checksum pinned in
 // this program.
 var ErrChanged = errors.New("downloaded files do not match the pinned checksums")
 

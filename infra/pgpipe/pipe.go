@@ -1,5 +1,5 @@
-// Package pgpipe is the pipe without Kafka: watermill-sql's tables and subscriber in the service's own
-// PostgreSQL, behind the same interfaces as package kafka. A row is one frame of records.
+// Package pgpipe implements the message pipe without Kafka: watermill-sql's tables and subscriber in the
+// service's own PostgreSQL, behind the same interfaces as package kafka. A row is one frame of records.
 //
 // While its handler runs, a subscription holds one connection and one open transaction (watermill-sql
 // reads and acknowledges in one transaction), in addition to those of the handler. The pool behind DB

@@ -1,5 +1,5 @@
-// Package query reads snapshots: one read-only transaction for each answer, under the
-// role of its viewer, after the position that the caller waits for.
+// Package query runs reads: each answer comes from one read-only transaction, under the
+// database role of its viewer, once the requested position has passed.
 package query
 
 import (

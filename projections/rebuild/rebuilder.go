@@ -1,5 +1,5 @@
-// Package rebuild folds new generations of a projection from the log beside the live one,
-// compares them, and drops the unused. It knows projections by their definition only.
+// Package rebuild folds a new generation of a projection from the log beside the live one,
+// compares the two, and drops unused generations. It knows projections by their definition only.
 package rebuild
 
 import (

@@ -43,7 +43,7 @@ type Explanation struct {
 	Data       []ExplainedUsage
 	Next       string
 	LeftOut    []LeftOutUsage
-	// LeftOutMore says that LeftOut is truncated.
+	// LeftOutMore means that LeftOut is truncated.
 	LeftOutMore bool
 }
 

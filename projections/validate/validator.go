@@ -1,5 +1,5 @@
-// Package validate turns recorded usage into verdicts, by the tenant's subscriptions up to
-// the event's position.
+// Package validate accepts or rejects each recorded usage event, by the tenant's
+// subscription history up to the event's position.
 package validate
 
 import (
