@@ -28,7 +28,7 @@ const (
 	MetadataKey       = watermill.MetadataKey
 )
 
-// ErrUnknownTopic says that a topic is not in the registry.
+// ErrUnknownTopic means that a topic is not in the registry.
 var ErrUnknownTopic = watermill.ErrUnknownTopic
 
 const (
