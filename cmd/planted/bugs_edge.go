@@ -58,7 +58,7 @@ func edgeBugs() []bug {
 		{
 			name: "edge-refused-as-one", what: "policy is checked before dedupe: a retry of an accepted event is refused later",
 			promise: "P2: a retry of an accepted event is a duplicate for ever",
-			edits: []overlay.Edit{edit("commands/ingest_usage.go", `		refusals[i] = inBody(refusal, item)
+			edits: []overlay.Edit{edit("commands/usage.go", `		refusals[i] = inBody(refusal, item)
 `, `		refusals[i] = inBody(refusal, item)
 		if refusal != nil && in == nil {
 			verdicts[i].reject(refusals[i])

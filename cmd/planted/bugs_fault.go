@@ -57,7 +57,7 @@ func concurrencyBugs() []bug {
 		{
 			name: "conflict-hashes-swapped", what: "a conflict is recorded with its two hashes swapped",
 			promise: "P4: a conflict is reported, recorded with both hashes, counted",
-			edits: []overlay.Edit{edit("commands/conflict.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(hash)`,
+			edits: []overlay.Edit{edit("commands/usage_conflicts.go", `FirstHash: hashText(firstHash), ConflictHash: hashText(hash)`,
 				`FirstHash: hashText(hash), ConflictHash: hashText(firstHash)`)},
 			pkg: e2e, run: "TestP4_ConflictsAreTold",
 			says: `^the conflict is listed as`,

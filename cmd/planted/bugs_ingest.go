@@ -2,7 +2,7 @@ package main
 
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
-const ingestUsage = "commands/ingest_usage.go"
+const ingestUsage = "commands/usage.go"
 
 // ingestBugs are in the decoding and the policy of an event, and in its memory.
 func ingestBugs() []bug {
@@ -56,7 +56,7 @@ func sharedBugs() []bug {
 		{
 			name: "message-of-its-key", what: "a message's tenant is taken from its key before its header",
 			promise: "P9: usage is counted for its tenant",
-			edits: []overlay.Edit{edit("commands/usage_message.go", `	m.tenant = string(r.Header(events.HeaderTenant))
+			edits: []overlay.Edit{edit("commands/usage_messages.go", `	m.tenant = string(r.Header(events.HeaderTenant))
 	if m.tenant == "" {
 		m.tenant = string(r.Key)
 	}

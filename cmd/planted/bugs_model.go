@@ -15,7 +15,7 @@ func modelBugs() []bug {
 		{
 			name: "resolved-retried", what: "a resolved dead letter may be retried",
 			promise: "P2: each event counts once, however often it is retried", elsewhere: true,
-			edits: []overlay.Edit{edit("commands/retry_dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
+			edits: []overlay.Edit{edit("commands/dead_letters_retry.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
 			pkg:   "./projections", run: "TestP2_ConsumersAreTheirModel",
 			says: `the identity does not hold: |got \{Amount:.*, want \{Am`,
 		},
@@ -37,7 +37,7 @@ func modelBugs() []bug {
 		{
 			name: "retry-not-counted", what: "a retried rejection is not counted as accepted again",
 			promise: "P3: accepted = aggregated + rejected + in flight + parked",
-			edits:   []overlay.Edit{edit("commands/retry_dead_letter.go", "	counts := events.Counts{Accepted: 1}\n	if l.Parked {", "	counts := events.Counts{}\n	if l.Parked {")},
+			edits:   []overlay.Edit{edit("commands/dead_letters_retry.go", "	counts := events.Counts{Accepted: 1}\n	if l.Parked {", "	counts := events.Counts{}\n	if l.Parked {")},
 			pkg:     "./projections", run: "TestP2_RetriesCountOnce",
 			says: `the identity does not hold: `,
 		},
@@ -149,7 +149,7 @@ func batchBugs() []bug {
 		{
 			name: "room-of-an-unanswered-batch", what: "the memory of an unanswered batch is reused for the next one",
 			promise: "P2: each (tenant, eventId) counts once",
-			edits: []overlay.Edit{edit("commands/ingest_usage.go", `		return nil, err // the log may be at work on them still
+			edits: []overlay.Edit{edit("commands/usage.go", `		return nil, err // the log may be at work on them still
 `, `		c.release(submitted)
 		return nil, err
 `)},

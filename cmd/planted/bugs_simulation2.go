@@ -10,8 +10,8 @@ func simulatedChangeBugs() []bug {
 			name: "simulated-retried-twice", what: "a dead letter is retried in any state",
 			promise: "P2: a retry counts once",
 			edits: []overlay.Edit{
-				edit("commands/retry_dead_letter.go", `	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:`, `	case false:`),
-				edit("commands/retry_dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case false:`),
+				edit("commands/dead_letters_retry.go", `	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:`, `	case false:`),
+				edit("commands/dead_letters_retry.go", `	case l.Status != events.StatusFailed:`, `	case false:`),
 			},
 			says: `was retried again after it was mended`,
 		},
@@ -40,7 +40,7 @@ func simulatedChangeBugs() []bug {
 		{
 			name: "simulated-rewound-short", what: "a rewind begins one position after the requested one",
 			promise: "a rewind publishes every requested event again",
-			edits:   []overlay.Edit{edit("commands/replay_rewind.go", `			to[p.Partition] = p.Number - 1`, `			to[p.Partition] = p.Number`)},
+			edits:   []overlay.Edit{edit("commands/replays_rewind.go", `			to[p.Partition] = p.Number - 1`, `			to[p.Partition] = p.Number`)},
 			says:    `is not on its topic`,
 		},
 		{

@@ -80,7 +80,7 @@ func dedupeBugs() []bug {
 		{
 			name: "dedupe-by-id-and-time", what: "the dedupe key includes the event's time: the same id at another time counts twice",
 			promise: "P2: each (tenant, eventId) counts once", elsewhere: true,
-			edits: []overlay.Edit{edit("commands/ingest_usage.go", `DedupeKey: events.KeyUsage(e.EventID),`, `DedupeKey: events.KeyUsage(e.EventID + e.Timestamp.String()),`)},
+			edits: []overlay.Edit{edit("commands/usage.go", `DedupeKey: events.KeyUsage(e.EventID),`, `DedupeKey: events.KeyUsage(e.EventID + e.Timestamp.String()),`)},
 			pkg:   "./http", run: "TestIngestAnswersEachEventInItsOrder",
 			says: `^accepted is \d+ instead of`,
 		},
