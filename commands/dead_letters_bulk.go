@@ -3,7 +3,6 @@ package commands
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,7 +53,7 @@ type BulkResult struct {
 // partition. If the call is interrupted, the events appended so far stay. Repeating
 // the call, with the same Idempotency-Key or another, requests no dead letter twice.
 // find may lag behind the log. If there are more than MaxBulk, it returns one more.
-func (d *DeadLetters) Bulk(ctx context.Context, by Caller, once Once, ask BulkAsk, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
+func (d *DeadLetters) Bulk(ctx context.Context, req Request, ask BulkAsk, find func(context.Context) ([]DeadLetterRef, error)) (BulkResult, error) {
 	if refusal := checkBulk(&ask); refusal != nil {
 		return BulkResult{}, refusal
 	}
@@ -62,21 +61,21 @@ func (d *DeadLetters) Bulk(ctx context.Context, by Caller, once Once, ask BulkAs
 	if err != nil {
 		return BulkResult{}, err
 	}
-	b := &bulk{DeadLetters: d, by: by, ask: ask, result: BulkResult{Matched: len(refs)}}
+	b := &bulk{DeadLetters: d, req: req, ask: ask, result: BulkResult{Matched: len(refs)}}
 	if ask.DryRun {
 		if refusal := tooMany(refs); refusal != nil {
 			return BulkResult{}, refusal
 		}
 		return b.run(ctx, refs)
 	}
-	answered, err := b.begin(ctx, once, refs)
+	answered, err := b.begin(ctx, refs)
 	if answered || err != nil {
 		return b.result, err
 	}
-	if b.result, err = b.run(ctx, refs); err != nil || once.Key == "" {
+	if b.result, err = b.run(ctx, refs); err != nil || req.Idempotency.Key == "" {
 		return b.result, halfDone(err)
 	}
-	return b.result, halfDone(b.finish(ctx, once))
+	return b.finish(ctx)
 }
 
 // halfDone keeps the refusal of one transaction from being returned as a refusal of
@@ -111,78 +110,42 @@ func tooMany(refs []DeadLetterRef) *domain.Error {
 // bulk is a call of Bulk in progress.
 type bulk struct {
 	*DeadLetters
-	by     Caller
+	req    Request
 	ask    BulkAsk
 	result BulkResult
 }
 
 // begun is the key of the answer that is stored while a bulk is in progress. It cannot
 // collide, because no caller's key contains a line feed.
-func (b *bulk) begun(once Once) string { return b.key(once) + "\nbegun" }
-
-func (b *bulk) key(once Once) string { return b.by.KeyID.String() + "/" + once.Key }
+func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
 
 // begin records the request for the bulk. If the same key was used before, begin
 // continues an unfinished bulk, and returns the stored answer of a finished one.
-func (b *bulk) begin(ctx context.Context, once Once, refs []DeadLetterRef) (answered bool, err error) {
-	err = b.Store.Change(ctx, events.Platform, func(tx Tx) error {
-		for _, key := range []string{b.key(once), b.begun(once)} {
-			if once.Key == "" {
-				break
-			}
-			first, err := tx.Answer(key)
-			if err != nil {
-				return err
-			}
-			if first != nil {
-				answered = key == b.key(once)
-				return repeat(first, once, &b.result)
-			}
+func (b *bulk) begin(ctx context.Context, refs []DeadLetterRef) (answered bool, err error) {
+	err = b.Store.ChangeDeadLetters(ctx, events.Platform, func(tx DeadLetterTx) (err error) {
+		if answered, err = repeat(tx, b.req.key(), &b.req.Idempotency, &b.result); answered || err != nil {
+			return err
+		}
+		if begun, err := repeat(tx, b.begun(), &b.req.Idempotency, &b.result); begun || err != nil {
+			return err
 		}
 		if refusal := tooMany(refs); refusal != nil {
 			return refusal
 		}
 		b.result.BulkID = b.NewID()
-		if err := b.record(tx); err != nil || once.Key == "" {
+		if _, err := appendEvent(tx, &Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform, events.BulkRequested,
+			events.Bulk{Action: b.ask.Action, Filter: b.ask.Filter, Reason: b.ask.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}
-		return b.save(tx, b.begun(once), once)
+		return save(tx, b.begun(), &b.req.Idempotency, b.result)
 	})
 	return answered, err
 }
 
-func (b *bulk) record(tx Tx) error {
-	body, err := events.EncodePayload(events.BulkRequested, events.Bulk{Action: b.ask.Action, Filter: b.ask.Filter, Reason: b.ask.Reason, Matched: b.result.Matched})
-	if err != nil {
-		return err
-	}
-	_, err = tx.Append(events.Pending{
-		EventID: b.result.BulkID, Subject: events.BulkRequested, TenantID: events.Platform, DedupeKey: events.KeyEvent(b.result.BulkID),
-		CorrelationID: b.by.CorrelationID, Actor: b.by.actor(), OccurredAt: b.now(), Payload: body,
-	})
-	return err
-}
-
-func (b *bulk) save(tx Tx, key string, once Once) error {
-	body, err := json.Marshal(b.result)
-	if err != nil {
-		return fmt.Errorf("encoding an answer: %w", err)
-	}
-	return tx.SaveAnswer(key, Answer{once.RequestHash, body})
-}
-
 // finish stores the answer, unless another call with the same key stored one first.
-func (b *bulk) finish(ctx context.Context, once Once) error {
-	return b.Store.Change(ctx, events.Platform, func(tx Tx) error {
-		first, err := tx.Answer(b.key(once))
-		if err != nil {
-			return err
-		}
-		if first != nil {
-			return repeat(first, once, &b.result)
-		}
-		return b.save(tx, b.key(once), once)
-	})
+func (b *bulk) finish(ctx context.Context) (BulkResult, error) {
+	result, err := change(b.changeOf(ctx, events.Platform), b.req, func(DeadLetterTx) (BulkResult, error) { return b.result, nil })
+	return result, halfDone(err)
 }
 
 // run processes the dead letters, partition by partition.
@@ -228,7 +191,8 @@ func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done 
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	err = b.Store.Change(ctx, refs[0].TenantID, func(tx Tx) error {
+	err = b.Store.ChangeDeadLetters(ctx, refs[0].TenantID, func(tx DeadLetterTx) error {
+		done, refused = nil, nil // of an attempt that was rolled back
 		letters, err := tx.DeadLetters(ids)
 		if err != nil {
 			return err
@@ -251,50 +215,36 @@ func (b *bulk) decidePartition(ctx context.Context, refs []DeadLetterRef) (done 
 			}
 			pending = append(pending, p)
 		}
-		if err := underResidency(tx, pending); err != nil {
-			return err
-		}
-		return tx.AppendAll(pending)
+		_, err = appendAll(tx, pending...)
+		return err
 	})
 	return done, refused, err
 }
 
 // asked reports whether the bulk requested the dead letter before an interruption.
-func (b *bulk) asked(l *DeadLetter) bool {
+func (b *bulk) asked(l *domain.DeadLetter) bool {
 	return b.result.BulkID != uuid.Nil && slices.Contains(l.AskedBy, b.result.BulkID)
 }
 
 // judge returns the reason to refuse a dead letter, nil to accept it.
-func (b *bulk) judge(l *DeadLetter) *domain.Error {
+func (b *bulk) judge(l *domain.DeadLetter) *domain.Error {
 	switch {
 	case l == nil:
 		return noDeadLetter()
 	case b.asked(l):
 		return nil
 	case b.ask.Action == events.BulkDiscard:
-		return discardable(l)
+		return l.Discardable()
 	case l.Waiting && l.Status == events.StatusFailed:
 		return refuse("retry_requested", "", "a bulk asked for a retry before, which is still to be executed")
 	}
-	return retryable(l)
+	return l.Retryable()
 }
 
-func (b *bulk) make(l *DeadLetter) (events.Pending, error) {
+func (b *bulk) make(l *domain.DeadLetter) (events.Pending, error) {
 	if b.ask.Action == events.BulkDiscard {
-		return b.discard(l, b.by, b.result.BulkID, b.ask.Reason)
+		return b.discard(&b.req, l, b.result.BulkID, b.ask.Reason)
 	}
-	return b.newRequest(l, b.by, b.result.BulkID, events.RetryRequested, events.KeyRequested(l.ID, l.Requests+1),
+	return b.request(&b.req, l, b.result.BulkID, events.RetryRequested, events.KeyRequested(l.ID, l.Requests+1),
 		events.Retry{DeadLetterID: l.ID, Attempt: l.Attempts + 1, Reason: b.ask.Reason})
-}
-
-// newRequest makes an event for a request about a dead letter.
-func (d *DeadLetters) newRequest(l *DeadLetter, by Caller, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
-	body, err := events.EncodePayload(subject, payload)
-	if err != nil {
-		return events.Pending{}, err
-	}
-	return events.Pending{
-		EventID: d.NewID(), Subject: subject, TenantID: l.TenantID, DedupeKey: key, CorrelationID: by.CorrelationID,
-		CausationID: cause, Actor: by.actor(), OccurredAt: d.now(), Payload: body,
-	}, nil
 }

@@ -24,27 +24,23 @@ type Discarded struct {
 
 // Discard closes a tenant's dead letter permanently. The failed event is never
 // counted, not even in a rebuild.
-func (d *DeadLetters) Discard(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (Discarded, error) {
+func (d *DeadLetters) Discard(ctx context.Context, req Request, id, tenant uuid.UUID, reason string) (Discarded, error) {
 	if refusal := reasonFault(reason); refusal != nil {
 		return Discarded{}, refusal
 	}
-	return changeOne(ctx, d.Store, tenant, by, once, func(tx Tx) (Discarded, error) {
+	return change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (Discarded, error) {
 		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
 			return Discarded{}, err
 		}
-		if refusal := discardable(letter); refusal != nil {
+		if refusal := letter.Discardable(); refusal != nil {
 			return Discarded{}, refusal
 		}
-		p, err := d.discard(letter, by, uuid.Nil, reason)
+		closed, err := d.discard(&req, letter, uuid.Nil, reason)
 		if err != nil {
 			return Discarded{}, err
 		}
-		closed := []events.Pending{p}
-		if err := underResidency(tx, closed); err != nil {
-			return Discarded{}, err
-		}
-		position, err := tx.Append(closed[0])
+		position, err := appendOne(tx, closed)
 		return Discarded{id, events.StatusDiscarded, position}, err
 	})
 }
@@ -56,24 +52,10 @@ func reasonFault(reason string) *domain.Error {
 	return nil
 }
 
-func discardable(l *DeadLetter) *domain.Error {
-	const code = "dead_letter_not_discardable"
-	switch l.Status {
-	case events.StatusFailed:
-		return nil
-	case events.StatusRetrying:
-		return refuse(code, "", "the dead letter is RETRYING: its event may still be counted; wait for the outcome")
-	case events.StatusResolved:
-		return refuse(code, "", "the dead letter is RESOLVED: it cannot be discarded")
-	default:
-		return refuse(code, "", "the dead letter is %s already", l.Status)
-	}
-}
-
 // discard makes the event of a discard. A parked event counts as rejected from then
 // on. An event that was rejected, or never accepted, stays so.
-func (d *DeadLetters) discard(l *DeadLetter, by Caller, cause uuid.UUID, reason string) (events.Pending, error) {
-	p, err := d.newRequest(l, by, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
+func (d *DeadLetters) discard(req *Request, l *domain.DeadLetter, cause uuid.UUID, reason string) (events.Pending, error) {
+	p, err := d.request(req, l, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
 		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})
 	if l.Parked {
 		p.Counts = events.Counts{Parked: -1, Rejected: 1}

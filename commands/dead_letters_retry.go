@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -12,72 +11,26 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// MaxRetries bounds the retries of a dead letter: after so many failures a person
-// must look at it.
-const MaxRetries = 100
-
-// DeadLetters decides on dead letters. The request for a retry is recorded and
-// answered with 202; the command router executes it. A retry is a new event, never
-// the old event again. A discard is complete when its request is answered.
-type DeadLetters struct {
-	Store Store
-	Now   Clock
-	NewID func() uuid.UUID
-}
-
-func (d *DeadLetters) now() time.Time { return d.Now().UTC().Truncate(time.Microsecond) }
-
 // RequestRetry records the request to retry a tenant's dead letter.
-func (d *DeadLetters) RequestRetry(ctx context.Context, by Caller, once Once, id, tenant uuid.UUID, reason string) (events.Position, error) {
-	return changeOne(ctx, d.Store, tenant, by, once, func(tx Tx) (events.Position, error) {
+func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant uuid.UUID, reason string) (events.Position, error) {
+	return change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (events.Position, error) {
 		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
 			return events.Position{}, err
 		}
-		if refusal := retryable(letter); refusal != nil {
+		if refusal := letter.Retryable(); refusal != nil {
 			return events.Position{}, refusal
 		}
-		return appendEvent(tx, d.NewID(), d.now(), by, once, tenant, events.RetryRequested,
+		return appendEvent(tx, &req, d.NewID(), d.now(), tenant, events.RetryRequested,
 			events.Retry{DeadLetterID: id, Attempt: letter.Attempts + 1, Reason: reason})
 	})
-}
-
-// deadLetter loads a dead letter of a tenant.
-func deadLetter(tx Tx, id, tenant uuid.UUID) (*DeadLetter, error) {
-	found, err := tx.DeadLetters([]uuid.UUID{id})
-	if err != nil {
-		return nil, err
-	}
-	if letter := found[id]; letter != nil && letter.TenantID == tenant {
-		return letter, nil
-	}
-	return nil, noDeadLetter()
-}
-
-func noDeadLetter() *domain.Error {
-	return refuse("dead_letter_not_found", "", "no such dead letter")
-}
-
-func retryable(l *DeadLetter) *domain.Error {
-	const code = "dead_letter_not_retryable"
-	switch {
-	case l.Stage == events.StageIngestion:
-		return refuse(code, "", "refused usage cannot be retried: send it again, after a conflict under an eventId of its own")
-	case l.Attempts >= MaxRetries:
-		return refuse(code, "", "the dead letter was retried %d times; remove the cause and send the usage again", MaxRetries)
-	case l.Status != events.StatusFailed:
-		return refuse(code, "", "the dead letter is %s; only FAILED ones are retried", l.Status)
-	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:
-		return refuse(code, "", "only usage is retried")
-	}
-	return nil
 }
 
 // ExecuteRetries executes RetryRequested events of one partition, in the transaction
 // that advances past them. For each it appends the new event with its
 // DeadLetterRetried, or the refusal. The result holds an error for each request that
 // alone cannot be executed, and nil for the others.
-func (d *DeadLetters) ExecuteRetries(tx Tx, requests []events.Envelope) ([]error, error) {
+func (d *DeadLetters) ExecuteRetries(tx DeadLetterTx, requests []events.Envelope) ([]error, error) {
 	asks, faults := make([]events.Retry, len(requests)), make([]error, len(requests))
 	var ids []uuid.UUID
 	for i := range requests {
@@ -104,39 +57,31 @@ func (d *DeadLetters) ExecuteRetries(tx Tx, requests []events.Envelope) ([]error
 		made, faults[i] = d.execute(&requests[i], asks[i], letters[asks[i].DeadLetterID], sources)
 		pending = append(pending, made...)
 	}
-	return faults, tx.AppendAll(pending)
+	_, err = tx.Append(pending...)
+	return faults, err
 }
 
 // sourcesOf lists the numbers of the events that retries of the letters repeat.
-func sourcesOf(letters map[uuid.UUID]*DeadLetter) []int64 {
+func sourcesOf(letters map[uuid.UUID]*domain.DeadLetter) []int64 {
 	var numbers []int64
 	for _, l := range letters {
-		if retryable(l) == nil {
-			numbers = append(numbers, l.repeats())
+		if l.Retryable() == nil {
+			numbers = append(numbers, l.Repeats())
 		}
 	}
 	return numbers
 }
 
-// repeats returns the number of the event that a retry repeats: the verdict that
-// could not be folded, else the recorded usage.
-func (l *DeadLetter) repeats() int64 {
-	if l.SourceSubject.Topic() == events.TopicUsageValidated {
-		return l.Source
-	}
-	return l.RawPosition
-}
-
 // execute makes the events of one retry or its refusal. After a retry the letter is
 // RETRYING for the later requests of the same transaction.
-func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *DeadLetter, sources map[int64]events.Envelope) ([]events.Pending, error) {
+func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope) ([]events.Pending, error) {
 	refusal := noDeadLetter()
 	switch {
 	case l == nil:
 	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:
 		refusal = refuse("dead_letter_not_retryable", "", "retry %d was made for another request", ask.Attempt)
 	default:
-		refusal = retryable(l)
+		refusal = l.Retryable()
 	}
 	if refusal != nil {
 		no, err := d.answer(request, events.RetryRefused, "", events.Counts{},
@@ -162,14 +107,14 @@ func (d *DeadLetters) execute(request *events.Envelope, ask events.Retry, l *Dea
 
 // again makes the event that repeats the failed one. A retried rejection counts as
 // accepted again; a parked event no longer counts as parked.
-func again(l *DeadLetter, attempt int, sources map[int64]events.Envelope) (events.Subject, any, events.Counts, error) {
+func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope) (events.Subject, any, events.Counts, error) {
 	counts := events.Counts{Accepted: 1}
 	if l.Parked {
 		counts = events.Counts{Parked: -1}
 	}
-	source, ok := sources[l.repeats()]
+	source, ok := sources[l.Repeats()]
 	if !ok {
-		return 0, nil, counts, fmt.Errorf("position %d is not in the log", l.repeats())
+		return 0, nil, counts, fmt.Errorf("position %d is not in the log", l.Repeats())
 	}
 	if l.SourceSubject.Topic() == events.TopicUsageValidated {
 		v, err := events.VerdictOf(&source)

@@ -30,22 +30,66 @@ type CreatedKey struct {
 	Repeated bool   `json:"-"`
 }
 
+// KeyTx is the transaction of a change of a key.
+type KeyTx interface {
+	Tx
+	Key(id uuid.UUID) (*domain.APIKey, error)
+	// SaveKey saves a key; secretHash is nil if the key exists already.
+	SaveKey(k domain.APIKey, secretHash []byte) error
+}
+
+func (c *Catalogue) changeOfKey(ctx context.Context, tenant uuid.UUID) transaction[KeyTx] {
+	return func(decide func(KeyTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
+	}
+}
+
 // MaxOverlap is the longest time that a rotated key may stay valid with the new one.
 const MaxOverlap = 30 * 24 * time.Hour
 
 // shownPrefix is the length of the secret's part that may be shown, after mp_live_.
 const shownPrefix = 8
 
+// Scopes of tenant keys and of operator keys.
+const (
+	ScopeUsageWrite          = "usage:write"
+	ScopeUsageBackfill       = "usage:backfill"
+	ScopeUsageRead           = "usage:read"
+	ScopeEntitlementsRead    = "entitlements:read"
+	ScopeEntitlementsReserve = "entitlements:reserve"
+	ScopeEventsRead          = "events:read"
+
+	ScopeAdmin   = "admin"
+	ScopeBilling = "billing"
+	ScopeAudit   = "audit"
+)
+
+// TenantScopes lists the scopes that tenant keys may hold.
+func TenantScopes() []string {
+	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead}
+}
+
+// OperatorScopes lists the scopes that operator keys may hold.
+func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, ScopeAudit} }
+
+// Keyring finds keys.
+type Keyring interface {
+	// Find returns the key with the secret's SHA-256, and its tenant (nil for
+	// operator keys); nil, nil if there is none. The result is at most a second old;
+	// if that cannot be confirmed, Find returns ErrUnavailable.
+	Find(ctx context.Context, secretHash [32]byte) (*domain.APIKey, *domain.Tenant, error)
+}
+
 // HashSecret returns the stored form of a key: the SHA-256 of its whole text. A key
 // has 256 random bits, so a slow hash would not make it safer.
 func HashSecret(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
 
 // CreateKey makes a tenant key, or an operator key if tenant is Platform.
-func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
 	if err := checkKey(tenant, &in); err != nil {
 		return CreatedKey{}, err
 	}
-	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
+	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
 		// Checked here and not earlier, so that a late repetition gets the first answer.
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
@@ -59,15 +103,15 @@ func (c *Catalogue) CreateKey(ctx context.Context, by Caller, once Once, tenant 
 		if err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, by, once, tenant, events.APIKeyCreated, events.APIKey(k.APIKey))
+		_, err = c.record(tx, &req, tenant, events.APIKeyCreated, events.APIKey(k.APIKey))
 		return k, err
 	})
 }
 
-// issue runs decide to make a key. For a repetition it returns no secret.
-func (c *Catalogue) issue(ctx context.Context, by Caller, once Once, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey, error) {
-	k, repeated, err := change(ctx, c.Store, tenant, by, once, decide)
-	k.Repeated = repeated
+// issue runs decide to make a key. A repetition has no secret, because none is stored.
+func (c *Catalogue) issue(ctx context.Context, req Request, tenant uuid.UUID, decide func(KeyTx) (CreatedKey, error)) (CreatedKey, error) {
+	k, err := change(c.changeOfKey(ctx, tenant), req, decide)
+	k.Repeated = err == nil && k.Secret == ""
 	return k, err
 }
 
@@ -94,7 +138,7 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	return nil
 }
 
-func (c *Catalogue) newKey(tx Tx, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+func (c *Catalogue) newKey(tx KeyTx, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
 	random := c.NewSecret()
 	prefix := "mp_" + in.Mode + "_"
 	secret := prefix + base64.RawURLEncoding.EncodeToString(random[:])
@@ -107,11 +151,11 @@ func (c *Catalogue) newKey(tx Tx, tenant uuid.UUID, in CreateKey) (CreatedKey, e
 }
 
 // RotateKey makes a key with the properties of an old one, which ends after overlap.
-func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
+func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return CreatedKey{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
 	}
-	return c.issue(ctx, by, once, tenant, func(tx Tx) (CreatedKey, error) {
+	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
 		old, err := c.loadKey(tx, tenant, keyID)
 		if err != nil {
 			return CreatedKey{}, err
@@ -126,13 +170,13 @@ func (c *Catalogue) RotateKey(ctx context.Context, by Caller, once Once, tenant,
 		if err := c.end(tx, old, c.now().Add(overlap)); err != nil {
 			return k, err
 		}
-		_, err = c.record(tx, by, once, tenant, events.APIKeyRotated, events.APIKeyRotation{New: events.APIKey(k.APIKey), Old: events.APIKey(*old)})
+		_, err = c.record(tx, &req, tenant, events.APIKeyRotated, events.APIKeyRotation{New: events.APIKey(k.APIKey), Old: events.APIKey(*old)})
 		return k, err
 	})
 }
 
 // end makes a key expire at a time, unless it expires earlier already.
-func (c *Catalogue) end(tx Tx, k *domain.APIKey, at time.Time) error {
+func (c *Catalogue) end(tx KeyTx, k *domain.APIKey, at time.Time) error {
 	if k.RevokedAt == nil || at.Before(*k.RevokedAt) {
 		k.RevokedAt = &at
 	}
@@ -141,21 +185,22 @@ func (c *Catalogue) end(tx Tx, k *domain.APIKey, at time.Time) error {
 
 // RevokeKey ends a key now, on all instances within a second. A repetition changes
 // nothing.
-func (c *Catalogue) RevokeKey(ctx context.Context, by Caller, tenant, keyID uuid.UUID) error {
-	return c.Store.Change(ctx, tenant, func(tx Tx) error {
+func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uuid.UUID) error {
+	_, err := change(c.changeOfKey(ctx, tenant), req, func(tx KeyTx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)
 		if err != nil || (k.RevokedAt != nil && !k.RevokedAt.After(c.now())) {
-			return err
+			return none, err
 		}
 		if err := c.end(tx, k, c.now()); err != nil {
-			return err
+			return none, err
 		}
-		_, err = c.record(tx, by, Once{}, tenant, events.APIKeyRevoked, events.APIKey(*k))
-		return err
+		_, err = c.record(tx, &req, tenant, events.APIKeyRevoked, events.APIKey(*k))
+		return none, err
 	})
+	return err
 }
 
-func (c *Catalogue) loadKey(tx Tx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
+func (c *Catalogue) loadKey(tx KeyTx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
 	k, err := tx.Key(keyID)
 	if err == nil && (k == nil || k.TenantID != tenant) {
 		err = refuse("key_not_found", "", "no such key")

@@ -5,70 +5,42 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
-var (
-	// A lookup key is the name of a feature in events.
-	lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	planKeyForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-)
+// planKeyForm is the form of a plan's key.
+var planKeyForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 const (
 	// maxLimit is the greatest integer that every JSON implementation keeps exactly.
 	maxLimit = 1<<53 - 1
 	// maxEntitlements keeps a snapshot small enough for the history of each verdict.
 	maxEntitlements = 200
-	maxUnit         = 50
 )
 
-// PutFeature defines a feature or changes its name and unit. Its type is fixed from
-// the start, because plans and verdicts may depend on it.
-func (c *Catalogue) PutFeature(ctx context.Context, by Caller, f domain.Feature) (domain.Feature, bool, error) {
-	if err := checkFeature(&f); err != nil {
-		return f, false, err
-	}
-	created := false
-	f, err := changeOne(ctx, c.Store, events.Platform, by, Once{}, func(tx Tx) (domain.Feature, error) {
-		old, err := tx.Feature(f.LookupKey)
-		if err != nil {
-			return f, err
-		}
-		if created = old == nil; !created {
-			if old.Type != f.Type {
-				return f, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
-			}
-			if *old == f {
-				return f, nil
-			}
-		}
-		if err := tx.SaveFeature(f); err != nil {
-			return f, err
-		}
-		_, err = c.record(tx, by, Once{}, events.Platform, events.FeatureDefined, events.Feature(f))
-		return f, err
-	})
-	return f, created, err
+// Plans loads plans.
+type Plans interface {
+	Plan(key string) (*domain.Plan, error)
 }
 
-func checkFeature(f *domain.Feature) error {
-	if !lookupKeyForm.MatchString(f.LookupKey) {
-		return refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", lookupKeyForm)
+// PlanTx is the transaction of a change of a plan.
+type PlanTx interface {
+	Tx
+	Features
+	Plans
+	SavePlan(p domain.Plan) error
+}
+
+func (c *Catalogue) changeOfPlan(ctx context.Context) transaction[PlanTx] {
+	return func(decide func(PlanTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
 	}
-	if err := checkName(f.Name); err != nil {
-		return err
-	}
-	if utf8.RuneCountInString(f.Unit) > maxUnit {
-		return refuse("unit_invalid", "/unit", "unit must be at most %d characters", maxUnit)
-	}
-	return oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered)
 }
 
 // PutPlan defines or changes a plan. Existing subscriptions keep their snapshots.
-func (c *Catalogue) PutPlan(ctx context.Context, by Caller, p domain.Plan) (domain.Plan, bool, error) {
+func (c *Catalogue) PutPlan(ctx context.Context, req Request, p domain.Plan) (domain.Plan, bool, error) {
 	if !planKeyForm.MatchString(p.Key) {
 		return p, false, refuse("plan_key_invalid", "/key", "a plan's key matches %s", planKeyForm)
 	}
@@ -78,27 +50,25 @@ func (c *Catalogue) PutPlan(ctx context.Context, by Caller, p domain.Plan) (doma
 	if len(p.Entitlements) > maxEntitlements {
 		return p, false, refuse("entitlements_invalid", "/entitlements", "a plan holds at most %d entitlements", maxEntitlements)
 	}
-	created := false
-	p, err := changeOne(ctx, c.Store, events.Platform, by, Once{}, func(tx Tx) (domain.Plan, error) {
+	done, err := change(c.changeOfPlan(ctx), req, func(tx PlanTx) (put[domain.Plan], error) {
 		old, err := tx.Plan(p.Key)
 		if err != nil {
-			return p, err
+			return put[domain.Plan]{}, err
 		}
-		created = old == nil
 		if err := checkEntitlements(tx, p.Entitlements); err != nil {
-			return p, err
+			return put[domain.Plan]{}, err
 		}
 		if err := tx.SavePlan(p); err != nil {
-			return p, err
+			return put[domain.Plan]{}, err
 		}
-		_, err = c.record(tx, by, Once{}, events.Platform, events.PlanDefined, p.Payload())
-		return p, err
+		_, err = c.record(tx, &req, events.Platform, events.PlanDefined, p.Payload())
+		return put[domain.Plan]{p, old == nil}, err
 	})
-	return p, created, err
+	return done.Value, done.Created, err
 }
 
 // checkEntitlements checks entitlements and sets the defaults: SOFT, MONTHLY, record.
-func checkEntitlements(tx Tx, list []domain.Entitlement) error {
+func checkEntitlements(tx Features, list []domain.Entitlement) error {
 	var seen []string
 	for i := range list {
 		e := &list[i]

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"strings"
 	"time"
@@ -31,23 +30,30 @@ type RebuildStore interface {
 	Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error)
 }
 
-// RebuildTx adds the loads and saves of a change of rebuilds.
+// RebuildTx is the transaction of a change of rebuilds.
 type RebuildTx interface {
 	Tx
 	Rebuilds(projection string) ([]domain.Rebuild, error) // those that are Open
 	Rebuild(id uuid.UUID) (*domain.Rebuild, error)
-	// LiveFold returns the fold version of the rows that readers of a scope see. It
-	// refuses a scope with more than one version.
-	LiveFold(projection string, tenant uuid.UUID, periodKey string) (string, error)
+	// LiveFolds returns the fold versions of the rows that readers of a scope see.
+	LiveFolds(projection string, tenant uuid.UUID, periodKey string) ([]string, error)
 	// StartRebuild saves a rebuild, its generation (the next number, which it
 	// returns) and its units of work.
 	StartRebuild(r domain.Rebuild) (generation int, err error)
 	SaveRebuild(r domain.Rebuild) error
-	// Flip makes the rebuild's generation visible and returns the flip's number. It
-	// refuses a generation that is broken or not fed together with the live one.
+	// LockGenerations keeps the generations of the projection from being fed further,
+	// broken or dropped before the transaction ends.
+	LockGenerations(r *domain.Rebuild) error
+	// Generations returns the rebuild's generation and those that readers see.
+	Generations(r *domain.Rebuild) ([]domain.Generation, error)
+	// MovesEvents reports whether the rebuild's fold counts other events in the
+	// rebuild's period than the live one.
+	MovesEvents(r *domain.Rebuild) (bool, error)
+	// Covered reports whether a later flip covers a part of the rebuild's.
+	Covered(r *domain.Rebuild) (bool, error)
+	// Flip makes the rebuild's generation visible and returns the flip's number.
 	Flip(r *domain.Rebuild) (flip int, err error)
-	// Unflip reverts the rebuild's flip. It refuses if the previous generation is gone
-	// or a later flip covers this one.
+	// Unflip reverts the rebuild's flip, and returns the number of this step.
 	Unflip(r *domain.Rebuild) (flip int, err error)
 }
 
@@ -78,15 +84,19 @@ const (
 	maxWorkers = 32 // the number of partitions
 )
 
+func (c *Rebuilds) changeOf(ctx context.Context, projection string) transaction[RebuildTx] {
+	return func(decide func(RebuildTx) error) error { return c.Store.ChangeRebuilds(ctx, projection, decide) }
+}
+
 func (c *Rebuilds) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
 // Start makes a new generation. The workers discover it on their own.
-func (c *Rebuilds) Start(ctx context.Context, by Caller, once Once, in StartRebuild) (domain.Rebuild, error) {
+func (c *Rebuilds) Start(ctx context.Context, req Request, in StartRebuild) (domain.Rebuild, error) {
 	r, err := c.planned(in)
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return c.change(ctx, by, once, r.Projection, func(tx RebuildTx) (domain.Rebuild, error) {
+	return change(c.changeOf(ctx, r.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
 		if in.TenantID != uuid.Nil {
 			if t, err := tx.Tenant(in.TenantID); err != nil || t == nil {
 				return r, orRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
@@ -102,7 +112,7 @@ func (c *Rebuilds) Start(ctx context.Context, by Caller, once Once, in StartRebu
 			}
 		}
 		if in.Verify { // compare the live rows with their own fold version: differences from another version are no drift
-			if r.FoldVersion, err = tx.LiveFold(r.Projection, r.TenantID, r.PeriodKey); err != nil {
+			if r.FoldVersion, err = liveFold(tx, &r); err != nil {
 				return r, err
 			}
 		}
@@ -116,16 +126,9 @@ func (c *Rebuilds) Start(ctx context.Context, by Caller, once Once, in StartRebu
 		if r.TenantID != uuid.Nil {
 			said.TenantID = &r.TenantID
 		}
-		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.RebuildRequested, said)
+		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.RebuildRequested, said)
 		return r, err
 	})
-}
-
-func orRefuse(err error, code, pointer, message string) error {
-	if err != nil {
-		return err
-	}
-	return refuse(code, pointer, "%s", message)
 }
 
 // planned checks a request and makes the requested rebuild.
@@ -134,8 +137,8 @@ func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	if p == nil {
 		return domain.Rebuild{}, refuse("projection_not_found", "", "there is no projection %.64q", in.Projection)
 	}
-	if err := checkReason(in.Reason); err != nil {
-		return domain.Rebuild{}, err
+	if refusal := checkReason(in.Reason); refusal != nil {
+		return domain.Rebuild{}, refusal
 	}
 	if in.PeriodKey != "" && !p.ByPeriod {
 		return domain.Rebuild{}, refuse("scope_invalid", "/periodKey", "%s cannot be rebuilt for one period", p.Name)
@@ -168,7 +171,7 @@ func (c *Rebuilds) projection(name string) *Projection {
 	return nil
 }
 
-func checkReason(reason string) error {
+func checkReason(reason string) *domain.Error {
 	if strings.TrimSpace(reason) == "" {
 		return refuse("reason_required", "/reason", "give a reason; the log keeps it")
 	}
@@ -179,33 +182,68 @@ func checkReason(reason string) error {
 }
 
 // Promote makes the new generation visible to readers.
-func (c *Rebuilds) Promote(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Promotable, promoted)
+func (c *Rebuilds) Promote(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Promotable, promoted)
 }
 
 // RollBack makes the generation before the promotion visible again.
-func (c *Rebuilds) RollBack(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Revocable, rolledBack)
+func (c *Rebuilds) RollBack(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Revocable, rolledBack)
 }
 
 // Abandon drops the new generation.
-func (c *Rebuilds) Abandon(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string) (domain.Rebuild, error) {
-	return c.decide(ctx, by, once, id, reason, (*domain.Rebuild).Abandonable, abandoned)
+func (c *Rebuilds) Abandon(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Abandonable, abandoned)
 }
 
 // decision changes the state of a rebuild and returns the subject of its event.
 type decision func(RebuildTx, *domain.Rebuild) (events.Subject, error)
 
-func promoted(tx RebuildTx, r *domain.Rebuild) (_ events.Subject, err error) {
+func promoted(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+	if err := tx.LockGenerations(r); err != nil {
+		return 0, err
+	}
+	generations, err := tx.Generations(r)
+	if err != nil {
+		return 0, err
+	}
+	moved := false
+	if r.PeriodKey != "" {
+		if moved, err = tx.MovesEvents(r); err != nil {
+			return 0, err
+		}
+	}
+	if refusal := r.Showable(generations, moved); refusal != nil {
+		return 0, refusal
+	}
 	r.Flip, err = tx.Flip(r)
 	r.State = domain.RebuildPromoted
 	return events.RebuildPromoted, err
 }
 
-func rolledBack(tx RebuildTx, r *domain.Rebuild) (_ events.Subject, err error) {
-	r.Flip, err = tx.Unflip(r)
+func rolledBack(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+	if err := tx.LockGenerations(r); err != nil {
+		return 0, err
+	}
+	covered, err := tx.Covered(r)
+	if err != nil {
+		return 0, err
+	}
+	if refusal := r.Uncovered(covered); refusal != nil {
+		return 0, refusal
+	}
+	if r.Flip, err = tx.Unflip(r); err != nil {
+		return 0, err
+	}
+	generations, err := tx.Generations(r)
+	if err != nil {
+		return 0, err
+	}
+	if refusal := r.Restorable(generations); refusal != nil {
+		return 0, refusal
+	}
 	r.State = domain.RebuildRolledBack
-	return events.RebuildRolledBack, err
+	return events.RebuildRolledBack, nil
 }
 
 func abandoned(_ RebuildTx, r *domain.Rebuild) (events.Subject, error) {
@@ -216,19 +254,19 @@ func abandoned(_ RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 // FinishVerify records the result of a verify and drops its generation, or promotes
 // it if there are differences and the verify is to repair them.
 func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64) error {
-	by, rebuilder := Caller{TenantID: events.Platform}, events.Actor{Type: "service", ID: "meterplex-rebuilder"}
-	_, err := c.decideAs(ctx, by, rebuilder, Once{}, id, "the live rows were compared with the log",
+	req := Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-rebuilder"}}}
+	_, err := c.apply(ctx, req, id, "the live rows were compared with the log",
 		func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 			if r.State != domain.RebuildReady {
 				return 0, refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker finished it first, or it was abandoned
 			}
-			if err := c.stillOf(tx, r); err != nil {
+			if err := stillOf(tx, r); err != nil {
 				return 0, err
 			}
 			r.Differs = &differs
 			repair := r.Repair && differs > 0
 			said := events.Verified{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Differs: differs, Repaired: repair}
-			if _, err := appendAs(tx, c.NewID(), c.now(), rebuilder, by, Once{}, events.Platform, events.ProjectionVerified, said); err != nil {
+			if _, err := appendEvent(tx, &req, c.NewID(), c.now(), events.Platform, events.ProjectionVerified, said); err != nil {
 				return 0, err
 			}
 			if !repair {
@@ -241,34 +279,47 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 
 // stillOf refuses a verify of a fold version that readers no longer see. It would
 // compare two fold versions, and a repair would revert a promotion.
-func (c *Rebuilds) stillOf(tx RebuildTx, r *domain.Rebuild) error {
-	version, err := tx.LiveFold(r.Projection, r.TenantID, r.PeriodKey)
+func stillOf(tx RebuildTx, r *domain.Rebuild) error {
+	version, err := liveFold(tx, r)
 	if err == nil && version != r.FoldVersion {
 		err = refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again", r.FoldVersion, version)
 	}
 	return err
 }
 
-// decide applies a caller's decision on a rebuild, unless forbids returns a refusal.
-func (c *Rebuilds) decide(ctx context.Context, by Caller, once Once, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
-	if err := checkReason(reason); err != nil {
-		return domain.Rebuild{}, err
+// liveFold returns the fold version that readers of the rebuild's scope see.
+func liveFold(tx RebuildTx, r *domain.Rebuild) (string, error) {
+	versions, err := tx.LiveFolds(r.Projection, r.TenantID, r.PeriodKey)
+	if err != nil {
+		return "", err
 	}
-	return c.decideAs(ctx, by, by.actor(), once, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
-		if no := forbids(r); no != nil {
-			return 0, no
+	version, refusal := domain.FoldOf(versions)
+	if refusal != nil {
+		return "", refusal
+	}
+	return version, nil
+}
+
+// decide applies a caller's decision on a rebuild, unless forbids returns a refusal.
+func (c *Rebuilds) decide(ctx context.Context, req Request, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
+	if refusal := checkReason(reason); refusal != nil {
+		return domain.Rebuild{}, refusal
+	}
+	return c.apply(ctx, req, id, reason, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
+		if refusal := forbids(r); refusal != nil {
+			return 0, refusal
 		}
 		return do(tx, r)
 	})
 }
 
-// decideAs applies a decision on a rebuild and appends its event.
-func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, once Once, id uuid.UUID, reason string, do decision) (domain.Rebuild, error) {
+// apply applies a decision on a rebuild and appends its event.
+func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason string, do decision) (domain.Rebuild, error) {
 	known, err := c.Store.Rebuild(ctx, id)
 	if err != nil || known == nil {
 		return domain.Rebuild{}, orRefuse(err, "rebuild_not_found", "", "no such rebuild")
 	}
-	return c.change(ctx, by, once, known.Projection, func(tx RebuildTx) (domain.Rebuild, error) {
+	return change(c.changeOf(ctx, known.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
 		r, err := tx.Rebuild(id)
 		if err != nil {
 			return domain.Rebuild{}, err
@@ -282,29 +333,8 @@ func (c *Rebuilds) decideAs(ctx context.Context, by Caller, actor events.Actor, 
 		if err := tx.SaveRebuild(*r); err != nil {
 			return *r, err
 		}
-		_, err = appendAs(tx, c.NewID(), now, actor, by, once, events.Platform, subject,
+		_, err = appendEvent(tx, &req, c.NewID(), now, events.Platform, subject,
 			events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Flip: r.Flip, Reason: reason})
 		return *r, err
 	})
-}
-
-// change is the function change with the transaction that rebuilds need.
-func (c *Rebuilds) change(ctx context.Context, by Caller, once Once, projection string, decide func(RebuildTx) (domain.Rebuild, error)) (domain.Rebuild, error) {
-	return changeOne(ctx, rebuildStore{c.Store, projection}, events.Platform, by, once, func(tx Tx) (domain.Rebuild, error) {
-		wide, ok := tx.(RebuildTx)
-		if !ok {
-			return domain.Rebuild{}, fmt.Errorf("a %T cannot change rebuilds", tx)
-		}
-		return decide(wide)
-	})
-}
-
-// rebuildStore adapts RebuildStore to Store, so that change handles repetitions.
-type rebuildStore struct {
-	RebuildStore
-	projection string
-}
-
-func (s rebuildStore) Change(ctx context.Context, _ uuid.UUID, decide func(Tx) error) error {
-	return s.ChangeRebuilds(ctx, s.projection, func(tx RebuildTx) error { return decide(tx) })
 }

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,7 +67,7 @@ type ReplayStore interface {
 	Replays(ctx context.Context, p Page) ([]Replay, error)
 }
 
-// ReplayTx adds the loads and saves of a change of replays.
+// ReplayTx is the transaction of a change of replays.
 type ReplayTx interface {
 	Tx
 	RelayCursors() ([]RelayCursor, error)
@@ -95,25 +94,9 @@ type Replays struct {
 
 func (c *Replays) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-// change is the function change with the transaction that replays need.
-func (c *Replays) change(ctx context.Context, by Caller, once Once, cursors bool, decide func(ReplayTx) (Replay, error)) (Replay, error) {
-	return changeOne(ctx, replayStore{c.Store, cursors}, events.Platform, by, once, func(tx Tx) (Replay, error) {
-		wide, ok := tx.(ReplayTx)
-		if !ok {
-			return Replay{}, fmt.Errorf("a %T cannot change replays", tx)
-		}
-		return decide(wide)
-	})
-}
-
-// replayStore adapts ReplayStore to Store, so that change handles repetitions.
-type replayStore struct {
-	ReplayStore
-	cursors bool
-}
-
-func (s replayStore) Change(ctx context.Context, _ uuid.UUID, decide func(Tx) error) error {
-	return s.ChangeReplays(ctx, s.cursors, func(tx ReplayTx) error { return decide(tx) })
+// changeOf returns the transaction of a change; cursors as in ReplayStore.
+func (c *Replays) changeOf(ctx context.Context, cursors bool) transaction[ReplayTx] {
+	return func(decide func(ReplayTx) error) error { return c.Store.ChangeReplays(ctx, cursors, decide) }
 }
 
 // begin makes the replay of a request.
@@ -134,7 +117,7 @@ type ReplayRange struct {
 // Range publishes a range of the log again, for outside readers. Each record has a
 // mark, so that the service's consumers skip it, and is otherwise unchanged. Events
 // that the relay has not published yet are left to the relay.
-func (c *Replays) Range(ctx context.Context, by Caller, once Once, in ReplayRange) (Replay, error) {
+func (c *Replays) Range(ctx context.Context, req Request, in ReplayRange) (Replay, error) {
 	if refusal := in.check(); refusal != nil {
 		return Replay{}, refusal
 	}
@@ -143,7 +126,7 @@ func (c *Replays) Range(ctx context.Context, by Caller, once Once, in ReplayRang
 	if in.TenantID != uuid.Nil {
 		r.TenantID = &in.TenantID
 	}
-	return c.change(ctx, by, once, false, func(tx ReplayTx) (Replay, error) {
+	return change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		if r.TenantID != nil {
 			if t, err := tx.Tenant(in.TenantID); err != nil || t == nil {
 				return r, orRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
@@ -161,7 +144,7 @@ func (c *Replays) Range(ctx context.Context, by Caller, once Once, in ReplayRang
 		for _, u := range r.Units {
 			said.Stretches = append(said.Stretches, events.ReplayStep{Partition: u.Partition, From: u.First, To: u.UpTo})
 		}
-		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.ReplayRequested, said)
+		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
 		return r, err
 	})
 }
@@ -184,14 +167,7 @@ func (in *ReplayRange) check() *domain.Error {
 	case in.From != nil && in.TenantID != uuid.Nil && events.PartitionOf(in.TenantID) != in.From.Partition:
 		return refuse("range_invalid", "/tenantId", "the tenant lives in partition %d", events.PartitionOf(in.TenantID))
 	}
-	return reasonRefusal(in.Reason)
-}
-
-func reasonRefusal(reason string) *domain.Error {
-	if refusal, ok := checkReason(reason).(*domain.Error); ok {
-		return refusal
-	}
-	return nil
+	return checkReason(in.Reason)
 }
 
 func remaining(units []ReplayUnit) (positions int64) {

@@ -31,8 +31,8 @@ type Rewind struct {
 // Rewind moves the relay's cursors back, so that the relay fills the topics again
 // from the log, or moves a consumer group back. It never moves forward, because that
 // would skip events that were not yet published or read.
-func (c *Replays) Rewind(ctx context.Context, by Caller, once Once, in Rewind) (Replay, error) {
-	if refusal := reasonRefusal(in.Reason); refusal != nil {
+func (c *Replays) Rewind(ctx context.Context, req Request, in Rewind) (Replay, error) {
+	if refusal := checkReason(in.Reason); refusal != nil {
 		return Replay{}, refusal
 	}
 	at, refusal := in.check()
@@ -40,9 +40,9 @@ func (c *Replays) Rewind(ctx context.Context, by Caller, once Once, in Rewind) (
 		return Replay{}, refusal
 	}
 	if in.Consumer != "" {
-		return c.rewindConsumer(ctx, by, once, in, at)
+		return c.rewindConsumer(ctx, req, in, at)
 	}
-	return c.rewindRelay(ctx, by, once, in, at)
+	return c.rewindRelay(ctx, req, in, at)
 }
 
 // check validates the target; at is its time, if it is a time.
@@ -91,14 +91,15 @@ func consumedTopic(group string) events.Topic {
 	return 0
 }
 
-func (c *Replays) rewindRelay(ctx context.Context, by Caller, once Once, in Rewind, at time.Time) (Replay, error) {
+func (c *Replays) rewindRelay(ctx context.Context, req Request, in Rewind, at time.Time) (Replay, error) {
 	r := c.begin(events.ReplayRelay, in.Reason)
 	r.Target, r.State, r.EndedAt = in.To, ReplayDone, &r.CreatedAt
-	return c.change(ctx, by, once, true, func(tx ReplayTx) (Replay, error) {
+	return change(c.changeOf(ctx, true), req, func(tx ReplayTx) (Replay, error) {
 		steps, err := in.relaySteps(tx, at)
 		if err != nil {
 			return r, err
 		}
+		r.Units = nil // of an attempt that was rolled back
 		for _, s := range steps {
 			r.Units = append(r.Units, ReplayUnit{Partition: s.Partition, First: s.To + 1, Cursor: s.To, UpTo: s.From})
 		}
@@ -110,7 +111,7 @@ func (c *Replays) rewindRelay(ctx context.Context, by Caller, once Once, in Rewi
 			return r, err
 		}
 		said := events.Rewind{ReplayID: r.ID, Kind: r.Kind, Steps: steps, Reason: r.Reason}
-		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.Rewound, said)
+		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.Rewound, said)
 		return r, err
 	})
 }
@@ -153,10 +154,10 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 
 // rewindConsumer requests a rewind from the consumer's instances. They leave their
 // group, move its offsets, which is impossible while it has members, and rejoin.
-func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in Rewind, at time.Time) (Replay, error) {
+func (c *Replays) rewindConsumer(ctx context.Context, req Request, in Rewind, at time.Time) (Replay, error) {
 	r := c.begin(events.ReplayConsumer, in.Reason)
 	r.Consumer, r.Topic, r.Target = in.Consumer, consumedTopic(in.Consumer).Name(), in.To
-	return c.change(ctx, by, once, false, func(tx ReplayTx) (Replay, error) {
+	return change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		var err error
 		if r.Units, err = in.consumerUnits(tx, at); err != nil {
 			return r, err
@@ -165,7 +166,7 @@ func (c *Replays) rewindConsumer(ctx context.Context, by Caller, once Once, in R
 			return r, err
 		}
 		said := events.Replay{Kind: r.Kind, Consumer: r.Consumer, To: r.Target, Positions: in.Positions, Reason: r.Reason}
-		_, err = appendAs(tx, r.ID, r.CreatedAt, by.actor(), by, once, events.Platform, events.ReplayRequested, said)
+		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
 		return r, err
 	})
 }
@@ -225,34 +226,39 @@ func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic string, records 
 	return c.end(ctx, id, ReplayFailed, failure, nil, events.ReplayDone, events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure})
 }
 
+// relayRequest is the origin of the events that end a replay.
+func relayRequest() Request {
+	return Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-relay"}}}
+}
+
 func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
-	by := Caller{TenantID: events.Platform}
-	_, err := c.change(ctx, by, Once{}, false, func(tx ReplayTx) (Replay, error) {
-		return Replay{}, c.endIn(tx, by, id, state, failure, units, subject, said)
+	req := relayRequest()
+	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+		return Replay{}, c.endIn(tx, &req, id, state, failure, units, subject, said)
 	})
 	return err
 }
 
-func (c *Replays) endIn(tx ReplayTx, by Caller, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
+func (c *Replays) endIn(tx ReplayTx, req *Request, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
 	now := c.now()
 	if ended, err := tx.EndReplay(id, state, failure, now, units); err != nil || !ended {
 		return err
 	}
-	_, err := appendAs(tx, c.NewID(), now, events.Actor{Type: "service", ID: "meterplex-relay"}, by, Once{}, events.Platform, subject, said)
+	_, err := appendEvent(tx, req, c.NewID(), now, events.Platform, subject, said)
 	return err
 }
 
 // EndRanges ends the ranges that are completely published.
 func (c *Replays) EndRanges(ctx context.Context) error {
-	by := Caller{TenantID: events.Platform}
-	_, err := c.change(ctx, by, Once{}, false, func(tx ReplayTx) (Replay, error) {
+	req := relayRequest()
+	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		ranges, err := tx.PublishedRanges()
 		for i := 0; i < len(ranges) && err == nil; i++ {
 			r, records := &ranges[i], int64(0)
 			for _, u := range r.Units {
 				records += u.Records
 			}
-			err = c.endIn(tx, by, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic, Records: records})
+			err = c.endIn(tx, &req, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic, Records: records})
 		}
 		return Replay{}, err
 	})

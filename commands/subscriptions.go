@@ -10,6 +10,24 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// SubscriptionTx is the transaction of a change of a subscription.
+type SubscriptionTx interface {
+	Tx
+	Features
+	Plans
+	Subscription(id uuid.UUID) (*domain.Subscription, error)
+	// InForce returns the tenant's subscription that is ACTIVE or TRIALING.
+	InForce(tenant uuid.UUID) (*domain.Subscription, error)
+	SaveSubscription(s domain.Subscription) error
+	SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error
+}
+
+func (c *Catalogue) changeOfSubscription(ctx context.Context, tenant uuid.UUID) transaction[SubscriptionTx] {
+	return func(decide func(SubscriptionTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
+	}
+}
+
 // CreateSubscription is a request for a subscription; Status "" is ACTIVE.
 type CreateSubscription struct {
 	Plan   string
@@ -27,31 +45,31 @@ func checkStatus(status string) error {
 }
 
 // CreateSubscription subscribes a tenant to a snapshot of a plan.
-func (c *Catalogue) CreateSubscription(ctx context.Context, by Caller, once Once, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
+func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
 	byDefault(&in.Status, domain.SubscriptionActive)
 	if err := checkStatus(in.Status); err != nil {
 		return domain.Subscription{}, err
 	}
 	s := domain.Subscription{ID: c.NewID(), TenantID: tenant, Plan: in.Plan, Status: in.Status, CreatedAt: c.now()}
-	return changeOne(ctx, c.Store, tenant, by, once, func(tx Tx) (domain.Subscription, error) {
+	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
 		if _, err := loadTenant(tx, tenant); err != nil {
 			return s, err
 		}
 		if err := snapshot(tx, &s); err != nil {
 			return s, err
 		}
-		return s, c.keep(tx, by, once, &s, events.SubscriptionCreated)
+		return s, c.keep(tx, &req, &s, events.SubscriptionCreated)
 	})
 }
 
 // ChangeSubscription changes the status, or applies the present state of a plan.
-func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
+func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
 		if err := checkStatus(*in.Status); err != nil {
 			return domain.Subscription{}, err
 		}
 	}
-	return changeOne(ctx, c.Store, tenant, by, Once{}, func(tx Tx) (domain.Subscription, error) {
+	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
 		s, err := tx.Subscription(id)
 		if err == nil && (s == nil || s.TenantID != tenant) {
 			err = refuse("subscription_not_found", "", "no such subscription")
@@ -69,12 +87,12 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, by Caller, tenant, i
 				return *s, err
 			}
 		}
-		return *s, c.keep(tx, by, Once{}, s, events.SubscriptionChanged)
+		return *s, c.keep(tx, &req, s, events.SubscriptionChanged)
 	})
 }
 
 // snapshot copies all grants of the plan, so that no verdict needs the plan.
-func snapshot(tx Tx, s *domain.Subscription) error {
+func snapshot(tx SubscriptionTx, s *domain.Subscription) error {
 	plan, err := tx.Plan(s.Plan)
 	if err != nil {
 		return err
@@ -98,7 +116,7 @@ func snapshot(tx Tx, s *domain.Subscription) error {
 
 // keep saves the subscription and records the event. If the tenant's subscription in
 // force changed, it writes a history entry that holds from the event's position on.
-func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, subject events.Subject) error {
+func (c *Catalogue) keep(tx SubscriptionTx, req *Request, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
 		return err
@@ -109,7 +127,7 @@ func (c *Catalogue) keep(tx Tx, by Caller, once Once, s *domain.Subscription, su
 	if err := tx.SaveSubscription(*s); err != nil {
 		return err
 	}
-	position, err := c.record(tx, by, once, s.TenantID, subject, s.Payload())
+	position, err := c.record(tx, req, s.TenantID, subject, s.Payload())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,18 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// TenantTx is the transaction of a change of a tenant.
+type TenantTx interface {
+	Tx
+	SaveTenant(t domain.Tenant) error
+}
+
+func (c *Catalogue) changeOfTenant(ctx context.Context, tenant uuid.UUID) transaction[TenantTx] {
+	return func(decide func(TenantTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
+	}
+}
+
 // CreateTenant is a request for a new tenant.
 type CreateTenant struct {
 	Name          string
@@ -38,7 +50,7 @@ func checkTenant(t *domain.Tenant) error {
 // CreateTenant makes an ACTIVE tenant. It is a change of the platform, so that
 // repetitions of one Idempotency-Key wait for each other. The event belongs to the
 // tenant.
-func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in CreateTenant) (domain.Tenant, error) {
+func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTenant) (domain.Tenant, error) {
 	t := domain.Tenant{
 		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive,
 		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
@@ -46,11 +58,11 @@ func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in C
 	if err := checkTenant(&t); err != nil {
 		return domain.Tenant{}, err
 	}
-	created, err := changeOne(ctx, c.Store, events.Platform, by, once, func(tx Tx) (domain.Tenant, error) {
+	created, err := change(c.changeOfTenant(ctx, events.Platform), req, func(tx TenantTx) (domain.Tenant, error) {
 		if err := tx.SaveTenant(t); err != nil {
 			return t, err
 		}
-		_, err := c.record(tx, by, once, t.ID, events.TenantCreated, events.Tenant(t))
+		_, err := c.record(tx, &req, t.ID, events.TenantCreated, events.Tenant(t))
 		return t, err
 	})
 	// Answers stored before the introduction of residencies lack the member.
@@ -59,8 +71,8 @@ func (c *Catalogue) CreateTenant(ctx context.Context, by Caller, once Once, in C
 }
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
-func (c *Catalogue) ChangeTenant(ctx context.Context, by Caller, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
-	return changeOne(ctx, c.Store, id, by, Once{}, func(tx Tx) (domain.Tenant, error) {
+func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
+	return change(c.changeOfTenant(ctx, id), req, func(tx TenantTx) (domain.Tenant, error) {
 		t, err := loadTenant(tx, id)
 		if err != nil {
 			return domain.Tenant{}, err
@@ -76,7 +88,7 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, by Caller, id uuid.UUID, i
 		if err := tx.SaveTenant(*t); err != nil {
 			return *t, err
 		}
-		_, err = c.record(tx, by, Once{}, id, events.TenantChanged, events.Tenant(*t))
+		_, err = c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t))
 		return *t, err
 	})
 }
@@ -87,27 +99,7 @@ func set(field, to *string) {
 	}
 }
 
-// underResidency sets the data residency of tenants' events, but not of platform
-// events, to the tenant's residency in the transaction that appends them.
-func underResidency(tx Tx, list []events.Pending) error {
-	var last *domain.Tenant
-	for i := range list {
-		p := &list[i]
-		if p.TenantID == events.Platform {
-			continue
-		}
-		if last == nil || last.ID != p.TenantID {
-			var err error
-			if last, err = loadTenant(tx, p.TenantID); err != nil {
-				return err
-			}
-		}
-		p.Residency = last.DataResidency
-	}
-	return nil
-}
-
-func loadTenant(tx Tx, id uuid.UUID) (*domain.Tenant, error) {
+func loadTenant(tx Tenants, id uuid.UUID) (*domain.Tenant, error) {
 	t, err := tx.Tenant(id)
 	if err == nil && t == nil {
 		err = refuse("tenant_not_found", "", "no such tenant")

@@ -57,11 +57,11 @@ func (d *DuplicatesSeen) flush(ctx context.Context) {
 	d.counts = nil
 	d.mu.Unlock()
 	now := d.Now().UTC().Truncate(time.Microsecond)
-	by := Caller{}
+	req := Request{By: Caller{Actor: events.Actor{Type: "system", ID: "ingest"}}}
 	for tenant, n := range counts {
-		_, err := changeOne(ctx, d.Store, tenant, by, Once{}, func(tx Tx) (events.Position, error) {
-			return appendAs(tx, d.NewID(), now, events.Actor{Type: "system", ID: "ingest"}, by, Once{}, tenant,
-				events.DuplicatesSeen, events.Duplicates{Count: n, From: now.Truncate(time.Second)})
+		err := d.Store.Change(ctx, tenant, func(tx Tx) error {
+			_, err := appendEvent(tx, &req, d.NewID(), now, tenant, events.DuplicatesSeen, events.Duplicates{Count: n, From: now.Truncate(time.Second)})
+			return err
 		})
 		if err != nil {
 			d.Logger.Warn("duplicates were not recorded", "count", n, "error", err)

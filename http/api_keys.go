@@ -110,7 +110,7 @@ func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*
 		}
 		ask.ExpiresAt = &at
 	}
-	return keyAnswerOf(s.Catalogue.CreateKey(ctx, exchangeOf(ctx).caller, once, tenant, ask))
+	return keyAnswerOf(s.Catalogue.CreateKey(ctx, exchangeOf(ctx).request(once), tenant, ask))
 }
 
 type createTenantKeyRequest struct {
@@ -177,7 +177,7 @@ func (s *service) rotateKey(ctx context.Context, tenant uuid.UUID, keyID string,
 	if err != nil {
 		return nil, err
 	}
-	return keyAnswerOf(s.Catalogue.RotateKey(ctx, exchangeOf(ctx).caller, once, tenant, key, time.Duration(o.OverlapSeconds)*time.Second))
+	return keyAnswerOf(s.Catalogue.RotateKey(ctx, exchangeOf(ctx).request(once), tenant, key, time.Duration(o.OverlapSeconds)*time.Second))
 }
 
 type rotateTenantKeyRequest struct {
@@ -210,7 +210,7 @@ func (s *service) revokeKey(ctx context.Context, tenant uuid.UUID, keyID string)
 	if err != nil {
 		return nil, err
 	}
-	return &struct{}{}, s.Catalogue.RevokeKey(ctx, exchangeOf(ctx).caller, tenant, key)
+	return &struct{}{}, s.Catalogue.RevokeKey(ctx, exchangeOf(ctx).request(commands.Idempotency{}), tenant, key)
 }
 
 type tenantKeyRequest struct {

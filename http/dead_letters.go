@@ -155,7 +155,7 @@ func (s *service) retryDeadLetter(ctx context.Context, in *retryRequest) (*retry
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	position, err := s.Letters.RequestRetry(ctx, exchangeOf(ctx).caller, once, letter.ID, letter.TenantID, reason)
+	position, err := s.Letters.RequestRetry(ctx, exchangeOf(ctx).request(once), letter.ID, letter.TenantID, reason)
 	answer := &retryAnswer{Location: prefix + "/dead-letters/" + letter.ID.String()}
 	answer.Body.DeadLetterID, answer.Body.Position = letter.ID, position
 	return answer, err
@@ -180,6 +180,6 @@ func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*d
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Letters.Discard(ctx, exchangeOf(ctx).caller, once, letter.ID, letter.TenantID, in.Body.Reason)
+	done, err := s.Letters.Discard(ctx, exchangeOf(ctx).request(once), letter.ID, letter.TenantID, in.Body.Reason)
 	return &discardAnswer{done}, err
 }

@@ -80,7 +80,7 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 		return nil, err
 	}
 	ask := commands.BulkAsk{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
-	done, err := s.Letters.Bulk(ctx, exchangeOf(ctx).caller, once, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+	done, err := s.Letters.Bulk(ctx, exchangeOf(ctx).request(once), ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		return s.findDeadLetters(ctx, filter)
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ type putFeatureRequest struct {
 }
 
 func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
-	f, created, err := s.Catalogue.PutFeature(ctx, exchangeOf(ctx).caller,
+	f, created, err := s.Catalogue.PutFeature(ctx, exchangeOf(ctx).request(commands.Idempotency{}),
 		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit})
 	if err == nil {
 		s.confirm(ctx)

@@ -245,7 +245,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 	f.Add("k", "/x", []byte(`{"a":1e400}`))
 	f.Add("k", "/x", []byte(`[`))
 	f.Fuzz(func(t *testing.T, key, path string, body []byte) {
-		hash := func(path string, body []byte) (commands.Once, error) {
+		hash := func(path string, body []byte) (commands.Idempotency, error) {
 			r := httptest.NewRequest("POST", "/", nil)
 			r.URL.Path = path
 			r.Header["Idempotency-Key"] = []string{key}

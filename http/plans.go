@@ -55,7 +55,7 @@ func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*planAnswer,
 	for i, e := range in.Body.Entitlements {
 		plan.Entitlements[i] = domain.Entitlement(e)
 	}
-	plan, created, err := s.Catalogue.PutPlan(ctx, exchangeOf(ctx).caller, plan)
+	plan, created, err := s.Catalogue.PutPlan(ctx, exchangeOf(ctx).request(commands.Idempotency{}), plan)
 	return &planAnswer{putStatus(created), planBody(plan)}, err
 }
 

@@ -87,7 +87,7 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).caller, once, ask)
+	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).request(once), ask)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 		}
 	}
 	ask.Verify = true
-	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).caller, once, ask)
+	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).request(once), ask)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (s *service) rollBackRebuild(ctx context.Context, in *decisionRequest) (*re
 	return s.decided(ctx, in, s.Rebuilds.RollBack)
 }
 
-type decision func(ctx context.Context, by commands.Caller, once commands.Once, id uuid.UUID, reason string) (domain.Rebuild, error)
+type decision func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error)
 
 func (s *service) decided(ctx context.Context, in *decisionRequest, decide decision) (*rebuildAccepted, error) {
 	once, err := once(ctx)
@@ -100,7 +100,7 @@ func (s *service) decided(ctx context.Context, in *decisionRequest, decide decis
 	if err != nil {
 		return nil, err
 	}
-	if _, err := decide(ctx, exchangeOf(ctx).caller, once, id, in.Body.Reason); err != nil {
+	if _, err := decide(ctx, exchangeOf(ctx).request(once), id, in.Body.Reason); err != nil {
 		return nil, err
 	}
 	s.confirm(ctx)

@@ -162,7 +162,7 @@ func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAcc
 			return nil, err
 		}
 	}
-	return accepted(s.Replays.Range(ctx, exchangeOf(ctx).caller, once, ask))
+	return accepted(s.Replays.Range(ctx, exchangeOf(ctx).request(once), ask))
 }
 
 // positionMember parses a position of a body, nil if it is empty.
@@ -212,7 +212,7 @@ func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepte
 		}
 		ask.Positions = append(ask.Positions, *p)
 	}
-	return accepted(s.Replays.Rewind(ctx, exchangeOf(ctx).caller, once, ask))
+	return accepted(s.Replays.Rewind(ctx, exchangeOf(ctx).request(once), ask))
 }
 
 func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {

@@ -53,7 +53,7 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Catalogue.CreateSubscription(ctx, exchangeOf(ctx).caller, once, tenant,
+	made, err := s.Catalogue.CreateSubscription(ctx, exchangeOf(ctx).request(once), tenant,
 		commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status})
 	return s.settled(ctx, made, err)
 }
@@ -133,7 +133,7 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Catalogue.ChangeSubscription(ctx, exchangeOf(ctx).caller, tenant, id,
+	changed, err := s.Catalogue.ChangeSubscription(ctx, exchangeOf(ctx).request(commands.Idempotency{}), tenant, id,
 		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
 	return s.settled(ctx, changed, err)
 }

@@ -61,7 +61,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).caller, once, commands.CreateTenant{
+	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).request(once), commands.CreateTenant{
 		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
 	})
 	return &tenantAnswer{tenantBody(t)}, err
@@ -125,7 +125,7 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.ChangeTenant(ctx, exchangeOf(ctx).caller, id,
+	t, err := s.Catalogue.ChangeTenant(ctx, exchangeOf(ctx).request(commands.Idempotency{}), id,
 		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency})
 	return &tenantAnswer{tenantBody(t)}, err
 }

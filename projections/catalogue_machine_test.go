@@ -37,10 +37,10 @@ func newShelf(s *scene, rt *rapid.T) *shelf {
 	m := &shelf{scene: s, plans: map[string]map[string]int64{}, since: []granted{{0, nil}},
 		catalogue: &commands.Catalogue{Store: s.log, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { return b }}}
 	for _, key := range shelfFeatures {
-		_, _, err := m.catalogue.PutFeature(context.Background(), operatorKey, domain.Feature{LookupKey: key, Name: key, Type: domain.FeatureQuota})
+		_, _, err := m.catalogue.PutFeature(context.Background(), commands.Request{By: operatorKey}, domain.Feature{LookupKey: key, Name: key, Type: domain.FeatureQuota})
 		m.must(err)
 	}
-	tenant, err := m.catalogue.CreateTenant(context.Background(), operatorKey, commands.Once{}, commands.CreateTenant{Name: "Acme", Class: "small"})
+	tenant, err := m.catalogue.CreateTenant(context.Background(), commands.Request{By: operatorKey}, commands.CreateTenant{Name: "Acme", Class: "small"})
 	m.must(err)
 	m.tenant = tenant.ID
 	m.putPlan(rt)
@@ -57,7 +57,7 @@ func (m *shelf) putPlan(rt *rapid.T) {
 		limits[f] = limit
 		plan.Entitlements = append(plan.Entitlements, domain.Entitlement{Feature: f, Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly})
 	}
-	_, _, err := m.catalogue.PutPlan(context.Background(), operatorKey, plan)
+	_, _, err := m.catalogue.PutPlan(context.Background(), commands.Request{By: operatorKey}, plan)
 	m.must(err)
 	m.plans[key] = limits
 }
@@ -87,7 +87,7 @@ func (m *shelf) took(s domain.Subscription, before *domain.Subscription) {
 
 func (m *shelf) begin(rt *rapid.T) {
 	key := m.plan(rt)
-	s, err := m.catalogue.CreateSubscription(context.Background(), operatorKey, commands.Once{}, m.tenant,
+	s, err := m.catalogue.CreateSubscription(context.Background(), commands.Request{By: operatorKey}, m.tenant,
 		commands.CreateSubscription{Plan: key, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "PAST_DUE"}).Draw(rt, "status")})
 	if no := (*domain.Error)(nil); errors.As(err, &no) && no.Code == "subscription_exists" {
 		return
@@ -121,7 +121,7 @@ func (m *shelf) change(rt *rapid.T) {
 		status := rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "PAST_DUE", "CANCELLED", "EXPIRED"}).Draw(rt, "status")
 		in.Status = &status
 	}
-	s, err := m.catalogue.ChangeSubscription(context.Background(), operatorKey, m.tenant, sub.ID, in)
+	s, err := m.catalogue.ChangeSubscription(context.Background(), commands.Request{By: operatorKey}, m.tenant, sub.ID, in)
 	if no := (*domain.Error)(nil); errors.As(err, &no) && no.Code == "subscription_exists" {
 		return
 	}

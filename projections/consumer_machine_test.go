@@ -130,7 +130,7 @@ func (c *consuming) decide(rt *rapid.T) {
 }
 
 func (c *consuming) bulkRetry(rt *rapid.T) {
-	_, err := c.bulk(events.BulkRetry, c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], commands.Once{})
+	_, err := c.bulk(events.BulkRetry, c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], commands.Idempotency{})
 	c.must(err)
 }
 
@@ -146,7 +146,7 @@ func (c *consuming) Rest(rt *rapid.T) {
 		for _, tenant := range c.tenants {
 			if n := len(c.failed(tenant)); n > 0 {
 				left += n
-				_, err := c.bulk(events.BulkRetry, tenant, commands.Once{})
+				_, err := c.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 				c.must(err)
 			}
 		}

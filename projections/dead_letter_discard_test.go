@@ -16,12 +16,12 @@ import (
 )
 
 func (s *triage) discard(tenant, id uuid.UUID) error {
-	_, err := s.letters.Discard(context.Background(), billing, commands.Once{}, id, tenant, "a test")
+	_, err := s.letters.Discard(context.Background(), commands.Request{By: billing}, id, tenant, "a test")
 	return err
 }
 
 func (s *triage) retryNow(tenant, id uuid.UUID) error {
-	_, err := s.letters.RequestRetry(context.Background(), billing, commands.Once{}, id, tenant, "a test")
+	_, err := s.letters.RequestRetry(context.Background(), commands.Request{By: billing}, id, tenant, "a test")
 	return err
 }
 
@@ -96,7 +96,7 @@ func TestOnlyFailedLettersAreDiscarded(t *testing.T) {
 	s.settle()
 	s.holds()
 	for _, reason := range []string{"", " ", "a\x00b", string(make([]byte, 501))} {
-		_, err := s.letters.Discard(context.Background(), billing, commands.Once{}, id, tenant, reason)
+		_, err := s.letters.Discard(context.Background(), commands.Request{By: billing}, id, tenant, reason)
 		refusedWith(t, "reason_invalid", err)
 	}
 }

@@ -50,9 +50,9 @@ func (s *triage) failed(tenant uuid.UUID) []deadletters.DeadLetter {
 }
 
 // bulk runs a bulk command, filtered by tenant.
-func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Once) (commands.BulkResult, error) {
+func (s *triage) bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
 	ask := commands.BulkAsk{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
-	return s.letters.Bulk(context.Background(), billing, once, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+	return s.letters.Bulk(context.Background(), commands.Request{By: billing, Idempotency: once}, ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		found, err := s.reads.FindDeadLetters(ctx, deadletters.DeadLetterQuery{TenantID: &tenant}, commands.MaxBulk+1)
 		refs := make([]commands.DeadLetterRef, len(found))
 		for i := range found {
@@ -117,13 +117,13 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 				s.again(random, s.executing, p)
 			case "retry":
 				for _, d := range s.letterList(tenant, "") { // whatever the projection has: the log decides
-					_, err := s.letters.RequestRetry(t.Context(), billing, commands.Once{}, d.ID, tenant, "")
+					_, err := s.letters.RequestRetry(t.Context(), commands.Request{By: billing}, d.ID, tenant, "")
 					if no := (*domain.Error)(nil); err != nil && !errors.As(err, &no) {
 						rt.Fatal(err)
 					}
 				}
 			case "bulk":
-				_, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+				_, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 				s.must(err)
 			}
 		}
@@ -132,7 +132,7 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 		}
 		s.drain(s.validating, s.lettering, s.executing, s.validating, s.aggregating, s.lettering)
 		for len(s.failed(tenant)) > 0 {
-			_, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+			_, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 			s.must(err)
 			s.drain(s.executing, s.validating, s.aggregating, s.lettering)
 		}
@@ -163,7 +163,7 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 	}
 	for _, tenant := range []uuid.UUID{a, b} {
 		s.subscribe(tenant, may, grant("calls", domain.ResetMonthly))
-		done, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+		done, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 		if err != nil || done.Matched != 230 || done.Done != 230 || len(done.Refused) != 0 {
 			t.Fatalf("%+v %v", done, err)
 		}
@@ -178,7 +178,7 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 		if got := s.aggregates()[aggregateKey{tenant, "calls", "2026-05"}]; got.Amount != amount || got.Count != 230 {
 			t.Errorf("%+v", got)
 		}
-		done, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+		done, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 		if err != nil || done.Done != 0 || len(done.Refused) != 1 || done.Refused[0].Count != 230 || done.Refused[0].Code != "dead_letter_not_retryable" {
 			t.Errorf("all are resolved: %+v %v", done, err)
 		}
@@ -188,15 +188,15 @@ func TestP2_BulkRetryMendsWhatWasRejectedInError(t *testing.T) {
 
 // dying is a store that is away after some changes.
 type dying struct {
-	commands.Store
+	commands.DeadLetterStore
 	left int
 }
 
-func (d *dying) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
+func (d *dying) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
 	if d.left--; d.left < 0 {
 		return commands.ErrUnavailable
 	}
-	return d.Store.Change(ctx, tenant, decide)
+	return d.DeadLetterStore.ChangeDeadLetters(ctx, tenant, decide)
 }
 
 // An interrupted bulk may be sent again, with or without its key: each dead letter
@@ -209,7 +209,7 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 			s.append(usageEvent(tenant, fmt.Sprint(n), "calls", 1, may))
 		}
 		s.settle()
-		once := commands.Once{Key: key, RequestHash: [32]byte{1}}
+		once := commands.Idempotency{Key: key, RequestHash: [32]byte{1}}
 		s.letters.Store = &dying{s.log, 3} // the request, and two of three parts
 		if _, err := s.bulk(events.BulkRetry, tenant, once); !errors.Is(err, commands.ErrUnavailable) {
 			t.Fatal(err)
@@ -236,7 +236,7 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 		if again, err := s.bulk(events.BulkRetry, tenant, once); err != nil || fmt.Sprint(again) != fmt.Sprint(done) {
 			t.Errorf("the first answer: %+v instead of %+v %v", again, done, err)
 		}
-		_, err = s.bulk(events.BulkRetry, tenant, commands.Once{Key: key, RequestHash: [32]byte{2}})
+		_, err = s.bulk(events.BulkRetry, tenant, commands.Idempotency{Key: key, RequestHash: [32]byte{2}})
 		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "idempotency_key_reused" {
 			t.Errorf("another request under the key: %v", err)
 		}
@@ -248,7 +248,7 @@ func TestBulkIsBounded(t *testing.T) {
 	refs := make([]commands.DeadLetterRef, commands.MaxBulk+1)
 	for _, dry := range []bool{true, false} {
 		ask := commands.BulkAsk{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}, DryRun: dry}
-		_, err := s.letters.Bulk(t.Context(), billing, commands.Once{}, ask, func(context.Context) ([]commands.DeadLetterRef, error) { return refs, nil })
+		_, err := s.letters.Bulk(t.Context(), commands.Request{By: billing}, ask, func(context.Context) ([]commands.DeadLetterRef, error) { return refs, nil })
 		if no := (*domain.Error)(nil); !errors.As(err, &no) || no.Code != "bulk_too_large" {
 			t.Errorf("%v", err)
 		}

@@ -291,7 +291,7 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	one := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
 	y.shows(one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40")
 	promote := func(r domain.Rebuild) {
-		_, err := y.rebuilds.Promote(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
+		_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
 		y.must(err)
 	}
 	promote(one)
@@ -302,7 +302,7 @@ func TestDiffIsOfWhatReadersSeeWithoutTheRebuild(t *testing.T) {
 	all := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]})
 	y.shows(all, tenants[1], "2026-06", "20 40") // the rest is promoted by the period's
 	y.shows(may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20")
-	_, err := y.rebuilds.RollBack(t.Context(), operatorKey, commands.Once{}, may26.ID, "test")
+	_, err := y.rebuilds.RollBack(t.Context(), commands.Request{By: operatorKey}, may26.ID, "test")
 	y.must(err)
 	y.shows(all, tenants[1], "2026-05", "10 20", tenants[1], "2026-06", "20 40")
 	if d := y.diff(rebuild.DiffQuery{RebuildID: all.ID, TenantID: tenants[0], All: true}); len(d.Data) != 0 {
@@ -369,7 +369,7 @@ func TestWhatNobodySeesIsNotComparedWith(t *testing.T) {
 	y.fill(y.tenants(2), 0, 20)
 	y.settle()
 	first := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	_, err := y.rebuilds.Promote(t.Context(), operatorKey, commands.Once{}, first.ID, "test")
+	_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, first.ID, "test")
 	y.must(err)
 	y.must(second(y.pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_aggregates' AND generation = 1`)))
 	y.must(second(y.pool.Exec(t.Context(), `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1`, events.GroupAggregator)))

@@ -96,7 +96,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 		s.must(err)
 		letters := &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
 		for _, d := range page.Data {
-			_, err := letters.Discard(context.Background(), billing, commands.Once{}, d.ID, tenant, "a test")
+			_, err := letters.Discard(context.Background(), commands.Request{By: billing}, d.ID, tenant, "a test")
 			s.must(err)
 		}
 	case "retry":

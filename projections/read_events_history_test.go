@@ -139,7 +139,7 @@ func (d *drama) retry(pick func(n int) int, times int) {
 		request := say(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "mended"})
 		request.CorrelationID = newID()
 		at := d.append(request)[0]
-		d.must(d.log.Change(context.Background(), d.tenant, func(tx commands.Tx) error {
+		d.must(d.log.ChangeDeadLetters(context.Background(), d.tenant, func(tx commands.DeadLetterTx) error {
 			asked, err := tx.Events([]int64{at.Number})
 			if err != nil {
 				return err

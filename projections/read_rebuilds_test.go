@@ -67,7 +67,7 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 	y.fill(y.tenants(2), 0, 30)
 	y.settle()
 	first := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
-	_, err := y.rebuilds.Promote(t.Context(), operatorKey, commands.Once{}, first.ID, "r")
+	_, err := y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, first.ID, "r")
 	y.must(err)
 	if s := y.status(first); s.State != domain.RebuildPromoted || *s.Flip != 2 || s.CanRollBackUntil == nil || time.Until(*s.CanRollBackUntil) < 23*time.Hour {
 		t.Errorf("promoted: %+v", s)
@@ -92,7 +92,7 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 	if entitlements.LagEvents < 2 || entitlements.LagSeconds <= 0 || letters.LagEvents != 0 || letters.LagSeconds != 0 || letters.LastRebuild != nil {
 		t.Errorf("lag of the log's reader %+v, of the dead letters %+v", entitlements, letters)
 	}
-	if _, err := y.rebuilds.RollBack(t.Context(), operatorKey, commands.Once{}, first.ID, "r"); err != nil {
+	if _, err := y.rebuilds.RollBack(t.Context(), commands.Request{By: operatorKey}, first.ID, "r"); err != nil {
 		t.Error(err)
 	}
 	if s := y.status(first); s.CanRollBackUntil != nil {

@@ -47,7 +47,7 @@ func TestAGenerationInUseIsDroppedAnotherTime(t *testing.T) {
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
-	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
 	y.must(err)
 	cleaner := func(patience time.Duration) (*rebuild.Rebuilder, *lines) {
 		b, said := y.rebuilder(100), &lines{}
@@ -87,7 +87,7 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 	y.append(usageEvent(tenant, "a", "calls", 10, may))
 	y.settle()
 	r := y.built(commands.StartRebuild{})
-	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "test")
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "test")
 	y.must(err)
 	ctx, stop := context.WithCancel(t.Context())
 	var users sync.WaitGroup

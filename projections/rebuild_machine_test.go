@@ -92,7 +92,7 @@ func (m *rebuilding) start(rt *rapid.T) {
 			p.Newest = fmt.Sprint("usage_aggregates/times", factor)
 		}
 	}
-	r, err := m.rebuilds.Start(context.Background(), operatorKey, commands.Once{}, in)
+	r, err := m.rebuilds.Start(context.Background(), commands.Request{By: operatorKey}, in)
 	f := &flip{domain.Rebuild{TenantID: in.TenantID, PeriodKey: in.PeriodKey}, factor, domain.RebuildReady}
 	busy := slices.ContainsFunc(m.built, func(g *flip) bool { return g.state == domain.RebuildReady && g.overlaps(f) })
 	if m.decided(rt, err, busy, "rebuild_in_progress") {
@@ -155,7 +155,7 @@ func (m *rebuilding) abandonOne(rt *rapid.T) {
 	if f.state != domain.RebuildReady {
 		rt.Skip("not ready")
 	}
-	_, err := m.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, f.rebuild.ID, "test")
+	_, err := m.rebuilds.Abandon(context.Background(), commands.Request{By: operatorKey}, f.rebuild.ID, "test")
 	m.decided(rt, err, false, "")
 	f.state = domain.RebuildAbandoned
 }

@@ -169,7 +169,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 			}
 		}
 		for _, r := range rebuilt {
-			_, err := y.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, r.ID, "done")
+			_, err := y.rebuilds.Abandon(context.Background(), commands.Request{By: operatorKey}, r.ID, "done")
 			y.must(err)
 		}
 		var identity audit.Identity
@@ -237,9 +237,9 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 	for i := range 200 {
 		var err error
 		if i%2 == 0 {
-			_, err = y.rebuilds.Promote(t.Context(), operatorKey, commands.Once{}, r.ID, "to and fro")
+			_, err = y.rebuilds.Promote(t.Context(), commands.Request{By: operatorKey}, r.ID, "to and fro")
 		} else {
-			_, err = y.rebuilds.RollBack(t.Context(), operatorKey, commands.Once{}, r.ID, "to and fro")
+			_, err = y.rebuilds.RollBack(t.Context(), commands.Request{By: operatorKey}, r.ID, "to and fro")
 		}
 		y.must(err)
 	}

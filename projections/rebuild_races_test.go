@@ -70,6 +70,9 @@ func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if err := tx.LockGenerations(now); err != nil {
+			return err
+		}
 		now.State = domain.RebuildPromoted
 		if now.Flip, err = tx.Flip(now); err != nil {
 			return err
@@ -114,7 +117,7 @@ func TestP5_ARepairNeverTakesAPromotionBack(t *testing.T) {
 		t.Errorf("it ended %s with %v", end.State, end.Differs)
 	}
 	y.want("promoted meanwhile", mended)
-	_, err := y.rebuilds.Start(t.Context(), operatorKey, commands.Once{}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
+	_, err := y.rebuilds.Start(t.Context(), commands.Request{By: operatorKey}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
 	refusedWith(t, "scope_mixed", err)
 	for _, tenant := range all {
 		v := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
@@ -143,7 +146,7 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 	r := y.built(commands.StartRebuild{PeriodKey: "2026-05"})
 	refusedWith(t, "period_not_conserved", y.promote(r))
 	y.want("refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
-	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, r.ID, "all of it, then")
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, r.ID, "all of it, then")
 	y.must(err)
 	y.must(y.promote(y.built(commands.StartRebuild{})))
 	y.want("all", map[uuid.UUID]string{tenant: "2026-05:20 "})

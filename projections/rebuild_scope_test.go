@@ -35,12 +35,12 @@ func (y *yard) versions(newest string, fold usage.Fold) {
 }
 
 func (y *yard) promote(r domain.Rebuild) error {
-	_, err := y.rebuilds.Promote(context.Background(), operatorKey, commands.Once{}, r.ID, "test")
+	_, err := y.rebuilds.Promote(context.Background(), commands.Request{By: operatorKey}, r.ID, "test")
 	return err
 }
 
 func (y *yard) rollBack(r domain.Rebuild) error {
-	_, err := y.rebuilds.RollBack(context.Background(), operatorKey, commands.Once{}, r.ID, "test")
+	_, err := y.rebuilds.RollBack(context.Background(), commands.Request{By: operatorKey}, r.ID, "test")
 	return err
 }
 
@@ -166,7 +166,7 @@ func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
 	y.settle()
 	start := func(in commands.StartRebuild) error {
 		in.Reason = "test"
-		_, err := y.rebuilds.Start(t.Context(), operatorKey, commands.Once{}, in)
+		_, err := y.rebuilds.Start(t.Context(), commands.Request{By: operatorKey}, in)
 		return err
 	}
 	first := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
@@ -184,7 +184,7 @@ func TestARebuildIsRefusedBesideAnotherOfTheSameFigures(t *testing.T) {
 	y.must(start(commands.StartRebuild{Projection: projections.ProjectionDeadLetters}))
 	refusedWith(t, "rebuild_not_ready", y.promote(first))
 	refusedWith(t, "rebuild_not_promoted", y.rollBack(first))
-	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, first.ID, "no more")
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, first.ID, "no more")
 	y.must(err)
 	refusedWith(t, "rebuild_not_ready", y.promote(first))
 	y.must(start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]}))
@@ -240,7 +240,7 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 	y.settle()
 	y.want("the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
 	refusedWith(t, "generation_broken", y.promote(aside))
-	_, err := y.rebuilds.Abandon(t.Context(), operatorKey, commands.Once{}, aside.ID, "broken")
+	_, err := y.rebuilds.Abandon(t.Context(), commands.Request{By: operatorKey}, aside.ID, "broken")
 	y.must(err)
 	late := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	y.during(func() { y.until(func() bool { return y.state(late) == domain.RebuildFailed }) }, y.rebuilder(5))

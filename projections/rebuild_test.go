@@ -82,7 +82,7 @@ func (y *yard) start(in commands.StartRebuild) domain.Rebuild {
 	if in.Reason == "" {
 		in.Reason = "test"
 	}
-	r, err := y.rebuilds.Start(context.Background(), operatorKey, commands.Once{}, in)
+	r, err := y.rebuilds.Start(context.Background(), commands.Request{By: operatorKey}, in)
 	y.must(err)
 	return r
 }

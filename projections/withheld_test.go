@@ -136,7 +136,7 @@ func (s *parcels) came(to audit.Terms) {
 	if !d.Conservation.Holds || len(d.Data) != 0 {
 		s.Errorf("a rebuild comes to something else: %+v %+v", d.Conservation, d.Data)
 	}
-	s.must(second(s.yard.rebuilds.Abandon(context.Background(), operatorKey, commands.Once{}, r.ID, "done")))
+	s.must(second(s.yard.rebuilds.Abandon(context.Background(), commands.Request{By: operatorKey}, r.ID, "done")))
 }
 
 func (s *parcels) settle() {
@@ -250,7 +250,7 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 			s.carry()
 			s.came(audit.Terms{Accepted: 1, Parked: 1})
 			retry := func() {
-				_, err := s.bulk(events.BulkRetry, tenant, commands.Once{})
+				_, err := s.bulk(events.BulkRetry, tenant, commands.Idempotency{})
 				s.must(err)
 				s.settle()
 			}

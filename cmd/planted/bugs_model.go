@@ -15,7 +15,7 @@ func modelBugs() []bug {
 		{
 			name: "resolved-retried", what: "a resolved dead letter may be retried",
 			promise: "P2: each event counts once, however often it is retried", elsewhere: true,
-			edits: []overlay.Edit{edit("commands/dead_letters_retry.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
+			edits: []overlay.Edit{edit("domain/dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case l.Status == events.StatusDiscarded:`)},
 			pkg:   "./projections", run: "TestP2_ConsumersAreTheirModel",
 			says: `the identity does not hold: |got \{Amount:.*, want \{Am`,
 		},

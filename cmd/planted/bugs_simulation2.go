@@ -11,7 +11,7 @@ func simulatedChangeBugs() []bug {
 			promise: "P2: a retry counts once",
 			edits: []overlay.Edit{
 				edit("commands/dead_letters_retry.go", `	case ask.Attempt != 0 && ask.Attempt <= l.Attempts:`, `	case false:`),
-				edit("commands/dead_letters_retry.go", `	case l.Status != events.StatusFailed:`, `	case false:`),
+				edit("domain/dead_letter.go", `	case l.Status != events.StatusFailed:`, `	case false:`),
 			},
 			says: `was retried again after it was mended`,
 		},

@@ -128,14 +128,14 @@ func conditionalAnswerBugs() []bug {
 		{
 			name: "answer-of-another-request", what: "an Idempotency-Key returns the first answer, even for another request",
 			promise: "an answer describes a completed change",
-			edits:   []overlay.Edit{edit("commands/catalogue.go", `if first.RequestHash != once.RequestHash {`, `if len(first.Body) == 0 {`)},
+			edits:   []overlay.Edit{edit("commands/change.go", `if first.RequestHash != sent.RequestHash {`, `if len(first.Body) == 0 {`)},
 			pkg:     http, run: "TestIdempotencyKeysRepeatTheFirstAnswer",
 			says: `the answer is no problem: .* 20[01] \{"`,
 		},
 		{
 			name: "answers-by-tenant", what: "an Idempotency-Key is looked up for the tenant in the request, not for the caller",
 			promise: "an answer describes a completed change",
-			edits:   []overlay.Edit{edit("commands/catalogue.go", "	key := by.KeyID.String() + \"/\" + once.Key // a key", "	key := tenant.String() + \"/\" + once.Key // a key")},
+			edits:   []overlay.Edit{edit("commands/keys.go", "	k, err := change(c.changeOfKey(ctx, tenant), req, decide)", "	req.Idempotency.Key = tenant.String() + req.Idempotency.Key\n	k, err := change(c.changeOfKey(ctx, tenant), req, decide)")},
 			pkg:     http, run: "TestAnIdempotencyKeyForTwoTenantsAtOnce",
 			says: `the answer is no problem: .* 201 \{"`,
 		},

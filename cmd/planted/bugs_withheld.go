@@ -41,7 +41,7 @@ func withheldBugs() []bug {
 		{
 			name: "rejection-counted-as-parked", what: "the retry of a rejection that the pipe could not carry decrements the parked count",
 			promise: "P3: accepted = aggregated + rejected + in flight + parked",
-			edits: []overlay.Edit{edit("infra/postgres/dead_letter.go", `	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)`,
+			edits: []overlay.Edit{edit("domain/dead_letter.go", `	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)`,
 				`	return parks && topic >= events.TopicUsageRaw`)},
 			pkg: "./infra/postgres", run: "TestP3_RetryOfAWithheldRejectionIsAcceptedAnew",
 			says: `^accepted \d+, rejected \d+, parked -\d`,

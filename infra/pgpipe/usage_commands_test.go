@@ -79,13 +79,13 @@ func subscribed(t *testing.T, log *postgres.Log) uuid.UUID {
 			t.Fatal(err)
 		}
 	}
-	_, _, err := c.PutFeature(t.Context(), by, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
+	_, _, err := c.PutFeature(t.Context(), commands.Request{By: by}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
 	must(err)
-	_, _, err = c.PutPlan(t.Context(), by, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls"}}})
+	_, _, err = c.PutPlan(t.Context(), commands.Request{By: by}, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls"}}})
 	must(err)
-	tenant, err := c.CreateTenant(t.Context(), by, commands.Once{}, commands.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := c.CreateTenant(t.Context(), commands.Request{By: by}, commands.CreateTenant{Name: "T", Class: "small"})
 	must(err)
-	_, err = c.CreateSubscription(t.Context(), by, commands.Once{}, tenant.ID, commands.CreateSubscription{Plan: "p"})
+	_, err = c.CreateSubscription(t.Context(), commands.Request{By: by}, tenant.ID, commands.CreateSubscription{Plan: "p"})
 	must(err)
 	return tenant.ID
 }

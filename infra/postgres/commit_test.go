@@ -139,7 +139,7 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	for round := range 3 {
 		c.answer.Store(1)
-		if _, err := catalogue.CreateTenant(t.Context(), commands.Caller{}, commands.Once{}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
+		if _, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
 			t.Fatal(err)
 		}
 		if c.reached.Load() != int32(round+1) {

@@ -2,12 +2,11 @@ package postgres
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -42,9 +41,9 @@ var fatesSQL = events.SQL(`SELECT a.id, f.dedupe_key, f.position, coalesce(f.cau
 // executedSQL returns the position up to which requests for retries are executed.
 const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`
 
-// DeadLetters implements commands.Tx.
-func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*commands.DeadLetter, error) {
-	letters := make(map[uuid.UUID]*commands.DeadLetter, len(ids))
+// DeadLetters implements commands.DeadLetterTx.
+func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
+	letters := make(map[uuid.UUID]*domain.DeadLetter, len(ids))
 	if len(ids) == 0 {
 		return letters, nil
 	}
@@ -57,7 +56,7 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*commands.DeadLet
 	if err != nil {
 		return nil, fmt.Errorf("looking up dead letters: %w", err)
 	}
-	var d commands.DeadLetter
+	var d domain.DeadLetter
 	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition}, func() error {
 		found := d
 		letters[d.ID] = &found
@@ -77,97 +76,35 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*commands.DeadLet
 }
 
 // fates completes the letters from their later events in the log.
-func (t *changeTx) fates(letters map[uuid.UUID]*commands.DeadLetter, executed int64) error {
+func (t *changeTx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int64) error {
 	var ids, tenants []uuid.UUID
 	var raws []int64
-	met := make(map[uuid.UUID]*met, len(letters))
 	for id, d := range letters {
 		ids, tenants, raws = append(ids, id), append(tenants, d.TenantID), append(raws, d.RawPosition)
-		met[id] = newMet(d)
 	}
 	rows, err := t.tx.Query(t.ctx, fatesSQL, ids, tenants, raws, t.partition)
 	if err != nil {
 		return fmt.Errorf("looking up the fates of dead letters: %w", err)
 	}
-	var id, cause uuid.UUID
-	var key, closed string
-	var position int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &key, &position, &cause, &closed}, func() error {
-		met[id].add(key, position, cause, closed, executed)
+	var id uuid.UUID
+	var e domain.LaterEvent
+	later := make(map[uuid.UUID][]domain.LaterEvent, len(letters))
+	_, err = pgx.ForEachRow(rows, []any{&id, &e.Key, &e.Position, &e.Cause, &e.Closed}, func() error {
+		later[id] = append(later[id], e)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("reading the fates of dead letters: %w", err)
 	}
-	for _, m := range met {
-		m.decide()
+	for id, d := range letters {
+		d.Evolve(later[id], executed)
 	}
 	return nil
 }
 
-// met collects the later events of a dead letter, by their keys in the log.
-type met struct {
-	*commands.DeadLetter
-	keys     map[string]bool
-	requests string // prefix of the keys of bulk requests
-	closed   string // the status that it was closed with
-}
-
-func newMet(d *commands.DeadLetter) *met {
-	return &met{DeadLetter: d, keys: map[string]bool{}, requests: strings.TrimSuffix(events.KeyRequested(d.ID, 0), "0")}
-}
-
-func (m *met) add(key string, position int64, cause uuid.UUID, closed string, executed int64) {
-	m.keys[key] = true
-	switch {
-	case strings.HasPrefix(key, m.requests):
-		m.Requests++
-		m.Waiting = position > executed
-	case key == events.KeyClosed(m.ID):
-		m.closed = closed
-	default:
-		return
-	}
-	m.AskedBy = append(m.AskedBy, cause)
-}
-
-// decide sets the letter's attempts, its status and whether it counts as parked.
-func (m *met) decide() {
-	for m.Attempts < commands.MaxRetries && m.keys[events.KeyRetry(m.ID, m.Attempts+1)] {
-		m.Attempts++
-	}
-	m.Status, m.Parked = m.fate(), m.parked()
-}
-
-// parked reports whether the last failure was counted as parked. Rejections are not,
-// nor are events that were never accepted or do not lead to the aggregates.
-func (m *met) parked() bool {
-	if m.Attempts > 0 {
-		return m.keys[events.KeyFailedAgain(m.ID, m.Attempts)]
-	}
-	topic := m.SourceSubject.Topic()
-	parks := m.Stage == events.StagePublishing || m.Stage == events.StageAggregation
-	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)
-}
-
-func (m *met) fate() string {
-	validates := m.Stage == events.StageValidation || m.Stage == events.StagePublishing
-	validated := validates && m.SourceSubject.Topic() == events.TopicUsageRaw && m.keys[events.KeyValidated(m.RawPosition)]
-	switch {
-	case m.closed != "":
-		return m.closed
-	case validated:
-		return events.StatusResolved
-	case m.Attempts == 0 || m.keys[events.KeyFailedAgain(m.ID, m.Attempts)] || m.keys[events.KeyRejected(m.RawPosition, m.Attempts)]:
-		return events.StatusFailed
-	default:
-		return events.StatusRetrying
-	}
-}
-
 const eventsSQL = readColumns + ` WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
 
-// Events implements commands.Tx.
+// Events implements commands.DeadLetterTx.
 func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 	if len(numbers) == 0 {
 		return nil, nil
@@ -182,13 +119,4 @@ func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 		found[e.Position.Number] = e
 	}
 	return found, err
-}
-
-// AppendAll implements commands.Tx.
-func (t *changeTx) AppendAll(list []events.Pending) error {
-	_, err := t.log.AppendTx(t.ctx, t.tx, list)
-	if err == nil {
-		t.appended = append(t.appended, list...)
-	}
-	return err
 }

@@ -58,7 +58,7 @@ func (w *letters) retry() {
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 	w.must(err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask}
-	w.must(w.log.Change(w.Context(), w.tenant, func(tx commands.Tx) error {
+	w.must(w.log.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
 		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 		return errors.Join(append(faults, err)...)
 	}))

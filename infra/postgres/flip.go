@@ -3,6 +3,8 @@ package postgres
 import (
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -28,15 +30,14 @@ const (
        FROM projection_generations g WHERE g.projection = $1) s
  WHERE c.consumer = $2 AND c.generation = s.generation AND c.joined AND c.serving <> s.serving`
 
-	// Generations that cannot be shown: broken, dropped, or not fed in each of their partitions.
-	findUnfed = `SELECT g.generation, coalesce(g.broken, CASE WHEN g.dropped_at IS NULL THEN 'it is not fed in every partition' ELSE 'it was dropped' END)
+	// The generation $3, and those that readers see.
+	generationsSQL = `SELECT g.generation, g.tenant_id, shown.live, coalesce(g.broken, ''), g.dropped_at IS NOT NULL,
+  (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $2 AND c.generation = g.generation AND c.joined)
  FROM projection_generations g
- WHERE g.projection = $1 AND (g.generation = $3 OR EXISTS (
-     SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation))
-   AND (g.broken IS NOT NULL OR g.dropped_at IS NOT NULL OR
-        (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $2 AND c.generation = g.generation AND c.joined)
-        < CASE WHEN g.tenant_id = '00000000-0000-0000-0000-000000000000' THEN 32 ELSE 1 END)
- ORDER BY g.generation LIMIT 1`
+ CROSS JOIN LATERAL (SELECT EXISTS (
+   SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS live) shown
+ WHERE g.projection = $1 AND (g.generation = $3 OR shown.live)
+ ORDER BY g.generation`
 
 	// A fold that moves events into a period or out of it would count them twice, or
 	// not at all, if only that period were promoted.
@@ -56,17 +57,42 @@ const (
    AND (p.period_key IN ($4, '') OR $4 = ''))`
 )
 
+// LockGenerations implements commands.RebuildTx.
+func (t *changeTx) LockGenerations(r *domain.Rebuild) error {
+	return t.exec("flip", lockFed, r.Consumer)
+}
+
+// Generations implements commands.RebuildTx.
+func (t *changeTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
+	rows, err := t.tx.Query(t.ctx, generationsSQL, r.Projection, r.Consumer, r.Generation)
+	if err != nil {
+		return nil, fmt.Errorf("reading a projection's generations: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Generation])
+	if err != nil {
+		return nil, fmt.Errorf("reading a projection's generations: %w", err)
+	}
+	return list, nil
+}
+
+// MovesEvents implements commands.RebuildTx.
+func (t *changeTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
+	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
+		return false, fmt.Errorf("counting a period's events: %w", err)
+	}
+	return moved, nil
+}
+
+// Covered implements commands.RebuildTx.
+func (t *changeTx) Covered(r *domain.Rebuild) (covered bool, err error) {
+	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
+		return false, fmt.Errorf("looking for later flips: %w", err)
+	}
+	return covered, nil
+}
+
 // Flip implements commands.RebuildTx.
 func (t *changeTx) Flip(r *domain.Rebuild) (int, error) {
-	if err := t.exec("flip", lockFed, r.Consumer); err != nil {
-		return 0, err
-	}
-	if err := t.refuseUnfed(r, r.Generation, "generation_broken", "the new generation cannot be shown: %s; abandon it and start another rebuild"); err != nil {
-		return 0, err
-	}
-	if err := t.refuseMoved(r); err != nil {
-		return 0, err
-	}
 	flip, err := t.nextFlip(r)
 	if err != nil {
 		return 0, err
@@ -79,16 +105,6 @@ func (t *changeTx) Flip(r *domain.Rebuild) (int, error) {
 
 // Unflip implements commands.RebuildTx.
 func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
-	if err := t.exec("flip", lockFed, r.Consumer); err != nil {
-		return 0, err
-	}
-	var later bool
-	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&later); err != nil {
-		return 0, fmt.Errorf("looking for later flips: %w", err)
-	}
-	if later {
-		return 0, &domain.Error{Code: "rebuild_superseded", Message: "A later rebuild of the same figures was promoted; roll that one back first"}
-	}
 	flip, err := t.nextFlip(r)
 	if err != nil {
 		return 0, err
@@ -96,24 +112,7 @@ func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
 	if err := t.exec("flip", undoFlip, r.Projection, r.Flip, flip); err != nil {
 		return 0, err
 	}
-	if err := t.show(r); err != nil {
-		return 0, err
-	}
-	return flip, t.refuseUnfed(r, 0, "rollback_expired", "the previous generation cannot be shown any more: %s; start another rebuild")
-}
-
-func (t *changeTx) refuseMoved(r *domain.Rebuild) error {
-	if r.PeriodKey == "" {
-		return nil
-	}
-	var moved bool
-	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
-		return fmt.Errorf("counting a period's events: %w", err)
-	}
-	if moved {
-		return &domain.Error{Code: "period_not_conserved", Message: "The new fold counts other events in this period than the live one: alone it would count some twice, or not at all. Rebuild all periods"}
-	}
-	return nil
+	return flip, t.show(r)
 }
 
 func (t *changeTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
@@ -128,17 +127,4 @@ func (t *changeTx) show(r *domain.Rebuild) error {
 		return err
 	}
 	return t.exec("flip", serveFlips, r.Projection, r.Consumer)
-}
-
-// refuseUnfed returns an error if a generation, or one that readers would see, is
-// broken, dropped, or not joined in each of its partitions.
-func (t *changeTx) refuseUnfed(r *domain.Rebuild, generation int, code, message string) error {
-	var number int
-	var why string
-	row := t.tx.QueryRow(t.ctx, findUnfed, r.Projection, r.Consumer, generation)
-	found, err := one(&number, "generation", row.Scan(&number, &why))
-	if err != nil || found == nil {
-		return err
-	}
-	return &domain.Error{Code: code, Message: fmt.Sprintf(message, fmt.Sprintf("generation %d: %s", number, why))}
 }

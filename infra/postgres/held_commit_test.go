@@ -105,7 +105,7 @@ func TestWhatIsKeptIsForgottenAfterTheCommit(t *testing.T) {
 	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, DataResidency: "eu", CreatedAt: time.Now()}
 	secret := [32]byte{1}
 	save := func(key bool) error {
-		return l.Change(context.Background(), tenant.ID, func(tx commands.Tx) error {
+		return l.ChangeCatalogue(context.Background(), tenant.ID, func(tx commands.CatalogueTx) error {
 			if err := tx.SaveTenant(tenant); err != nil || !key {
 				return err
 			}

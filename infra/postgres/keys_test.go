@@ -47,11 +47,11 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	l, pool, _ := openLog(t)
 	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
-	tenant, err := catalogue.CreateTenant(t.Context(), commands.Caller{}, commands.Once{}, commands.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "T", Class: "small"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := catalogue.CreateKey(t.Context(), commands.Caller{}, commands.Once{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+	made, err := catalogue.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func (l *Log) ChangeRebuilds(ctx context.Context, projection string, decide func
 		_, err := t.Exec(ctx, holdProjection, projection)
 		return err
 	}
-	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })
+	return l.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
@@ -88,15 +88,11 @@ const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_poi
      WHERE over.projection = p.projection AND over.live AND over.flip > p.flip
        AND over.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') AND over.period_key IN ($3, ''))`
 
-func (t *changeTx) LiveFold(projection string, tenant uuid.UUID, periodKey string) (string, error) {
-	var versions []string
+func (t *changeTx) LiveFolds(projection string, tenant uuid.UUID, periodKey string) (versions []string, err error) {
 	if err := t.tx.QueryRow(t.ctx, liveFolds, projection, tenant, periodKey).Scan(&versions); err != nil {
-		return "", fmt.Errorf("reading the live folds: %w", err)
+		return nil, fmt.Errorf("reading the live folds: %w", err)
 	}
-	if len(versions) != 1 {
-		return "", &domain.Error{Code: "scope_mixed", Message: fmt.Sprintf("The live generations here are folded by %q; verify each tenant or period that was promoted by itself", versions)}
-	}
-	return versions[0], nil
+	return versions, nil
 }
 
 const (

@@ -34,7 +34,7 @@ func (l *Log) ChangeReplays(ctx context.Context, cursors bool, decide func(comma
 		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
 		return err
 	}
-	return l.changing(ctx, tx, hold, func(commands.Tx) error { return decide(tx) })
+	return l.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
 }
 
 // A consumer that has read all of its topic needs no more records, at any position of

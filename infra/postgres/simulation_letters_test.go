@@ -47,7 +47,7 @@ func (s *sim) retry(p *proc) bool {
 		return err == nil
 	}
 	d := &commands.DeadLetters{Store: s.logOf(p), Now: s.now, NewID: p.newID}
-	_, err = d.RequestRetry(p.ctx, commands.Caller{TenantID: tenant}, commands.Once{}, id, tenant, "simulated")
+	_, err = d.RequestRetry(p.ctx, commands.Request{By: commands.Caller{TenantID: tenant}}, id, tenant, "simulated")
 	return s.decided("retry", err)
 }
 

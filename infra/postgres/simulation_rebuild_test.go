@@ -55,7 +55,7 @@ func (s *sim) rebuilds(p *proc) *commands.Rebuilds {
 
 // rebuild starts a rebuild.
 func (s *sim) rebuild(p *proc) bool {
-	_, err := s.rebuilds(p).Start(p.ctx, commands.Caller{}, commands.Once{}, commands.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
+	_, err := s.rebuilds(p).Start(p.ctx, commands.Request{By: commands.Caller{}}, commands.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
 	return s.decided("rebuild", err)
 }
 
@@ -79,10 +79,10 @@ func (s *sim) promote(p *proc) bool {
 		return err == nil
 	}
 	if abandon {
-		_, err = s.rebuilds(p).Abandon(p.ctx, commands.Caller{}, commands.Once{}, id, "simulated")
+		_, err = s.rebuilds(p).Abandon(p.ctx, commands.Request{By: commands.Caller{}}, id, "simulated")
 		return s.decided("abandoned", err)
 	}
-	_, err = s.rebuilds(p).Promote(p.ctx, commands.Caller{}, commands.Once{}, id, "simulated")
+	_, err = s.rebuilds(p).Promote(p.ctx, commands.Request{By: commands.Caller{}}, id, "simulated")
 	return s.decided("promotion", err)
 }
 
@@ -334,14 +334,14 @@ func (tx *simTx) flipQuery(text string, args []any) *simRows {
 	switch text {
 	case lockFed:
 		return orFailed(&simRows{}, tx.ask("lock what is fed", kindStep, locksOf(args[0].(string), tx.p.s.plan.partitions), nil))
-	case strings.TrimSpace(findUnfed):
-		out := simAnswer()
+	case generationsSQL:
+		n, fed := args[2].(int), events.Partitions
 		for _, p := range tx.p.s.plan.partitions {
-			if n := args[2].(int); !db.gens[n-2][p].joined && len(out.list) == 0 {
-				out.list = append(out.list, []any{n, "it is not fed in every partition"})
+			if !db.gens[n-2][p].joined {
+				fed--
 			}
 		}
-		return out
+		return simAnswer([]any{n, uuid.Nil, false, "", false, fed})
 	case nextFlip:
 		return simAnswer([]any{db.flips + 2})
 	case addFlip:

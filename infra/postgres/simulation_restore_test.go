@@ -159,7 +159,7 @@ func (s *sim) rewind(p *proc) bool {
 		return false
 	}
 	r := &commands.Replays{Store: s.logOf(p), Now: s.now, NewID: p.newID}
-	_, err = r.Rewind(p.ctx, commands.Caller{}, commands.Once{}, in)
+	_, err = r.Rewind(p.ctx, commands.Request{By: commands.Caller{}}, in)
 	return s.decided("relay sent back", err)
 }
 

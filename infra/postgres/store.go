@@ -15,9 +15,29 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+var (
+	_ commands.Store           = (*Log)(nil)
+	_ commands.CatalogueStore  = (*Log)(nil)
+	_ commands.DeadLetterStore = (*Log)(nil)
+)
+
 // Change implements commands.Store. If COMMIT is not answered, Change looks up the
 // change's own events under the head's lock, to find the outcome.
 func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
+	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// ChangeCatalogue implements commands.CatalogueStore, as Change does.
+func (l *Log) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
+	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// ChangeDeadLetters implements commands.DeadLetterStore, as Change does.
+func (l *Log) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+func (l *Log) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error) error {
 	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(tenant)}
 	hold := func(t pgx.Tx) error {
 		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
@@ -28,7 +48,7 @@ func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands
 
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
-func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
+func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
 	attempt := func() error {
 		tx.appended = nil
 		return l.changeHolding(ctx, tx, hold, decide)
@@ -67,7 +87,7 @@ func (l *Log) changed(tx *changeTx, err error) error {
 }
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
-func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(commands.Tx) error) error {
+func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
 	leave, err := l.changes.acquire(ctx)
 	if err != nil {
 		return err
@@ -102,7 +122,7 @@ func (l *Log) resolveChange(tx *changeTx) error {
 	})
 }
 
-// changeTx implements commands.Tx. Its context is that of the one change it serves.
+// changeTx implements the transactions of commands. Its context is that of the one change it serves.
 type changeTx struct {
 	log       *Log
 	ctx       context.Context
@@ -118,13 +138,13 @@ func (t *changeTx) exec(what, sql string, args ...any) error {
 	return nil
 }
 
-func (t *changeTx) Append(p events.Pending) (events.Position, error) {
-	positions, err := t.log.AppendTx(t.ctx, t.tx, []events.Pending{p})
-	if err != nil {
-		return events.Position{}, err
+// Append implements commands.Appender.
+func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
+	positions, err := t.log.AppendTx(t.ctx, t.tx, list)
+	if err == nil {
+		t.appended = append(t.appended, list...)
 	}
-	t.appended = append(t.appended, p)
-	return positions[0], nil
+	return positions, err
 }
 
 // Answer reads an answer under the platform's id: the key names its holder already.

@@ -111,7 +111,7 @@ func TestReplayedRangeIsWhatItWas(t *testing.T) {
 	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
-	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
+	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
 	if err != nil || r.Remaining != before {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -161,12 +161,12 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	stop := w.start(patient(w.relay("a")))
 	w.awaitDrained()
 	defer stop()
-	_, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err == nil {
 		t.Error("a replay of an unknown tenant was accepted")
 	}
 	w.tenant(all[0])
-	one, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	}
 	p := events.PartitionOf(all[1])
 	from, to := events.Position{Partition: p, Number: 5}, events.Position{Partition: p, Number: 9}
-	two, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
+	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,13 +215,13 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 		if round%2 == 1 {
 			to = time.Now().Add(-50 * time.Millisecond).UTC().Format(time.RFC3339Nano)
 		}
-		if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
+		if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.awaitDrained()
 	last := w.int(`SELECT count(*) FROM event_log_rows`)
-	if _, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
@@ -256,7 +256,7 @@ func TestRelayIsNotMovedForward(t *testing.T) {
 	w := newWorld(t)
 	w.appendUsage(10, tenants(1)...)
 	p := events.Position{Partition: w.logged()[0].Position.Partition, Number: 5}
-	_, err := w.replays().Rewind(t.Context(), operator, commands.Once{}, commands.Rewind{Positions: []events.Position{p}, Reason: "x"})
+	_, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{Positions: []events.Position{p}, Reason: "x"})
 	if err == nil || w.int(`SELECT max(position) FROM relay_cursors`) != 0 {
 		t.Errorf("the relay went on to %s: %v", p, err)
 	}
@@ -269,7 +269,7 @@ func TestReplayThatCannotBePublishedFails(t *testing.T) {
 	stop := w.start(patient(w.relay("a")))
 	w.awaitDrained()
 	defer stop()
-	r, err := w.replays().Range(t.Context(), operator, commands.Once{}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
+	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

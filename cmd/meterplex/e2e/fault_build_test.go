@@ -117,7 +117,7 @@ func killPoints() (edits []overlay.Edit) {
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
-	decide = func(commands.Tx) error { return nil }`},
+	decide = func(*changeTx) error { return nil }`},
 		{store, "\tif err == nil {\n\t\tl.histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},

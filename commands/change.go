@@ -1,0 +1,101 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// transaction runs decide in one transaction of a store. An error of decide rolls back.
+type transaction[T any] func(decide func(T) error) error
+
+// change runs decide once for each Idempotency-Key. A repetition returns the first
+// answer; a different request with the same key is refused.
+func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R, error)) (result R, err error) {
+	err = in(func(tx T) error {
+		repeated, err := repeat(tx, req.key(), &req.Idempotency, &result)
+		if repeated || err != nil {
+			return err
+		}
+		if result, err = decide(tx); err != nil {
+			return err
+		}
+		return save(tx, req.key(), &req.Idempotency, result)
+	})
+	return result, err
+}
+
+// repeat decodes the first answer under a key. It reports false if there is none, and
+// refuses an answer to another request.
+func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeated bool, err error) {
+	if sent.Key == "" {
+		return false, nil
+	}
+	first, err := tx.Answer(key)
+	if err != nil || first == nil {
+		return false, err
+	}
+	if first.RequestHash != sent.RequestHash {
+		return false, refuse("idempotency_key_reused", "", "this Idempotency-Key was first used with another request; use a new one")
+	}
+	var answer R // not *result, which may hold the members of an attempt that was rolled back
+	if err := json.Unmarshal(first.Body, &answer); err != nil {
+		return false, fmt.Errorf("decoding a stored answer: %w", err)
+	}
+	*result = answer
+	return true, nil
+}
+
+// save stores an answer under a key, unless the caller sent no Idempotency-Key.
+func save(tx Answers, key string, sent *Idempotency, result any) error {
+	if sent.Key == "" {
+		return nil
+	}
+	body, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encoding an answer: %w", err)
+	}
+	return tx.SaveAnswer(key, Answer{sent.RequestHash, body})
+}
+
+// appendEvent appends an event that the request causes, and returns its position.
+func appendEvent(tx Tx, req *Request, id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
+	p, err := req.event(id, at, tenant, subject, payload)
+	if err != nil {
+		return events.Position{}, err
+	}
+	return appendOne(tx, p)
+}
+
+func appendOne(tx Tx, p events.Pending) (events.Position, error) {
+	positions, err := appendAll(tx, p)
+	if err != nil {
+		return events.Position{}, err
+	}
+	return positions[0], nil
+}
+
+// appendAll appends events. It sets the data residency of tenants' events, but not of
+// platform events, to the tenant's residency in the transaction that appends them.
+func appendAll(tx Tx, list ...events.Pending) ([]events.Position, error) {
+	var last *domain.Tenant
+	for i := range list {
+		p := &list[i]
+		if p.TenantID == events.Platform {
+			continue
+		}
+		if last == nil || last.ID != p.TenantID {
+			var err error
+			if last, err = loadTenant(tx, p.TenantID); err != nil {
+				return nil, err
+			}
+		}
+		p.Residency = last.DataResidency
+	}
+	return tx.Append(list...)
+}

@@ -1,0 +1,78 @@
+package commands
+
+import (
+	"context"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// lookupKeyForm is the form of a lookup key, which is the name of a feature in events.
+var lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
+
+// maxUnit bounds the name of a unit, in characters.
+const maxUnit = 50
+
+// Features loads features.
+type Features interface {
+	Feature(lookupKey string) (*domain.Feature, error)
+}
+
+// FeatureTx is the transaction of a change of a feature.
+type FeatureTx interface {
+	Tx
+	Features
+	SaveFeature(f domain.Feature) error
+}
+
+func (c *Catalogue) changeOfFeature(ctx context.Context) transaction[FeatureTx] {
+	return func(decide func(FeatureTx) error) error {
+		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
+	}
+}
+
+// put is the outcome of a request that creates a value or replaces it.
+type put[T any] struct {
+	Value   T
+	Created bool
+}
+
+// PutFeature defines a feature or changes its name and unit. Its type is fixed from
+// the start, because plans and verdicts may depend on it.
+func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Feature) (domain.Feature, bool, error) {
+	if err := checkFeature(&f); err != nil {
+		return f, false, err
+	}
+	done, err := change(c.changeOfFeature(ctx), req, func(tx FeatureTx) (put[domain.Feature], error) {
+		old, err := tx.Feature(f.LookupKey)
+		switch {
+		case err != nil:
+			return put[domain.Feature]{}, err
+		case old != nil && old.Type != f.Type:
+			return put[domain.Feature]{}, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
+		case old != nil && *old == f:
+			return put[domain.Feature]{f, false}, nil
+		}
+		if err := tx.SaveFeature(f); err != nil {
+			return put[domain.Feature]{}, err
+		}
+		_, err = c.record(tx, &req, events.Platform, events.FeatureDefined, events.Feature(f))
+		return put[domain.Feature]{f, old == nil}, err
+	})
+	return done.Value, done.Created, err
+}
+
+func checkFeature(f *domain.Feature) error {
+	if !lookupKeyForm.MatchString(f.LookupKey) {
+		return refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", lookupKeyForm)
+	}
+	if err := checkName(f.Name); err != nil {
+		return err
+	}
+	if utf8.RuneCountInString(f.Unit) > maxUnit {
+		return refuse("unit_invalid", "/unit", "unit must be at most %d characters", maxUnit)
+	}
+	return oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered)
+}

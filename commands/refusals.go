@@ -1,0 +1,40 @@
+package commands
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/meterplex/meterplex/domain"
+)
+
+// maxName bounds display names, in characters.
+const maxName = 200
+
+func refuse(code, pointer, format string, args ...any) *domain.Error {
+	return &domain.Error{Code: code, Message: fmt.Sprintf(format, args...), Pointer: pointer}
+}
+
+func orRefuse(err error, code, pointer, message string) error {
+	if err != nil {
+		return err
+	}
+	return refuse(code, pointer, "%s", message)
+}
+
+func checkName(name string) error {
+	if strings.TrimSpace(name) == "" || utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return refuse("name_invalid", "/name", "name must be 1 to %d characters of text without control characters", maxName)
+	}
+	return nil
+}
+
+func oneOf(value, code, pointer string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return refuse(code, pointer, "%s must be one of %s", strings.TrimPrefix(pointer, "/"), strings.Join(allowed, ", "))
+}

@@ -1,0 +1,73 @@
+package commands
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Caller is the origin of a command.
+type Caller struct {
+	TenantID      uuid.UUID // Platform for operator keys
+	KeyID         uuid.UUID
+	Scopes        []string
+	CorrelationID uuid.UUID
+	Replay        string // the Meterplex-Replay header
+	Residency     string // of the tenant; "" for operator keys
+	// Actor is set if the caller does not act with a key.
+	Actor events.Actor
+}
+
+// Has reports whether the caller holds a scope; admin includes the other
+// operator scopes.
+func (c *Caller) Has(scope string) bool {
+	for _, s := range c.Scopes {
+		if s == scope || (s == ScopeAdmin && (scope == ScopeBilling || scope == ScopeAudit)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Caller) actor() events.Actor {
+	if c.Actor.Type != "" {
+		return c.Actor
+	}
+	return events.Actor{Type: "api_key", ID: c.KeyID.String()}
+}
+
+// Idempotency is an Idempotency-Key with the hash of its request. The zero value means
+// that the caller sent no key.
+type Idempotency struct {
+	Key         string
+	RequestHash [32]byte
+}
+
+// Request is the origin of a change: the caller, and the Idempotency-Key of its call.
+type Request struct {
+	By          Caller
+	Idempotency Idempotency
+}
+
+// key returns the key of the request's answer. It contains the API key's id, so that
+// the holders of different API keys never share an answer.
+func (r *Request) key() string { return r.By.KeyID.String() + "/" + r.Idempotency.Key }
+
+// event makes an event of a tenant. With an Idempotency-Key, the log stores only one
+// event for the request.
+func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Pending, error) {
+	body, err := events.EncodePayload(subject, payload)
+	if err != nil {
+		return events.Pending{}, err
+	}
+	key := events.KeyEvent(id)
+	if r.Idempotency.Key != "" {
+		key = events.KeyCommand(r.key())
+	}
+	return events.Pending{
+		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: key,
+		CorrelationID: r.By.CorrelationID, Actor: r.By.actor(), OccurredAt: at, Payload: body,
+	}, nil
+}

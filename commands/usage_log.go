@@ -1,0 +1,66 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Submitted is an event to append to the log. With ProbeOnly the log only checks
+// whether the key is known: it classifies the event, but never stores it.
+type Submitted struct {
+	events.Pending
+	ProbeOnly bool
+	// Inbox is the key under which a refusal of this event is recorded, "" if refusals
+	// are only returned. If the log has the key, the event was refused before. It is
+	// then neither compared nor stored, however often it is delivered.
+	Inbox string
+	// Refusal has the key Inbox. It is stored in place of a ProbeOnly event whose own
+	// key is unknown.
+	Refusal *events.Pending
+}
+
+// Placement is the outcome for a submitted event.
+type Placement struct {
+	Status   PlacementStatus
+	Position events.Position // of the event, or of the one that was stored first
+}
+
+// PlacementStatus is one of the constants below.
+type PlacementStatus int
+
+// Outcomes for a submitted event.
+const (
+	Unknown   PlacementStatus = iota // never returned without an error
+	Appended                         // stored now
+	Duplicate                        // the same payload is stored at Position
+	Conflict                         // another payload is stored at Position; the conflict is recorded
+	Absent                           // ProbeOnly, and the key is unknown
+	Refused                          // the refusal is stored at Position, now or earlier
+)
+
+// UsageLog appends usage to the log.
+type UsageLog interface {
+	// Submit appends the events of one tenant in order and deduplicates them in the
+	// transaction that stores them. Concurrent calls may share the transaction. Submit
+	// returns after the commit. If a commit gets no response, Submit looks its events
+	// up until the outcome is known; if that fails, the error is ErrUnavailable
+	// (wrapped), and the outcome is unknown. Overloaded is returned at once, and then
+	// no event was stored. Without an error, no reference to batch remains.
+	Submit(ctx context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error)
+	// Admit returns Overloaded if Submit would return it now. It is called before a
+	// batch is read, so that a refusal costs less than serving.
+	Admit(tenant uuid.UUID) error
+}
+
+// Histories loads the subscriptions on which verdicts depend.
+type Histories interface {
+	// Cached may be older than the tables by the time that the other instances need
+	// to announce a change; Fresh reads the tables. Both are as of "now": every entry
+	// counts, whatever its position.
+	Cached(ctx context.Context, tenant uuid.UUID) (domain.History, error)
+	Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error)
+}
