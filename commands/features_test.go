@@ -1,0 +1,92 @@
+package commands
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// featureTx fakes the port of features.
+type featureTx struct {
+	unfaked
+	*memory
+	features map[string]domain.Feature
+}
+
+func (tx *featureTx) Feature(key string) (*domain.Feature, error) {
+	f, ok := tx.features[key]
+	if !ok {
+		return nil, nil
+	}
+	return &f, nil
+}
+
+func (tx *featureTx) SaveFeature(f domain.Feature) error {
+	tx.features[f.LookupKey] = f
+	return nil
+}
+
+var calls = domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureQuota, Unit: "call"}
+
+func newFeatures() (*Catalogue, *featureTx) {
+	tx := &featureTx{memory: newMemory(), features: map[string]domain.Feature{}}
+	transacted(tx.memory, &tx.features)
+	return catalogueOf(tx.memory, tx), tx
+}
+
+func TestBadFeaturesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil         func(*domain.Feature)
+		code, pointer string
+	}{
+		"key":          {func(f *domain.Feature) { f.LookupKey = "Calls" }, "lookup_key_invalid", "/lookupKey"},
+		"long key":     {func(f *domain.Feature) { f.LookupKey = "a" + names(64) }, "lookup_key_invalid", "/lookupKey"},
+		"no name":      {func(f *domain.Feature) { f.Name = " " }, "name_invalid", "/name"},
+		"long name":    {func(f *domain.Feature) { f.Name = names(201) }, "name_invalid", "/name"},
+		"control":      {func(f *domain.Feature) { f.Name = "a\n" }, "name_invalid", "/name"},
+		"no UTF-8":     {func(f *domain.Feature) { f.Name = "\xff" }, "name_invalid", "/name"},
+		"long unit":    {func(f *domain.Feature) { f.Unit = names(51) }, "unit_invalid", "/unit"},
+		"type":         {func(f *domain.Feature) { f.Type = "GAUGE" }, "type_invalid", "/type"},
+		"another type": {func(f *domain.Feature) { f.Type = domain.FeatureBoolean }, "feature_type_fixed", "/type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalogue, tx := newFeatures()
+			tx.features["calls"] = calls
+			f := calls
+			c.spoil(&f)
+			_, _, err := catalogue.PutFeature(t.Context(), Request{By: operator}, f)
+			refusedWith(t, err, c.code, c.pointer)
+			tx.succeeded(t, nil, 0)
+		})
+	}
+}
+
+func TestAFeatureIsDefinedAndChanged(t *testing.T) {
+	catalogue, tx := newFeatures()
+	longest := calls
+	longest.Name, longest.Unit = names(200), names(50)
+	for n, step := range []struct {
+		put     domain.Feature
+		created bool
+		events  int
+	}{{calls, true, 1}, {calls, false, 1}, {longest, false, 2}} {
+		got, created, err := catalogue.PutFeature(t.Context(), Request{By: operator}, step.put)
+		if tx.succeeded(t, err, step.events); got != step.put || created != step.created || tx.features["calls"] != step.put {
+			t.Errorf("step %d: %+v, created %v", n, got, created)
+		}
+	}
+}
+
+func TestAFeatureIsPutOnceForEachKey(t *testing.T) {
+	catalogue, tx := newFeatures()
+	_, event := tx.once(t, caused{subject: events.FeatureDefined, tenant: events.Platform}, func(req Request) (any, error) {
+		f, created, err := catalogue.PutFeature(t.Context(), req, calls)
+		return put[domain.Feature]{f, created}, err
+	})
+	if got := payload[events.Feature](t, &event); got != events.Feature(calls) || tx.held[0] != uuid.UUID(events.Platform) {
+		t.Errorf("%+v under the head of %s", got, tx.held[0])
+	}
+}
