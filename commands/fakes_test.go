@@ -157,6 +157,7 @@ type caused struct {
 	correlation uuid.UUID // Nil: the operator's
 }
 
+// check checks an event that a request of the operator caused.
 func (c caused) check(t *testing.T, p *events.Pending) {
 	t.Helper()
 	if c.key == "" {
@@ -168,6 +169,12 @@ func (c caused) check(t *testing.T, p *events.Pending) {
 	if c.correlation == uuid.Nil {
 		c.correlation = operator.CorrelationID
 	}
+	c.checkOf(t, p)
+}
+
+// checkOf checks an event that no request of the operator caused.
+func (c caused) checkOf(t *testing.T, p *events.Pending) {
+	t.Helper()
 	got := caused{p.Subject, p.TenantID, p.Residency, p.DedupeKey, p.CausationID, p.Actor, p.Counts, p.CorrelationID}
 	if got != c {
 		t.Errorf("the event is\n%+v instead of\n%+v", got, c)

@@ -1,0 +1,249 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// letterTx fakes the port of dead letters. Their states follow from the appended events.
+type letterTx struct {
+	*memory
+	letters  map[uuid.UUID]domain.DeadLetter
+	sources  map[int64]events.Envelope
+	executed int64
+	fail     int // the change that fails, counted from 1; 0: none
+}
+
+func (tx *letterTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
+	found := map[uuid.UUID]*domain.DeadLetter{}
+	for _, id := range ids {
+		l, ok := tx.letters[id]
+		if !ok {
+			continue
+		}
+		var later []domain.LaterEvent
+		for i, p := range tx.appended {
+			e := domain.LaterEvent{Key: p.DedupeKey, Position: int64(i + 1), Cause: p.CausationID}
+			if p.Subject == events.DeadLetterClosed {
+				e.Closed = events.StatusDiscarded
+			}
+			later = append(later, e)
+		}
+		// l has the state of the events before those of the test.
+		before := l
+		if l.Evolve(later, tx.executed); l.Status == events.StatusFailed && l.Attempts == 0 {
+			l.Status, l.Attempts, l.Parked = before.Status, before.Attempts, before.Parked
+		}
+		found[id] = &l
+	}
+	return found, nil
+}
+
+func (tx *letterTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
+	found := map[int64]events.Envelope{}
+	for _, n := range numbers {
+		if e, ok := tx.sources[n]; ok {
+			found[n] = e
+		}
+	}
+	return found, nil
+}
+
+func (tx *letterTx) ChangeDeadLetters(_ context.Context, tenant uuid.UUID, decide func(DeadLetterTx) error) error {
+	if tx.fail--; tx.fail == 0 {
+		return &Overloaded{Database: true}
+	}
+	return tx.run(tenant, func() error { return decide(tx) })
+}
+
+// letter is a dead letter of Alice whose usage was recorded at position 7.
+func letter(n byte, spoil ...func(*domain.DeadLetter)) domain.DeadLetter {
+	l := domain.DeadLetter{ID: uuid.UUID{n}, TenantID: alice, Stage: events.StageValidation, Source: 7, SourceSubject: events.UsageRecorded, RawPosition: 7, Status: events.StatusFailed}
+	for _, f := range spoil {
+		f(&l)
+	}
+	return l
+}
+
+func newLetters(list ...domain.DeadLetter) (*DeadLetters, *letterTx) {
+	tx := &letterTx{memory: newMemory(), letters: map[uuid.UUID]domain.DeadLetter{}, sources: map[int64]events.Envelope{
+		7: {Subject: events.UsageRecorded, Payload: json.RawMessage(`{"eventId":"e"}`)},
+	}}
+	for _, l := range list {
+		tx.letters[l.ID] = l
+	}
+	return &DeadLetters{Store: tx, Now: clock, NewID: tx.newID}, tx
+}
+
+func TestRequestsForOtherDeadLettersAreRefused(t *testing.T) {
+	retrying := letter(1, func(l *domain.DeadLetter) { l.Status = events.StatusRetrying })
+	for name, c := range map[string]struct {
+		id, tenant     uuid.UUID
+		retry, discard string
+	}{
+		"unknown":           {uuid.UUID{9}, alice, "dead_letter_not_found", "dead_letter_not_found"},
+		"of another tenant": {uuid.UUID{1}, barry, "dead_letter_not_found", "dead_letter_not_found"},
+		"in another state":  {uuid.UUID{1}, alice, "dead_letter_not_retryable", "dead_letter_not_discardable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, tx := newLetters(retrying)
+			_, err := d.RequestRetry(t.Context(), Request{By: operator}, c.id, c.tenant, "")
+			refusedWith(t, err, c.retry, "")
+			_, err = d.Discard(t.Context(), Request{By: operator}, c.id, c.tenant, "why")
+			refusedWith(t, err, c.discard, "")
+			tx.succeeded(t, nil, 0)
+		})
+	}
+}
+
+func TestARetryIsRequestedOnceForEachKey(t *testing.T) {
+	d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Attempts = 4 }))
+	answer, event := tx.once(t, caused{subject: events.RetryRequested, tenant: alice, residency: "eu-central-1"}, func(req Request) (any, error) {
+		return d.RequestRetry(t.Context(), req, uuid.UUID{1}, alice, "repaired")
+	})
+	if got := payload[events.Retry](t, &event); got != (events.Retry{DeadLetterID: uuid.UUID{1}, Attempt: 5, Reason: "repaired"}) {
+		t.Errorf("recorded %+v", got)
+	}
+	if want := (events.Position{Partition: events.PartitionOf(alice), Number: 1}); answer != want || tx.held[0] != alice {
+		t.Errorf("answered %v under the head of %s", answer, tx.held[0])
+	}
+}
+
+func TestADiscardNeedsAReason(t *testing.T) {
+	for name, reason := range map[string]string{"none": " ", "long": names(501), "control": "a\x00", "no UTF-8": "\xff"} {
+		d, tx := newLetters(letter(1))
+		_, err := d.Discard(t.Context(), Request{By: operator}, uuid.UUID{1}, alice, reason)
+		refusedWith(t, err, "reason_invalid", "/reason")
+		if tx.succeeded(t, nil, 0); len(tx.held) > 0 {
+			t.Errorf("%s: a transaction was begun", name)
+		}
+	}
+}
+
+// A discarded event that counted as parked counts as rejected.
+func TestADeadLetterIsDiscardedOnce(t *testing.T) {
+	for parked, counts := range map[bool]events.Counts{true: {Parked: -1, Rejected: 1}, false: {}} {
+		id := uuid.UUID{1}
+		d, tx := newLetters(letter(1, func(l *domain.DeadLetter) { l.Parked = parked }))
+		answer, event := tx.once(t, caused{subject: events.DeadLetterClosed, tenant: alice, residency: "eu-central-1", key: events.KeyClosed(id), counts: counts},
+			func(req Request) (any, error) { return d.Discard(t.Context(), req, id, alice, names(500)) })
+		if got := payload[events.Closed](t, &event); got != (events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: names(500)}) {
+			t.Errorf("recorded %+v", got)
+		}
+		if want := (Discarded{id, events.StatusDiscarded, events.Position{Partition: events.PartitionOf(alice), Number: 1}}); answer != want {
+			t.Errorf("answered %+v", answer)
+		}
+		_, err := d.Discard(t.Context(), Request{By: operator}, id, alice, "again")
+		refusedWith(t, err, "dead_letter_not_discardable", "")
+	}
+}
+
+// asked is a recorded request for a retry.
+func asked(n byte, ask string) events.Envelope {
+	return events.Envelope{EventID: uuid.UUID{100 + n}, TenantID: alice, CorrelationID: uuid.UUID{200 + n}, Residency: "eu-central-1", Payload: json.RawMessage(ask)}
+}
+
+func askFor(n byte) string { return `{"deadLetterId":"` + (uuid.UUID{n}).String() + `"}` }
+
+// router is what the events of the router must have.
+func router(request events.Envelope, subject events.Subject, key string, counts events.Counts) caused {
+	return caused{subject: subject, tenant: alice, residency: "eu-central-1", key: key, cause: request.EventID, counts: counts,
+		actor: events.Actor{Type: "service", ID: events.GroupCommands}, correlation: request.CorrelationID}
+}
+
+func TestARetryRepeatsTheFailedEvent(t *testing.T) {
+	verdict := events.Validated{RawPosition: 7, EventID: "e", Feature: "calls", Amount: 3}
+	whole, err := json.Marshal(verdict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parked := func(l *domain.DeadLetter) { l.Parked = true }
+	folded := func(l *domain.DeadLetter) {
+		l.Stage, l.Source, l.SourceSubject, l.Attempts, l.Parked = events.StageAggregation, 8, events.UsageValidated, 2, true
+	}
+	for name, c := range map[string]struct {
+		letter  domain.DeadLetter
+		subject events.Subject
+		attempt int
+		counts  events.Counts
+	}{
+		"rejected":                  {letter(1), events.UsageRetried, 1, events.Counts{Accepted: 1}},
+		"parked":                    {letter(1, parked), events.UsageRetried, 1, events.Counts{Parked: -1}},
+		"a verdict, the third time": {letter(1, folded), events.Reaggregated, 3, events.Counts{Parked: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, tx := newLetters(c.letter)
+			tx.sources[8] = events.Envelope{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(7), Payload: whole}
+			request := asked(1, askFor(1))
+			faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
+			done := tx.succeeded(t, err, 2)
+			if faults[0] != nil {
+				t.Fatal(faults)
+			}
+			router(request, c.subject, events.KeyRetry(c.letter.ID, c.attempt), c.counts).check(t, &tx.appended[0])
+			router(request, events.DeadLetterRetried, events.KeyEvent(done.EventID), events.Counts{}).check(t, &done)
+			if got := payload[events.RetryDone](t, &done); got.DeadLetterID != c.letter.ID || got.Attempt != c.attempt {
+				t.Errorf("recorded %+v", got)
+			}
+			if c.subject == events.Reaggregated {
+				if got := payload[events.Reaggregate](t, &tx.appended[0]); got.Validated.Amount != 3 || got.Attempt != 3 || got.DeadLetterID != c.letter.ID {
+					t.Errorf("repeated %+v", got)
+				}
+			} else if got := payload[events.Retried](t, &tx.appended[0]); got.RawPosition != 7 || got.Attempt != 1 || string(got.Usage) != `{"eventId":"e"}` {
+				t.Errorf("repeated %+v", got)
+			}
+		})
+	}
+}
+
+// Each request of a batch is decided after those before it; a request that cannot be
+// executed delays no other.
+func TestRetriesOfOneBatch(t *testing.T) {
+	lost := letter(2, func(l *domain.DeadLetter) { l.RawPosition = 99 })
+	d, tx := newLetters(letter(1), lost, letter(3, func(l *domain.DeadLetter) { l.Attempts = 1 }))
+	requests := []events.Envelope{
+		asked(0, askFor(9)), asked(1, `{`), asked(2, askFor(2)), asked(3, askFor(1)), asked(4, askFor(1)),
+		asked(5, strings.Replace(askFor(3), "}", `,"attempt":1}`, 1)), asked(6, strings.Replace(askFor(3), "}", `,"attempt":2}`, 1)),
+	}
+	faults, err := d.ExecuteRetries(tx, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type step struct {
+		request byte
+		subject events.Subject
+		refused string
+	}
+	var got []step
+	for i := range tx.appended {
+		p := &tx.appended[i]
+		done := step{request: p.CausationID[0] - 100, subject: p.Subject}
+		if p.Subject == events.RetryRefused {
+			done.refused = payload[events.Refused](t, p).Code
+		}
+		got = append(got, done)
+	}
+	want := []step{
+		{0, events.RetryRefused, "dead_letter_not_found"},
+		{3, events.UsageRetried, ""}, {3, events.DeadLetterRetried, ""},
+		{4, events.RetryRefused, "dead_letter_not_retryable"},
+		{5, events.RetryRefused, "dead_letter_not_retryable"},
+		{6, events.UsageRetried, ""}, {6, events.DeadLetterRetried, ""},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("appended\n%v instead of\n%v", got, want)
+	}
+	for i, fault := range faults {
+		if (fault != nil) != (i == 1 || i == 2) {
+			t.Errorf("request %d: %v", i, fault)
+		}
+	}
+}
