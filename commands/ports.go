@@ -1,6 +1,6 @@
 // Package commands loads, decides and appends: it is the only writer of the event
-// log. It depends on no database, broker or transport, only on the small interfaces
-// in this file.
+// log. It depends on no database, broker or transport, only on small interfaces: those
+// in this file, and those in the file of each noun.
 package commands
 
 import (
