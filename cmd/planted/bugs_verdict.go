@@ -135,7 +135,7 @@ func conditionalAnswerBugs() []bug {
 		{
 			name: "answers-by-tenant", what: "an Idempotency-Key is looked up for the tenant in the request, not for the caller",
 			promise: "an answer describes a completed change",
-			edits:   []overlay.Edit{edit("commands/keys.go", "	k, err := change(c.changeOfKey(ctx, tenant), req, decide)", "	req.Idempotency.Key = tenant.String() + req.Idempotency.Key\n	k, err := change(c.changeOfKey(ctx, tenant), req, decide)")},
+			edits:   []overlay.Edit{edit("commands/keys.go", "	k, err := change(c.changeOfKey(ctx, tenant), req, decide)", "	if req.Idempotency.Key != \"\" {\n		req.Idempotency.Key = tenant.String() + req.Idempotency.Key\n	}\n	k, err := change(c.changeOfKey(ctx, tenant), req, decide)")},
 			pkg:     http, run: "TestAnIdempotencyKeyForTwoTenantsAtOnce",
 			says: `the answer is no problem: .* 201 \{"`,
 		},
