@@ -38,7 +38,7 @@ func (w *world) rejections(p *party, feature string, n int) {
 // execute runs the command router.
 func (w *world) execute() {
 	w.Helper()
-	letters := &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID}
+	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &postgres.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 	w.fold()
 }

@@ -63,7 +63,7 @@ func byTwice(s *http.Server) {
 func (w *world) rebuilding() (stop func()) {
 	w.Helper()
 	reads := models.NewReads(query.DB{Pool: w.pool}, nil, twoFolds(), time.Now, 0)
-	decide := rebuildsBy(w.log, models.DefaultFolds())
+	decide := rebuildsBy(w.rebuildStore(), models.DefaultFolds())
 	b := &rebuild.Rebuilder{
 		Pool: w.pool, Log: w.log, NewID: newID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: time.Millisecond,
 		Projections: models.List(twoFolds(), newID),

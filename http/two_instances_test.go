@@ -16,10 +16,10 @@ func (w *world) another() *world {
 	other := *w
 	other.grants = entitlements.NewCache(w.pool, w.pool)
 	var err error
-	other.log, err = postgres.NewLog(w.Context(), w.pool, postgres.LogConfig{
-		Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}, Catalogue: other.grants.Catalogue})
+	other.log, err = postgres.NewLog(w.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}})
 	w.must(err)
 	w.Cleanup(other.log.Close)
+	other.store = postgres.NewStore(w.pool, other.log, postgres.StoreConfig{Catalogue: other.grants.Catalogue})
 	other.serve(other.server())
 	return &other
 }

@@ -50,6 +50,7 @@ type world struct {
 	testing.TB
 	pool   *pgxpool.Pool
 	log    *postgres.Log
+	store  *postgres.Store
 	grants *entitlements.Cache
 	url    string
 	addr   string
@@ -67,6 +68,7 @@ func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
+	w.store = postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
 	s := w.server()
 	for _, c := range change {
@@ -85,17 +87,19 @@ func (w *world) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
+func (w *world) rebuildStore() *postgres.Rebuilds { return &postgres.Rebuilds{Store: w.store} }
+
 func (w *world) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
-		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.log, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: func(time.Time) uuid.UUID { return newID() }},
-		Catalogue: &commands.Catalogue{Store: w.log, Now: time.Now, NewID: newID, NewSecret: secret},
-		Letters:   &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: newID},
-		Replays:   &commands.Replays{Store: w.log, Now: time.Now, NewID: newID},
-		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.log.Keys(),
+		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: func(time.Time) uuid.UUID { return newID() }},
+		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
+		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
+		Replays:   &commands.Replays{Store: &postgres.Replays{Store: w.store}, Now: time.Now, NewID: newID},
+		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
-		Rebuilds: rebuildsBy(w.log, models.DefaultFolds()),
+		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics:  promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",

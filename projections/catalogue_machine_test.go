@@ -35,7 +35,7 @@ var shelfFeatures = []string{"shelf_a", "shelf_b", "shelf_c"}
 
 func newShelf(s *scene, rt *rapid.T) *shelf {
 	m := &shelf{scene: s, plans: map[string]map[string]int64{}, since: []granted{{0, nil}},
-		catalogue: &commands.Catalogue{Store: s.log, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { return b }}}
+		catalogue: &commands.Catalogue{Store: s.store, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { return b }}}
 	for _, key := range shelfFeatures {
 		_, _, err := m.catalogue.PutFeature(context.Background(), commands.Request{By: operatorKey}, domain.Feature{LookupKey: key, Name: key, Type: domain.FeatureQuota})
 		m.must(err)

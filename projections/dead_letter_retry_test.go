@@ -31,7 +31,7 @@ var billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("
 
 func newTriage(t testing.TB) *triage {
 	s := newScene(t)
-	letters := &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
+	letters := &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 	executing, _ := s.runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &postgres.Commands{Log: s.log, Letters: letters}})
 	return &triage{s, letters, executing}
 }
@@ -210,11 +210,11 @@ func TestP2_BulkGoesOnWhereItWasCutOff(t *testing.T) {
 		}
 		s.settle()
 		once := commands.Idempotency{Key: key, RequestHash: [32]byte{1}}
-		s.letters.Store = &dying{s.log, 3} // the request, and two of three parts
+		s.letters.Store = &dying{s.store, 3} // the request, and two of three parts
 		if _, err := s.bulk(events.BulkRetry, tenant, once); !errors.Is(err, commands.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		s.letters.Store = s.log
+		s.letters.Store = s.store
 		done, err := s.bulk(events.BulkRetry, tenant, once)
 		want := map[string]int{"a key": 450, "": 50}[key]
 		if err != nil || done.Matched != 450 || done.Done != want {

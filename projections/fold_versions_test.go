@@ -61,7 +61,7 @@ func TestP5_EntitlementsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 	y.folds = withSecondVersions(y.folds)
 	y.deploy()
 	r := y.rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
-	if now, err := y.log.Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsV2 {
+	if now, err := y.rebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != entitlementsV2 {
 		t.Fatalf("the rebuild is by %q: %v", now.FoldVersion, err)
 	}
 	y.append(usageEvent(tenant, "second", "calls", 7, may))

@@ -94,7 +94,7 @@ func (s *scene) move(rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) {
 		s.drain(s.lettering)
 		page, err := s.reads.DeadLetters(context.Background(), operator, deadletters.DeadLetterQuery{TenantID: &tenant, Status: events.StatusFailed, Limit: 1})
 		s.must(err)
-		letters := &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
+		letters := &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 		for _, d := range page.Data {
 			_, err := letters.Discard(context.Background(), commands.Request{By: billing}, d.ID, tenant, "a test")
 			s.must(err)

@@ -33,7 +33,7 @@ func newDrama(s *scene) *drama {
 	tenant := newID()
 	d := &drama{scene: s, tenant: tenant, partition: events.PartitionOf(tenant), neighbour: tenantIn(events.PartitionOf(tenant))}
 	d.broken, _ = s.aggregator(poisoned{s.aggregating.Consumer.Handler})
-	d.letters = &commands.DeadLetters{Store: s.log, Now: time.Now, NewID: newID}
+	d.letters = &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
 	d.subscribe(tenant, may, grant("calls", domain.ResetMonthly), grant("panics", domain.ResetMonthly), grant("ever", domain.ResetNever))
 	d.subscribe(d.neighbour, may, grant("calls", domain.ResetMonthly))
 	return d
@@ -139,7 +139,7 @@ func (d *drama) retry(pick func(n int) int, times int) {
 		request := say(d.tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "mended"})
 		request.CorrelationID = newID()
 		at := d.append(request)[0]
-		d.must(d.log.ChangeDeadLetters(context.Background(), d.tenant, func(tx commands.DeadLetterTx) error {
+		d.must(d.store.ChangeDeadLetters(context.Background(), d.tenant, func(tx commands.DeadLetterTx) error {
 			asked, err := tx.Events([]int64{at.Number})
 			if err != nil {
 				return err

@@ -40,7 +40,7 @@ func (y *yard) ended(r domain.Rebuild, rebuilders ...*rebuild.Rebuilder) (now do
 	y.Helper()
 	y.during(func() {
 		y.until(func() bool {
-			found, err := y.log.Rebuild(context.Background(), r.ID)
+			found, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
 			y.must(err)
 			now = *found
 			return !now.Open()
@@ -65,7 +65,7 @@ func TestP5_WhatIsPromotedWhileTheCleanerWaitsIsKept(t *testing.T) {
 	time.Sleep(2 * time.Millisecond)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	y.must(y.log.ChangeRebuilds(t.Context(), projections.ProjectionUsage, func(tx commands.RebuildTx) error {
+	y.must(y.rebuildStore().ChangeRebuilds(t.Context(), projections.ProjectionUsage, func(tx commands.RebuildTx) error {
 		now, err := tx.Rebuild(r.ID)
 		if err != nil {
 			return err

@@ -244,7 +244,7 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 	y.must(err)
 	late := y.start(commands.StartRebuild{Projection: projections.ProjectionUsage})
 	y.during(func() { y.until(func() bool { return y.state(late) == domain.RebuildFailed }) }, y.rebuilder(5))
-	now, err := y.log.Rebuild(t.Context(), late.ID)
+	now, err := y.rebuildStore().Rebuild(t.Context(), late.ID)
 	y.must(err)
 	if now.Failure == "" {
 		t.Error("it does not say why")

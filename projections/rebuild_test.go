@@ -34,7 +34,7 @@ func newYard(t testing.TB) *yard { return newYardOf(newScene(t)) }
 
 func newYardOf(s *scene) *yard {
 	y := &yard{scene: s, folds: models.DefaultFolds()}
-	y.rebuilds = &commands.Rebuilds{Store: y.log, Now: time.Now, NewID: newID}
+	y.rebuilds = &commands.Rebuilds{Store: y.rebuildStore(), Now: time.Now, NewID: newID}
 	y.deploy()
 	return y
 }
@@ -89,7 +89,7 @@ func (y *yard) start(in commands.StartRebuild) domain.Rebuild {
 
 func (y *yard) state(r domain.Rebuild) string {
 	y.Helper()
-	now, err := y.log.Rebuild(context.Background(), r.ID)
+	now, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
 	y.must(err)
 	return now.State
 }
@@ -98,7 +98,7 @@ func (y *yard) state(r domain.Rebuild) string {
 func (y *yard) ready(r domain.Rebuild) {
 	y.Helper()
 	y.until(func() bool {
-		now, err := y.log.Rebuild(context.Background(), r.ID)
+		now, err := y.rebuildStore().Rebuild(context.Background(), r.ID)
 		y.must(err)
 		if now.State == domain.RebuildFailed {
 			y.Fatalf("the rebuild failed: %s", now.Failure)

@@ -26,9 +26,10 @@ import (
 // world is a migrated database with the log in it.
 type world struct {
 	testing.TB
-	url  string
-	pool *pgxpool.Pool
-	log  *postgres.Log
+	url   string
+	pool  *pgxpool.Pool
+	log   *postgres.Log
+	store *postgres.Store
 }
 
 var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
@@ -47,8 +48,11 @@ func newWorld(t testing.TB) *world {
 	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
+	w.store = postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})
 	return w
 }
+
+func (w *world) rebuildStore() *postgres.Rebuilds { return &postgres.Rebuilds{Store: w.store} }
 
 func (w *world) must(err error) {
 	w.Helper()

@@ -97,7 +97,7 @@ func fairnessBugs() []bug {
 		{
 			name: "any-number-looks-at-keys", what: "key lookups may use every connection of the pool",
 			promise: "ingest continues whatever else waits",
-			edits:   []overlay.Edit{edit(admission, "	maxLoads   = 3\n", "	maxLoads   = 300\n")},
+			edits:   []overlay.Edit{edit("infra/postgres/seats.go", "	maxLoads   = 3\n", "	maxLoads   = 300\n")},
 			pkg:     pg, run: "TestUnknownKeysLeaveEventsTheirConnections",
 			says: `not so within 30 s: the looks wait`,
 		},

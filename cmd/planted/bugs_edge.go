@@ -78,8 +78,8 @@ func cacheBugs() []bug {
 			name: "cache-before-commit", what: "the cache is cleared before the change commits: a read in between caches the old value",
 			promise: "a change holds once it is answered",
 			edits: []overlay.Edit{
-				edit("infra/postgres/store.go", "	if err == nil {\n		l.histories.forget()\n		l.keys.forget()\n", "	if err == nil {\n"),
-				edit("infra/postgres/store.go", "		return decide(tx)\n", "		if err := decide(tx); err != nil {\n			return err\n		}\n		l.histories.forget()\n		l.keys.forget()\n		return nil\n"),
+				edit("infra/postgres/store.go", "	if err == nil {\n		s.Histories.forget()\n		s.Keys.forget()\n", "	if err == nil {\n"),
+				edit("infra/postgres/store.go", "		return decide(tx)\n", "		if err := decide(tx); err != nil {\n			return err\n		}\n		s.Histories.forget()\n		s.Keys.forget()\n		return nil\n"),
 			},
 			pkg: "./infra/postgres", run: "TestWhatIsKeptIsForgottenAfterTheCommit",
 			says: `the change was answered, and the tenant is still`,

@@ -119,7 +119,7 @@ func clientTimeBugs() []bug {
 		{
 			name: "changes-take-all-connections", what: "changes that wait for a head may use every connection of the pool",
 			promise: "ingest continues whatever else waits",
-			edits: []overlay.Edit{edit("infra/postgres/admission.go", `	maxChanges = 3
+			edits: []overlay.Edit{edit("infra/postgres/seats.go", `	maxChanges = 3
 `, `	maxChanges = 300
 `)},
 			pkg: "./infra/postgres", run: "TestChangesThatWaitLeaveEventsTheirConnections",

@@ -57,7 +57,7 @@ func commitBugs() []bug {
 // answeredEarly makes the writer answer before its COMMIT.
 func answeredEarly() []overlay.Edit {
 	return []overlay.Edit{
-		edit(writer, "	g.sent = true\n	err = conn.finish(", "	g.sent = true\n	g.answer(nil)\n	err = conn.finish("),
+		edit(writer, "	g.sent = true\n	err = conn.Finish(", "	g.sent = true\n	g.answer(nil)\n	err = conn.Finish("),
 		edit(group, "	for _, s := range g.subs {\n		if err != nil {", "	subs := g.subs\n	g.subs = nil\n	for _, s := range subs {\n		if err != nil {"),
 	}
 }

@@ -34,7 +34,8 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	tenant := subscribed(t, log)
+	store := postgres.NewStore(pool, log, postgres.StoreConfig{})
+	tenant := subscribed(t, store)
 	worker, err := postgres.WorkerDB(postgres.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 		}
 	}
 	for _, group := range []string{"first", "second"} {
-		drainCommands(t, cfg, group, log, &postgres.Catalogue{Pool: pool}, 90)
+		drainCommands(t, cfg, group, log, store.Histories, &postgres.Catalogue{Pool: pool}, 90)
 	}
 	var accepted, refused, inbox int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
@@ -69,9 +70,9 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 }
 
 // subscribed creates a tenant with access to "calls".
-func subscribed(t *testing.T, log *postgres.Log) uuid.UUID {
+func subscribed(t *testing.T, store *postgres.Store) uuid.UUID {
 	t.Helper()
-	c := &commands.Catalogue{Store: log, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	c := &commands.Catalogue{Store: store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	by := commands.Caller{}
 	must := func(err error) {
 		t.Helper()
@@ -91,7 +92,7 @@ func subscribed(t *testing.T, log *postgres.Log) uuid.UUID {
 }
 
 // drainCommands processes n messages as a group.
-func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.Log, tenants commands.CatalogueReader, n int) {
+func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.Log, histories commands.Histories, tenants commands.CatalogueReader, n int) {
 	t.Helper()
 	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
 	if err != nil {
@@ -103,7 +104,7 @@ func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.
 		t.Fatal(err)
 	}
 	consumer := &commands.UsageCommands{Tenants: tenants, Ingest: &commands.IngestUsage{
-		Log: log, Histories: log, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
+		Log: log, Histories: histories, Now: time.Now, Ahead: time.Minute, Behind: time.Hour, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages

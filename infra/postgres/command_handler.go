@@ -46,7 +46,7 @@ func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generatio
 	if len(partitions) == 0 {
 		return projections.Result{}, nil
 	}
-	if _, err := c.Log.lockHeads(ctx, tx, partitions); err != nil {
+	if err := c.Log.LockHeads(ctx, tx, partitions); err != nil {
 		return projections.Result{}, err
 	}
 	var result projections.Result

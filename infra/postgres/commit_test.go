@@ -1,11 +1,7 @@
 package postgres
 
 import (
-	"bytes"
 	"fmt"
-	"net"
-	"net/url"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,107 +9,31 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
-
-// cutter is a proxy before the database that cuts connections at COMMIT.
-type cutter struct {
-	listener net.Listener
-	server   string
-	answer   atomic.Int32 // number of answers to COMMIT to drop: the COMMIT is durable, the client gets no answer
-	request  atomic.Int32 // number of COMMITs to drop: they never happen
-	reached  atomic.Int32
-	wg       sync.WaitGroup
-}
-
-func newCutter(t *testing.T, database string) (*cutter, string) {
-	t.Helper()
-	u, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cutter{server: u.Host}
-	if c.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	c.wg.Go(c.accept)
-	t.Cleanup(func() { c.listener.Close(); c.wg.Wait() })
-	u.Host = c.listener.Addr().String()
-	return c, u.String()
-}
-
-func (c *cutter) accept() {
-	for {
-		client, err := c.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", c.server)
-		if err != nil {
-			client.Close()
-			continue
-		}
-		c.wg.Go(func() { c.pass(server, client, c.isRequest(), &c.request) })
-		c.wg.Go(func() { c.pass(client, server, isAnswer, &c.answer) })
-	}
-}
-
-// pass copies until a chunk is to be cut; then both ends are closed.
-func (c *cutter) pass(to, from net.Conn, cuts func([]byte) bool, armed *atomic.Int32) {
-	defer to.Close()
-	defer from.Close()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buf)
-		if cuts(buf[:n]) && armed.Load() > 0 {
-			armed.Add(-1)
-			c.reached.Add(1)
-			return
-		}
-		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
-			return
-		}
-	}
-}
-
-func isAnswer(chunk []byte) bool { return bytes.Contains(chunk, []byte("COMMIT\x00")) }
-
-// isRequest knows a COMMIT by its text, or by the name it was prepared under.
-func (c *cutter) isRequest() func([]byte) bool {
-	var name []byte
-	return func(chunk []byte) bool {
-		if at := bytes.Index(chunk, []byte("\x00commit\x00")); at >= 0 {
-			start := bytes.LastIndexByte(chunk[:at], 0) + 2 // behind the last byte of the message's length
-			name = append([]byte{0}, append(bytes.Clone(chunk[start:at]), 0)...)
-			return false
-		}
-		return name != nil && bytes.Contains(chunk, name)
-	}
-}
 
 func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
 	database := localtest.Database(t)
 	if _, err := Migrate(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	for name, arm := range map[string]func(*cutter) *atomic.Int32{
-		"answer lost":  func(c *cutter) *atomic.Int32 { return &c.answer },
-		"request lost": func(c *cutter) *atomic.Int32 { return &c.request },
+	for name, arm := range map[string]func(*localtest.Cutter) *atomic.Int32{
+		"answer lost":  func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer },
+		"request lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, proxied := newCutter(t, database)
+			c, proxied := localtest.NewCutter(t, database)
 			l, pool := openLogAt(t, proxied)
 			tenant := uuid.Must(uuid.NewV7())
 			submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
 			for round := range 5 {
-				before := c.reached.Load()
+				before := c.Reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
 				places := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
 				if places[0].Status != commands.Appended || places[1].Status != commands.Appended {
 					t.Fatalf("round %d: %v", round, places)
 				}
-				if c.reached.Load() == before {
+				if c.Reached.Load() == before {
 					t.Fatalf("round %d: no COMMIT was cut", round)
 				}
 				again := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1))
@@ -126,28 +46,6 @@ func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
 			}
 			checkDense(t, pool)
 		})
-	}
-}
-
-func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
-	database := localtest.Database(t)
-	if _, err := Migrate(t.Context(), database); err != nil {
-		t.Fatal(err)
-	}
-	c, proxied := newCutter(t, database)
-	l, pool := openLogAt(t, proxied)
-	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
-	for round := range 3 {
-		c.answer.Store(1)
-		if _, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
-			t.Fatal(err)
-		}
-		if c.reached.Load() != int32(round+1) {
-			t.Fatalf("round %d: no COMMIT was cut", round)
-		}
-		if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.TenantCreated); n != round+1 {
-			t.Fatalf("%d events tell of %d new tenants", n, round+1)
-		}
 	}
 }
 

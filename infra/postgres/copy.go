@@ -1,14 +1,11 @@
 package postgres
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -35,10 +32,11 @@ var copySignature = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00
 // postgresEpoch is the zero of the server's timestamps, in Unix microseconds.
 const postgresEpoch = 946684800_000_000
 
-// rowSource encodes rows in the binary format of COPY (PostgreSQL's manual, "COPY",
-// "Binary Format"), one piece at a time, so that a group needs no buffer of its whole
+// Rows are events in the binary format of COPY (PostgreSQL's manual, "COPY", "Binary
+// Format"). They are encoded one piece at a time, so that a group needs no buffer of its whole
 // size. Written by hand: reflection cost more than the rest of the client's work on a row.
-type rowSource struct {
+type Rows struct {
+	count int
 	rows  []row
 	piece []byte // encoded, behind room for a message's header
 	read  int    // of the piece
@@ -51,19 +49,22 @@ const copyHeader = 5
 // pieceSize is the size of one message of a COPY.
 const pieceSize = 60_000
 
-func newRowSource(rows []row) *rowSource {
+func newRows(rows []row) *Rows {
 	size := copyHeader + len(copySignature)
 	for i := 0; i < len(rows) && size < pieceSize; i++ {
 		size += len(rows[i].Payload) + len(rows[i].Body) + rowSize
 	}
-	return &rowSource{rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
+	return &Rows{count: len(rows), rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
 }
+
+// Len is the number of events, also of those that were read.
+func (s *Rows) Len() int { return s.count }
 
 // rowSize is an upper bound for the size of a row without its payload and body.
 const rowSize = 300
 
 // next encodes a piece over the previous one, and sets done with the last.
-func (s *rowSource) next() []byte {
+func (s *Rows) next() []byte {
 	if s.read > 0 {
 		s.piece = s.piece[:copyHeader]
 	}
@@ -78,7 +79,7 @@ func (s *rowSource) next() []byte {
 }
 
 // Read implements io.Reader.
-func (s *rowSource) Read(p []byte) (int, error) {
+func (s *Rows) Read(p []byte) (int, error) {
 	if s.read == 0 || s.read == len(s.piece) {
 		if s.done {
 			return 0, io.EOF
@@ -159,18 +160,3 @@ func copyInt16(dst []byte, v int16) []byte {
 }
 
 func copyTime(dst []byte, t time.Time) []byte { return copyInt64(dst, t.UnixMicro()-postgresEpoch) }
-
-// writeRows copies the rows into the log.
-func writeRows(ctx context.Context, conn *pgx.Conn, rows []row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	tag, err := conn.PgConn().CopyFrom(ctx, newRowSource(rows), copyRows)
-	if err != nil {
-		return fmt.Errorf("copying %d events into the log: %w", len(rows), err)
-	}
-	if tag.RowsAffected() != int64(len(rows)) {
-		return fmt.Errorf("copying into the log: %d rows of %d", tag.RowsAffected(), len(rows))
-	}
-	return nil
-}

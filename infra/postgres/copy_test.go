@@ -30,7 +30,7 @@ func TestRowsComeInPieces(t *testing.T) {
 		for name, wrap := range map[string]func(io.Reader) io.Reader{
 			"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "by halves": iotest.HalfReader,
 		} {
-			got, err := io.ReadAll(wrap(newRowSource(rows)))
+			got, err := io.ReadAll(wrap(newRows(rows)))
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%d rows, %s: %d bytes of %d, %v", count, name, len(got), len(want), err)
 			}

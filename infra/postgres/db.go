@@ -75,6 +75,19 @@ func OwnerDB(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cc), nil
 }
 
+// Queryer is a pool, a connection or a transaction.
+type Queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Pool runs statements and transactions, each on a connection of its own.
+type Pool interface {
+	Queryer
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
 // sqlState returns the SQLSTATE of an error, "" if the server did not answer.
 func sqlState(err error) string {
 	var pg *pgconn.PgError
@@ -133,7 +146,7 @@ func committing(conn *pgx.Conn, commit func() error) error {
 
 // inTx runs a function in a transaction and commits it within commitTimeout, even if
 // the caller's context ends.
-func inTx(ctx context.Context, pool connections, f func(pgx.Tx) error) error {
+func inTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)

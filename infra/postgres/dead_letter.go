@@ -109,11 +109,7 @@ func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 	if len(numbers) == 0 {
 		return nil, nil
 	}
-	rows, err := t.tx.Query(t.ctx, eventsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, t.partition, numbers)
-	if err != nil {
-		return nil, fmt.Errorf("reading the log: %w", err)
-	}
-	list, err := t.log.envelopes(t.ctx, t.tx, rows, func(*rowReader) int16 { return t.partition })
+	list, err := t.log.ReadAtTx(t.ctx, t.tx, t.partition, numbers)
 	found := make(map[int64]events.Envelope, len(list))
 	for _, e := range list {
 		found[e.Position.Number] = e

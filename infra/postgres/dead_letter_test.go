@@ -18,14 +18,15 @@ import (
 type letters struct {
 	testing.TB
 	log    *Log
+	store  *Store
 	pool   *pgxpool.Pool
 	tenant uuid.UUID
 	id     uuid.UUID
 }
 
 func newLetters(t testing.TB) *letters {
-	l, pool, _ := openLog(t)
-	w := &letters{t, l, pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	s, l, pool, _ := openStore(t)
+	w := &letters{t, l, s, pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
 	submit(t, l, w.tenant, usageEvent(w.tenant, "a", 1))
 	return w
 }
@@ -54,11 +55,11 @@ func (w *letters) row(stage string, source int) {
 
 func (w *letters) retry() {
 	w.Helper()
-	d := &commands.DeadLetters{Store: w.log, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 	w.must(err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask}
-	w.must(w.log.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	w.must(w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
 		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 		return errors.Join(append(faults, err)...)
 	}))

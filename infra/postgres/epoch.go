@@ -196,9 +196,9 @@ func (l *Log) inNewLife(hs heads) error {
 	return errNewLife
 }
 
-// inServerLife makes an attempt at a transaction, and a second one after raising the epoch if the
+// InServerLife makes an attempt at a transaction, and a second one after raising the epoch if the
 // first found the server in another life.
-func (l *Log) inServerLife(ctx context.Context, attempt func() error) error {
+func (l *Log) InServerLife(ctx context.Context, attempt func() error) error {
 	err := attempt()
 	if !errors.Is(err, errNewLife) {
 		return err
@@ -229,7 +229,7 @@ func (l *Log) startEpoch(ctx context.Context) error {
 // RaiseBeyond begins a new epoch in each partition of which a topic holds records of this
 // log beyond the head: the database was set back. Tops are the last records of the topics.
 func (l *Log) RaiseBeyond(ctx context.Context, tops []events.Place) error {
-	rows, err := l.pool.Query(ctx, `SELECT partition, position FROM log_heads`)
+	rows, err := l.db.Query(ctx, `SELECT partition, position FROM log_heads`)
 	if err != nil {
 		return fmt.Errorf("comparing topics with the log: %w", err)
 	}

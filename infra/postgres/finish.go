@@ -23,7 +23,7 @@ const (
 // since the heads are locked until it ends. Statements after a failed one are not
 // executed. It has its own deadline: a context that ends while COMMIT is in flight would
 // leave the outcome unknown. After a failure the connection is still in its transaction.
-func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
+func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	move, err := conn.Prepare(ctx, moveHeads, updateHeadsSQL)
@@ -34,7 +34,7 @@ func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
 		return fmt.Errorf("preparing to commit: %w", err)
 	}
 	var args pgx.ExtendedQueryBuilder
-	if err := args.Build(conn.TypeMap(), move, hs.updateArgs()); err != nil {
+	if err := args.Build(conn.TypeMap(), move, heads); err != nil {
 		return fmt.Errorf("encoding heads: %w", err)
 	}
 	server := conn.PgConn()
@@ -45,7 +45,7 @@ func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
 	}
 	err = send(server.Frontend(), rows, &args)
 	if err == nil {
-		err = outcome(server, len(rows))
+		err = outcome(server, rows.Len())
 	}
 	// The next user of the connection sets a deadline of its own. If the socket is
 	// closed, that user gets an error.
@@ -55,9 +55,9 @@ func finish(ctx context.Context, conn *pgx.Conn, rows []row, hs heads) error {
 
 // send writes the statements of finish: the COPY with its data, then the rest, which
 // the server reads after the COPY.
-func send(to *pgproto3.Frontend, rows []row, args *pgx.ExtendedQueryBuilder) error {
+func send(to *pgproto3.Frontend, rows *Rows, args *pgx.ExtendedQueryBuilder) error {
 	to.SendQuery(&pgproto3.Query{String: copyRows})
-	if err := sendRows(to, newRowSource(rows)); err != nil {
+	if err := sendRows(to, rows); err != nil {
 		return err
 	}
 	to.Send(&pgproto3.CopyDone{})
@@ -71,7 +71,7 @@ func send(to *pgproto3.Frontend, rows []row, args *pgx.ExtendedQueryBuilder) err
 
 // sendRows buffers a few rows together with the other messages, and sends many rows
 // unbuffered, which saves a copy.
-func sendRows(to *pgproto3.Frontend, rows *rowSource) error {
+func sendRows(to *pgproto3.Frontend, rows *Rows) error {
 	piece := rows.next()
 	if rows.done {
 		to.Send(&pgproto3.CopyData{Data: piece[copyHeader:]})

@@ -58,12 +58,12 @@ const (
 )
 
 // LockGenerations implements commands.RebuildTx.
-func (t *changeTx) LockGenerations(r *domain.Rebuild) error {
+func (t *rebuildTx) LockGenerations(r *domain.Rebuild) error {
 	return t.exec("flip", lockFed, r.Consumer)
 }
 
 // Generations implements commands.RebuildTx.
-func (t *changeTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
+func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
 	rows, err := t.tx.Query(t.ctx, generationsSQL, r.Projection, r.Consumer, r.Generation)
 	if err != nil {
 		return nil, fmt.Errorf("reading a projection's generations: %w", err)
@@ -76,7 +76,7 @@ func (t *changeTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
 }
 
 // MovesEvents implements commands.RebuildTx.
-func (t *changeTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
+func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
 		return false, fmt.Errorf("counting a period's events: %w", err)
 	}
@@ -84,7 +84,7 @@ func (t *changeTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
 }
 
 // Covered implements commands.RebuildTx.
-func (t *changeTx) Covered(r *domain.Rebuild) (covered bool, err error) {
+func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
 		return false, fmt.Errorf("looking for later flips: %w", err)
 	}
@@ -92,7 +92,7 @@ func (t *changeTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 }
 
 // Flip implements commands.RebuildTx.
-func (t *changeTx) Flip(r *domain.Rebuild) (int, error) {
+func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
 	flip, err := t.nextFlip(r)
 	if err != nil {
 		return 0, err
@@ -104,7 +104,7 @@ func (t *changeTx) Flip(r *domain.Rebuild) (int, error) {
 }
 
 // Unflip implements commands.RebuildTx.
-func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
+func (t *rebuildTx) Unflip(r *domain.Rebuild) (int, error) {
 	flip, err := t.nextFlip(r)
 	if err != nil {
 		return 0, err
@@ -115,14 +115,14 @@ func (t *changeTx) Unflip(r *domain.Rebuild) (int, error) {
 	return flip, t.show(r)
 }
 
-func (t *changeTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
+func (t *rebuildTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
 	if err := t.tx.QueryRow(t.ctx, nextFlip, r.Projection).Scan(&flip); err != nil {
 		return 0, fmt.Errorf("numbering a flip: %w", err)
 	}
 	return flip, nil
 }
 
-func (t *changeTx) show(r *domain.Rebuild) error {
+func (t *rebuildTx) show(r *domain.Rebuild) error {
 	if err := t.exec("flip", showFlips, r.Projection); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn session, hs heads, origin []int32, probing bool) error {
+func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, probing bool) error {
 	var known map[logKey]found
 	if probing {
 		var err error
@@ -197,7 +197,7 @@ func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
-func (g *group) appendConflicts(ctx context.Context, conn session, places *placer, conflicts []conflict) error {
+func (g *group) appendConflicts(ctx context.Context, conn Session, places *placer, conflicts []conflict) error {
 	if len(conflicts) == 0 {
 		return nil
 	}

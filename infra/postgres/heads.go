@@ -69,7 +69,7 @@ const (
 
 // beginLocked starts a transaction and locks the heads in one round trip: all of
 // them, or with lockFreeHeadsSQL those that are free.
-func beginLocked(ctx context.Context, conn session, partitions []int16, planning, lock string) (heads, error) {
+func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
@@ -95,18 +95,18 @@ func beginLocked(ctx context.Context, conn session, partitions []int16, planning
 	return hs, res.Close()
 }
 
-// lockHeads locks heads inside a transaction that has begun. It fails with errNewLife if the
-// epoch of one has to be raised first.
-func (l *Log) lockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+// LockHeads locks heads inside a transaction that has begun, before it appends. It fails if the
+// epoch of one has to be raised first; see InServerLife.
+func (l *Log) LockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) error {
 	rows, err := tx.Query(ctx, lockHeadsSQL, partitions)
 	if err != nil {
-		return nil, fmt.Errorf("locking heads: %w", err)
+		return fmt.Errorf("locking heads: %w", err)
 	}
 	hs, err := scanHeads(rows)
 	if err == nil {
 		err = l.inNewLife(hs)
 	}
-	return hs, err
+	return err
 }
 
 // placer assigns events their positions after the heads. The events of a tenant are

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/meterplex/meterplex/domain"
@@ -127,13 +126,14 @@ func (c *cache[K, V]) forget() {
 	clear(c.kept)
 }
 
-// histories caches the subscription histories that verdicts are derived from.
-type histories struct {
+// Histories caches the subscription histories that verdicts are derived from. It implements
+// commands.Histories.
+type Histories struct {
 	cache[uuid.UUID, domain.History]
 }
 
-func newHistories(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *histories {
-	return &histories{cache[uuid.UUID, domain.History]{
+func newHistories(pool Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Histories {
+	return &Histories{cache[uuid.UUID, domain.History]{
 		now: now, kept: map[uuid.UUID]kept[domain.History]{}, name: uuid.UUID.String, seen: seen,
 		home: func(tenant uuid.UUID, _ domain.History) (int16, bool) { return events.PartitionOf(tenant), true },
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
@@ -171,15 +171,15 @@ func loadHistory(ctx context.Context, q Queryer, tenant uuid.UUID) (domain.Histo
 }
 
 // Cached implements commands.Histories.
-func (l *Log) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
-	h, err := l.histories.get(ctx, tenant)
-	return h, unavailable(err)
+func (h *Histories) Cached(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+	v, err := h.get(ctx, tenant)
+	return v, unavailable(err)
 }
 
 // Fresh implements commands.Histories.
-func (l *Log) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
+func (h *Histories) Fresh(ctx context.Context, tenant uuid.UUID) (domain.History, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
-	h, err := l.histories.load(ctx, tenant)
-	return h, unavailable(err)
+	v, err := h.load(ctx, tenant)
+	return v, unavailable(err)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -34,7 +33,7 @@ type Keys struct {
 	cache[[32]byte, keyAndTenant]
 }
 
-func newKeys(pool *pgxpool.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
+func newKeys(pool Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
 	return &Keys{cache[[32]byte, keyAndTenant]{
 		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
 		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, home: homeOfKey,
@@ -77,7 +76,7 @@ func scanKey(row pgx.Row) (*domain.APIKey, error) {
 	return &k, nil
 }
 
-func loadKey(ctx context.Context, pool *pgxpool.Pool, hash [32]byte) (keyAndTenant, error) {
+func loadKey(ctx context.Context, pool Pool, hash [32]byte) (keyAndTenant, error) {
 	key, err := scanKey(pool.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:]))
 	if err != nil || key == nil || key.TenantID == uuid.Nil {
 		return keyAndTenant{key: key}, err

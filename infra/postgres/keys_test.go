@@ -44,8 +44,8 @@ func (s *statements) taken() []string {
 // that guesses keys learns nothing from the work done for a request. Only a key that was
 // valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
-	l, pool, _ := openLog(t)
-	catalogue := &commands.Catalogue{Store: l, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },
+	s, _, pool, _ := openStore(t)
+	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) },
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
 	tenant, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "T", Class: "small"})
 	if err != nil {

@@ -30,32 +30,25 @@ type LogConfig struct {
 	Logger      *slog.Logger
 	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
 	// their plans.
-	Carrying *pgxpool.Pool
+	Carrying Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
 	// OnRaised is called after this instance began epochs of the log. It must not block.
 	OnRaised func([]Raised)
-	// Catalogue, if set, saves repeated reads of keys and subscriptions.
-	Catalogue CatalogueSeen
 }
 
-// Log is the event log in PostgreSQL. It implements commands.UsageLog,
-// commands.Store and commands.Histories, and the reads of relays and folds.
+// Log is the event log in PostgreSQL. It implements commands.UsageLog, and the appends and
+// reads of relays and folds.
 type Log struct {
-	cfg       LogConfig
-	pool      connections
-	aside     connections                                // one connection, for statements that a holder of a pool connection waits for
-	session   func(ctx context.Context) (session, error) // of writers
-	write     func(ctx context.Context, tx pgx.Tx, rows []row) error
-	id        uuid.UUID     // of the log, in the headers of its records
-	newLife   chan struct{} // asks watchLife to raise the epoch
-	durable   durable
-	origins   *origins
-	histories *histories
-	keys      *Keys
+	cfg        LogConfig
+	db         Database
+	aside      Pool          // one connection, for statements that a holder of a pool connection waits for
+	closeAside func()        // after all use
+	id         uuid.UUID     // of the log, in the headers of its records
+	newLife    chan struct{} // asks watchLife to raise the epoch
+	durable    durable
+	origins    *origins
 
-	changes seats
-	loads   seats // of keys and histories
 	writers []*writer
 	shared  *writer      // of small submissions, ahead of writers
 	mu      sync.RWMutex // guards closed against late submissions
@@ -65,19 +58,8 @@ type Log struct {
 	stop    context.CancelFunc // of watchLife
 }
 
-// connections is what a log needs of a pool besides the writers' sessions.
-type connections interface {
-	Queryer
-	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
 // NewLog raises the epoch if the server is in another life, then starts the writers. Close ends them.
 func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error) {
-	if cfg.Carrying == nil {
-		cfg.Carrying = pool
-	}
-	l := newLog(cfg)
-	l.pool = pool
 	// Origins are recorded and epochs raised while a caller holds a connection of the pool:
 	// with a connection of their own, no caller waits for itself.
 	aside := pool.Config().Copy()
@@ -86,7 +68,8 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)
 	}
-	l.aside = own
+	l := On(server{pool}, own, cfg)
+	l.closeAside = own.Close
 	if l.id, err = readLogID(ctx, own); err == nil {
 		err = l.startEpoch(ctx)
 	}
@@ -94,31 +77,25 @@ func NewLog(ctx context.Context, pool *pgxpool.Pool, cfg LogConfig) (*Log, error
 		own.Close()
 		return nil, err
 	}
-	l.origins = newOrigins(own)
-	l.session = func(ctx context.Context) (session, error) {
-		c, err := pool.Acquire(ctx)
-		return pooled{c}, err
-	}
-	l.write = func(ctx context.Context, tx pgx.Tx, rows []row) error { return writeRows(ctx, tx.Conn(), rows) }
-	l.histories = newHistories(pool, l.cfg.Now, l.cfg.Catalogue, l.loads)
-	l.keys = newKeys(pool, l.cfg.Now, l.cfg.Catalogue, l.loads)
-	l.start()
+	l.Start()
 	return l, nil
 }
 
-func newLog(cfg LogConfig) *Log {
+// On returns a log on a database, before its writers start. NewLog calls it with PostgreSQL, the
+// simulation with a database of its own. Aside must have connections that db has not.
+func On(db Database, aside Pool, cfg LogConfig) *Log {
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
 	}
 	cfg.Region = cmp.Or(cfg.Region, events.ResidencyUnspecified)
+	if cfg.Carrying == nil {
+		cfg.Carrying = db
+	}
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
 	if cfg.OnRaised == nil {
 		cfg.OnRaised = func([]Raised) {}
-	}
-	if cfg.Catalogue == nil {
-		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -129,10 +106,11 @@ func newLog(cfg LogConfig) *Log {
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	return &Log{cfg: cfg, newLife: make(chan struct{}, 1), changes: make(seats, maxChanges), loads: make(seats, maxLoads)}
+	return &Log{cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1), origins: newOrigins(aside)}
 }
 
-func (l *Log) start() {
+// Start starts the writers. Close ends them.
+func (l *Log) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	l.wg.Go(func() { l.watchLife(ctx) })
@@ -144,9 +122,6 @@ func (l *Log) start() {
 	l.shared = newWriter(l, true)
 	l.ahead.Go(l.shared.run)
 }
-
-// Keys is the keyring that this log's changes of keys invalidate at once.
-func (l *Log) Keys() *Keys { return l.keys }
 
 // Close rejects new submissions, finishes the accepted ones, and returns.
 func (l *Log) Close() {
@@ -163,7 +138,7 @@ func (l *Log) Close() {
 		}
 	}
 	l.wg.Wait()
-	l.origins.close()
+	l.closeAside()
 }
 
 // now is the server's time as the log keeps it: microseconds, UTC.
@@ -261,7 +236,7 @@ func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*eve
 			rows = append(rows, r)
 		}
 	}
-	if err := l.write(ctx, tx, rows); err != nil {
+	if err := l.copyTx(ctx, tx, rows); err != nil {
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
 			err = errors.Join(err, backErr)
 		}
@@ -302,8 +277,16 @@ func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32
 	return ids, nil
 }
 
-// Appended reports that a caller's transaction with events in it has committed.
-func (l *Log) Appended(partitions []int16) { l.cfg.OnAppend(partitions) }
+// copyTx writes rows inside a transaction.
+func (l *Log) copyTx(ctx context.Context, tx pgx.Tx, rows []row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return l.db.Copy(ctx, tx, newRows(rows))
+}
+
+// Appended reports that a caller's transaction with these events in it has committed.
+func (l *Log) Appended(pending []events.Pending) { l.cfg.OnAppend(partitionsOf(pointers(pending))) }
 
 func (hs heads) clone() heads {
 	c := make(heads, len(hs))

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -28,7 +27,7 @@ const maxOrigins = 50_000
 // within a life of the database server; a failover may lose the newest numbers, which are
 // then given to other origins. So the cache starts again with each epoch.
 type origins struct {
-	pool         *pgxpool.Pool
+	pool         Pool
 	mu           sync.RWMutex
 	ids          map[origin]int32
 	byID         map[int32]origin
@@ -42,7 +41,7 @@ type origins struct {
 // partition starts the cache again.
 func (o *origins) inEpoch(partition int16, epoch int32) {
 	known := o.epochs[partition].Load()
-	if epoch <= known || !o.epochs[partition].CompareAndSwap(known, epoch) || o.pool == nil { // nil: simulated
+	if epoch <= known || !o.epochs[partition].CompareAndSwap(known, epoch) {
 		return
 	}
 	o.mu.Lock()
@@ -58,14 +57,8 @@ func (o *origins) now() uint64 {
 	return o.era
 }
 
-func newOrigins(pool *pgxpool.Pool) *origins {
+func newOrigins(pool Pool) *origins {
 	return &origins{pool: pool, ids: map[origin]int32{}, byID: map[int32]origin{}, vocabularies: map[string]*events.Vocabulary{}}
-}
-
-func (o *origins) close() {
-	if o.pool != nil {
-		o.pool.Close()
-	}
 }
 
 // originOf is the origin of an event that is to be recorded. Only the platform's

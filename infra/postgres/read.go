@@ -9,11 +9,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Queryer is a pool, a connection or a transaction.
-type Queryer interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // readColumns are the values that rowReader.envelope takes, in its order.
 const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
  l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.body, coalesce(l.replay, ''), w.position IS NOT NULL, coalesce(w.late, false)
@@ -24,15 +19,31 @@ const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.oc
 const readSQL = readColumns + `
  WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND ($4 = 0 OR l.topic = $4) ORDER BY l.position LIMIT $5`
 
+const readAtSQL = readColumns + ` WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
+
 // Read returns the events of a partition after one position up to and including
 // another, in order, at most limit.
 func (l *Log) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
-	return l.read(ctx, l.pool, partition, after, upTo, 0, limit)
+	return l.read(ctx, l.db, partition, after, upTo, 0, limit)
 }
 
 // ReadTx is Read inside a transaction, for one topic, or for all if topic is 0.
 func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
 	return l.read(ctx, tx, partition, after, upTo, topic, limit)
+}
+
+// ReadAtTx returns the events at some positions of a partition, in any order.
+func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers []int64) ([]events.Envelope, error) {
+	rows, err := tx.Query(ctx, readAtSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, numbers)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return l.envelopes(ctx, tx, rows, func(*rowReader) int16 { return partition })
+}
+
+// ReadTopic returns the events of one topic in a stretch of a partition, in order.
+func (l *Log) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
+	return l.read(ctx, l.db, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
 }
 
 // One statement for many partitions: planned once, answered in one round trip.

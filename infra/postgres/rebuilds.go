@@ -13,22 +13,29 @@ import (
 )
 
 var (
-	_ commands.RebuildStore = (*Log)(nil)
-	_ commands.RebuildTx    = (*changeTx)(nil)
+	_ commands.RebuildStore = (*Rebuilds)(nil)
+	_ commands.RebuildTx    = (*rebuildTx)(nil)
 )
 
 // The first flip of a projection is never removed. Its lock guards changes to the
 // projection's generations; checkpoints and heads are locked after it.
 const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
 
+// Rebuilds changes the rebuilds of projections, and reads them. It implements
+// commands.RebuildStore.
+type Rebuilds struct{ Store *Store }
+
+// rebuildTx is a change of rebuilds.
+type rebuildTx struct{ *changeTx }
+
 // ChangeRebuilds implements commands.RebuildStore.
-func (l *Log) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
-	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(events.Platform)}
+func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(t pgx.Tx) error {
 		_, err := t.Exec(ctx, holdProjection, projection)
 		return err
 	}
-	return l.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx}) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
@@ -64,17 +71,19 @@ func oneRebuild(ctx context.Context, q Queryer, id uuid.UUID) (*domain.Rebuild, 
 }
 
 // Rebuild implements commands.RebuildStore.
-func (l *Log) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
-	r, err := oneRebuild(ctx, l.pool, id)
+func (s *Rebuilds) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
+	r, err := oneRebuild(ctx, s.Store.pool, id)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	return r, nil
 }
 
-func (t *changeTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) { return oneRebuild(t.ctx, t.tx, id) }
+func (t *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
+	return oneRebuild(t.ctx, t.tx, id)
+}
 
-func (t *changeTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
+func (t *rebuildTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
 	return readRebuilds(t.ctx, t.tx, openRebuildsSQL, projection)
 }
 
@@ -88,7 +97,7 @@ const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_poi
      WHERE over.projection = p.projection AND over.live AND over.flip > p.flip
        AND over.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') AND over.period_key IN ($3, ''))`
 
-func (t *changeTx) LiveFolds(projection string, tenant uuid.UUID, periodKey string) (versions []string, err error) {
+func (t *rebuildTx) LiveFolds(projection string, tenant uuid.UUID, periodKey string) (versions []string, err error) {
 	if err := t.tx.QueryRow(t.ctx, liveFolds, projection, tenant, periodKey).Scan(&versions); err != nil {
 		return nil, fmt.Errorf("reading the live folds: %w", err)
 	}
@@ -108,7 +117,7 @@ const (
  INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, partition, position FROM live`
 )
 
-func (t *changeTx) StartRebuild(r domain.Rebuild) (int, error) {
+func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
 	if err := t.tx.QueryRow(t.ctx, nextGeneration, r.Projection).Scan(&r.Generation); err != nil {
 		return 0, fmt.Errorf("numbering a generation: %w", err)
 	}
@@ -128,7 +137,7 @@ func (t *changeTx) StartRebuild(r domain.Rebuild) (int, error) {
 	return r.Generation, err
 }
 
-func (t *changeTx) SaveRebuild(r domain.Rebuild) error {
+func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error {
 	return t.exec("rebuild", `UPDATE projection_rebuilds SET state = $2, flip = nullif($3, 0), differs = $4, ended_at = $5 WHERE id = $1`,
 		r.ID, r.State, r.Flip, r.Differs, r.EndedAt)
 }

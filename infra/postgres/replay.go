@@ -14,27 +14,33 @@ import (
 )
 
 var (
-	_ commands.ReplayStore = (*Log)(nil)
-	_ commands.ReplayTx    = (*changeTx)(nil)
+	_ commands.ReplayStore = (*Replays)(nil)
+	_ commands.ReplayTx    = (*replayTx)(nil)
 )
 
 // The cursors are locked in their order, before any head and after checkpoints: a
 // transaction that holds cursors locks no checkpoint.
 const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
+// Replays changes the replays of published events, and reads them. It implements
+// commands.ReplayStore.
+type Replays struct{ Store *Store }
+
+// replayTx is a change of replays.
+type replayTx struct{ *changeTx }
+
 // ChangeReplays implements commands.ReplayStore.
-func (l *Log) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
-	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(events.Platform)}
+func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(t pgx.Tx) error {
 		if cursors {
 			if _, err := t.Exec(ctx, holdCursorsSQL); err != nil {
 				return fmt.Errorf("locking the relay's cursors: %w", err)
 			}
 		}
-		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
-		return err
+		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
 	}
-	return l.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
 }
 
 // A consumer that has read all of its topic needs no more records, at any position of
@@ -45,7 +51,7 @@ const relayCursorsSQL = `SELECT c.partition, c.position, least(c.position, coale
  FROM relay_cursors c JOIN log_heads h USING (partition) ORDER BY c.partition`
 
 // RelayCursors implements commands.ReplayTx: all of them, in their order.
-func (t *changeTx) RelayCursors() ([]commands.RelayCursor, error) {
+func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
 	var consumers []string
 	var topics []int
 	for _, info := range events.Topics() {
@@ -68,7 +74,7 @@ func (t *changeTx) RelayCursors() ([]commands.RelayCursor, error) {
 }
 
 // Before implements commands.ReplayTx.
-func (t *changeTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
+func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT partition, position_before(partition, $1) FROM log_heads`, at)
 	if err != nil {
 		return last, fmt.Errorf("looking up positions of a time: %w", err)
@@ -86,7 +92,7 @@ func (t *changeTx) Before(at time.Time) (last [events.Partitions]int64, err erro
 }
 
 // RecordedAt implements commands.ReplayTx.
-func (t *changeTx) RecordedAt(p events.Position) (at time.Time, ok bool, err error) {
+func (t *replayTx) RecordedAt(p events.Position) (at time.Time, ok bool, err error) {
 	err = t.tx.QueryRow(t.ctx, `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, p.Partition, p.Number).Scan(&at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return at, false, nil
@@ -106,7 +112,7 @@ const rewindRelaySQL = `UPDATE relay_cursors c SET furthest = greatest(c.furthes
  WHERE c.partition = n.partition AND c.position = n.was AND n.becomes < n.was`
 
 // RewindRelay implements commands.ReplayTx.
-func (t *changeTx) RewindRelay(steps []events.ReplayStep) error {
+func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
 	var partitions []int16
 	var was, becomes []int64
 	for _, s := range steps {
@@ -128,7 +134,7 @@ const startReplaySQL = `WITH r AS (
  SELECT $1, u.* FROM unnest($11::smallint[], $12::bigint[], $13::bigint[], $14::bigint[]) u`
 
 // StartReplay implements commands.ReplayTx.
-func (t *changeTx) StartReplay(r commands.Replay) error {
+func (t *replayTx) StartReplay(r commands.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
 	var partitions []int16
 	var first, cursor, upTo []int64
@@ -147,7 +153,7 @@ const (
 )
 
 // EndReplay implements commands.ReplayTx.
-func (t *changeTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []commands.ReplayUnit) (bool, error) {
+func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []commands.ReplayUnit) (bool, error) {
 	tag, err := t.tx.Exec(t.ctx, endReplaySQL, id, state, failure, at)
 	if err != nil {
 		return false, fmt.Errorf("ending a replay: %w", err)
@@ -167,7 +173,7 @@ const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kin
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto) ORDER BY r.id`
 
 // PublishedRanges implements commands.ReplayTx.
-func (t *changeTx) PublishedRanges() ([]commands.Replay, error) {
+func (t *replayTx) PublishedRanges() ([]commands.Replay, error) {
 	return readReplays(t.ctx, t.tx, publishedRangesSQL)
 }
 
@@ -215,12 +221,12 @@ func readReplays(ctx context.Context, q Queryer, sql string, args ...any) ([]com
 }
 
 // Replay implements commands.ReplayStore; nil if the id is unknown.
-func (l *Log) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
-	return l.oneReplay(ctx, replaySQL, id)
+func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
+	return s.oneReplay(ctx, replaySQL, id)
 }
 
 // Replays implements commands.ReplayStore.
-func (l *Log) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, error) {
+func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, error) {
 	var after *uuid.UUID
 	if p.After != "" {
 		id, err := uuid.Parse(p.After)
@@ -229,7 +235,7 @@ func (l *Log) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, 
 		}
 		after = &id
 	}
-	list, err := readReplays(ctx, l.pool, replaysSQL, after, p.Limit)
+	list, err := readReplays(ctx, s.Store.pool, replaysSQL, after, p.Limit)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -237,12 +243,12 @@ func (l *Log) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, 
 }
 
 // DueRewind returns the oldest pending rewind of a consumer, or nil.
-func (l *Log) DueRewind(ctx context.Context, consumer string) (*commands.Replay, error) {
-	return l.oneReplay(ctx, dueRewindSQL, consumer)
+func (s *Replays) DueRewind(ctx context.Context, consumer string) (*commands.Replay, error) {
+	return s.oneReplay(ctx, dueRewindSQL, consumer)
 }
 
-func (l *Log) oneReplay(ctx context.Context, sql string, arg any) (*commands.Replay, error) {
-	list, err := readReplays(ctx, l.pool, sql, arg)
+func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*commands.Replay, error) {
+	list, err := readReplays(ctx, s.Store.pool, sql, arg)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -250,9 +256,4 @@ func (l *Log) oneReplay(ctx context.Context, sql string, arg any) (*commands.Rep
 		return nil, nil
 	}
 	return &list[0], nil
-}
-
-// ReadTopic returns the events of one topic in a stretch of a partition, in order.
-func (l *Log) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
-	return l.read(ctx, l.pool, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
 }

@@ -52,10 +52,16 @@ type simRow struct {
 	key      logKey
 }
 
+// copyBegins is the length of the signature, the flags and the header of a binary COPY.
+const copyBegins = 11 + 4 + 4
+
+// simEpochZero is the zero of the server's timestamps, in Unix microseconds.
+const simEpochZero = 946684800_000_000
+
 // parseCopy decodes the binary format of COPY.
-func parseCopy(rows []row) []simRow {
-	stream, _ := io.ReadAll(newRowSource(rows))
-	stream = stream[len(copySignature):]
+func parseCopy(rows *Rows) []simRow {
+	stream, _ := io.ReadAll(rows)
+	stream = stream[copyBegins:]
 	var list []simRow
 	for {
 		n := int16(binary.BigEndian.Uint16(stream))
@@ -81,7 +87,7 @@ func parseCopy(rows []row) []simRow {
 }
 
 func (r *simRow) payload() []byte {
-	at := time.UnixMicro(int64(binary.BigEndian.Uint64(r.values[colOccurred])) + postgresEpoch).UTC()
+	at := time.UnixMicro(int64(binary.BigEndian.Uint64(r.values[colOccurred])) + simEpochZero).UTC()
 	return events.WholePayload(r.subject, r.key.key, at, r.values[colBody])
 }
 
@@ -307,7 +313,7 @@ func (db *simDB) apply(tx *simTx) {
 var errAborted = &pgconn.PgError{Code: "25P02", Message: "simulated: current transaction is aborted"}
 
 // copyRows is COPY into the log.
-func (tx *simTx) copyRows(rows []row) error {
+func (tx *simTx) copyRows(rows *Rows) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
@@ -317,7 +323,7 @@ func (tx *simTx) copyRows(rows []row) error {
 		if taken && tx.p.s.lie != uniqueLies {
 			tx.p.s.count("unique violation")
 			tx.root.aborted = true
-			return &pgconn.PgError{Code: uniqueViolation, Message: "simulated: the key is taken: " + r.key.key}
+			return &pgconn.PgError{Code: "23505", Message: "simulated: the key is taken: " + r.key.key}
 		}
 		tx.root.w.rows = append(tx.root.w.rows, r)
 	}

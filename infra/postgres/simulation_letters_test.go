@@ -19,9 +19,8 @@ import (
 
 // commandsConsumer is the command router of a process.
 func (s *sim) commandsConsumer(p *proc) projections.Consumer {
-	l := s.logOf(p)
-	letters := &commands.DeadLetters{Store: l, Now: s.now, NewID: p.newID}
-	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &Commands{Log: l, Letters: letters}, MaxPerPartition: 200}
+	letters := &commands.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
+	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &Commands{Log: s.logOf(p), Letters: letters}, MaxPerPartition: 200}
 }
 
 // retry requests a retry of a letter that is drawn from the present ones, any number of
@@ -46,7 +45,7 @@ func (s *sim) retry(p *proc) bool {
 	if err != nil || id == uuid.Nil {
 		return err == nil
 	}
-	d := &commands.DeadLetters{Store: s.logOf(p), Now: s.now, NewID: p.newID}
+	d := &commands.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
 	_, err = d.RequestRetry(p.ctx, commands.Request{By: commands.Caller{TenantID: tenant}}, id, tenant, "simulated")
 	return s.decided("retry", err)
 }

@@ -9,16 +9,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// trimmed is a statement without its indentation, to compare it with the one that the service sends.
-func trimmed(text string) string { return strings.TrimSpace(text) }
-
 // lifeQuery takes the statements that raise an epoch, and the one that compares records with the log.
 func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 	s, db := tx.p.s, tx.p.s.db
 	switch {
-	case text == trimmed(lockRaisedCursorsSQL):
+	case strings.HasPrefix(text, "SELECT FROM relay_cursors WHERE partition = ANY"):
 		return orFailed(&simRows{}, tx.ask("lock cursors to raise epochs", kindStep, locksOf("cursors", args[0].([]int16)), nil))
-	case text == trimmed(lockOtherHeadsSQL):
+	case strings.HasPrefix(text, "SELECT h.partition FROM relay_cursors c JOIN log_heads h"):
 		out := simAnswer()
 		err := tx.ask("lock free heads to raise epochs", kindStep, nil, func() error {
 			for _, p := range s.plan.partitions {
@@ -31,7 +28,7 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 			return nil
 		})
 		return orFailed(out, err)
-	case text == trimmed(raiseEpochSQL):
+	case strings.HasPrefix(text, "WITH stale AS"):
 		var out *simRows
 		err := tx.ask("raise epochs", kindStep, nil, func() error { out = tx.raiseEpochs(text, args[0].([]int16)); return nil })
 		return orFailed(out, err)

@@ -46,8 +46,6 @@ type plan struct {
 	tenants    []uuid.UUID // the first two live in one partition
 	partitions []int16
 	clients    [][]request // the last one's are messages on usage.commands
-	producer   events.Producer
-	origins    *origins
 }
 
 func newPlan(rng *rand.Rand, most int) plan {
@@ -78,12 +76,6 @@ func newPlan(rng *rand.Rand, most int) plan {
 			list = append(list, r)
 		}
 		p.clients = append(p.clients, list)
-	}
-	p.origins = newOrigins(nil)
-	p.producer = events.Producer{Service: "simulation"}
-	for i, id := range []string{uuid.Nil.String(), events.GroupValidator, events.GroupAggregator, events.GroupUsageCommands, "meterplex-relay", events.GroupCommands, "meterplex-rebuilder"} {
-		actor := events.Actor{Type: map[bool]string{true: "api_key", false: "service"}[i == 0], ID: id}
-		p.origins.store(int32(i+1), origin{actor, p.producer, events.CurrentVocabulary(), events.ResidencyUnspecified}, 0)
 	}
 	return p
 }
@@ -138,7 +130,7 @@ func (s *sim) startAPI(i int) {
 
 func (s *sim) doorOf(p *proc) *commands.IngestUsage {
 	l := s.logOf(p)
-	l.start()
+	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
 	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Ahead: time.Hour, Behind: time.Hour * 24 * 365, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 }

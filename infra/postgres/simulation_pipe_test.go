@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -177,14 +175,15 @@ func (s *sim) behind(topic events.Topic, stand map[int16]int64) bool {
 	})
 }
 
-// simLog is the log of a process that is not its writer.
+// logOf is the log of a process, before its writers start.
 func (s *sim) logOf(p *proc) *Log {
-	l := newLog(LogConfig{Producer: s.plan.producer, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler)})
-	l.pool, l.aside, l.origins = simPool{p}, simPool{p}, s.plan.origins
-	l.histories, l.keys = newHistories(nil, s.now, l.cfg.Catalogue, l.loads), newKeys(nil, s.now, l.cfg.Catalogue, l.loads)
-	l.session = simPool{p}.session
-	l.write = func(_ context.Context, tx pgx.Tx, rows []row) error { return tx.(*simTx).copyRows(rows) }
-	return l
+	return On(simPool{p}, simPool{p}, LogConfig{
+		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+func (s *sim) storeOf(p *proc) *Store {
+	return NewStore(simPool{p}, s.logOf(p), StoreConfig{Now: s.now})
 }
 
 // half replaces the service's source of random numbers.
@@ -255,27 +254,13 @@ func (s *sim) Observe(_ *projections.Consumer, b projections.Batch) {
 
 func never() bool { return false }
 
-// relayLog reads the log for a relay.
-type relayLog struct {
-	*Log
-	pool simPool
-}
-
-func (l relayLog) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
-	return l.read(ctx, l.pool, partition, after, upTo, 0, limit)
-}
-
-func (l relayLog) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
-	return l.readStretches(ctx, l.pool, readStretchesSQL, stretches, limit)
-}
-
 // startRelay starts a relay that looks after its leases each second.
 func (s *sim) startRelay(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRelay(name) }
 	l := s.logOf(p)
 	steps := (&relay.Relay{
-		Pool: simPool{p}, Log: relayLog{l, simPool{p}}, Appender: l, Publisher: simPublisher{p}, Instance: fmt.Sprint(name, "/", p.life),
+		Pool: simPool{p}, Log: l, Appender: l, Publisher: simPublisher{p}, Instance: fmt.Sprint(name, "/", p.life),
 		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time

@@ -22,7 +22,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
-	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery} {
+	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.p.s.db.originQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}
@@ -169,9 +169,7 @@ func (tx *simTx) addAggregates(args []any) *simRows {
 // simPool is the pool of a process of the simulation.
 type simPool struct{ p *proc }
 
-func (o simPool) Begin(context.Context) (pgx.Tx, error) { return o.open() }
-
-func (o simPool) open() (*simTx, error) {
+func (o simPool) Begin(context.Context) (pgx.Tx, error) {
 	o.p.s.mu.Lock()
 	defer o.p.s.mu.Unlock()
 	if o.p.dead.Load() {
@@ -182,12 +180,17 @@ func (o simPool) open() (*simTx, error) {
 	return tx, nil
 }
 
-// session gives a writer a connection, in no transaction yet.
-func (o simPool) session(context.Context) (session, error) {
+// Session gives a writer a connection, in no transaction yet.
+func (o simPool) Session(context.Context) (Session, error) {
 	if o.p.dead.Load() {
 		return nil, errDead
 	}
 	return newSimTx(o.p), nil
+}
+
+// Copy implements eventlog.Database.
+func (o simPool) Copy(_ context.Context, tx pgx.Tx, rows *Rows) error {
+	return tx.(*simTx).copyRows(rows)
 }
 
 func (o simPool) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -210,8 +213,8 @@ func (o simPool) query(sql string, args []any) *simRows {
 	s := o.p.s
 	var out *simRows
 	text := strings.TrimSpace(sql)
-	if sql == readSQL || sql == readStretchesSQL {
-		err := o.p.do(&ask{what: "read the log", kind: kindAuto, effect: func(fate) error { out = s.db.read(sql, args); return nil }})
+	if readsStretch(text) || readsStretches(text) {
+		err := o.p.do(&ask{what: "read the log", kind: kindAuto, effect: func(fate) error { out = s.db.read(text, args); return nil }})
 		return orFailed(out, err)
 	}
 	effect, locks := s.db.relayQuery(text, args)
@@ -238,8 +241,10 @@ func orFailed(out *simRows, err error) *simRows {
 // look executes reads outside of transactions, and the relays' heartbeats.
 func (db *simDB) look(p *proc, text string, args []any) *simRows {
 	now, out := time.Now(), simAnswer()
-	if out := db.lookAtRebuilds(text, args); out != nil {
-		return out
+	for _, more := range []func(string, []any) *simRows{db.lookAtRebuilds, db.originQuery} {
+		if out := more(text, args); out != nil {
+			return out
+		}
 	}
 	switch {
 	case strings.Contains(text, "FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints"):
@@ -266,7 +271,7 @@ func (db *simDB) look(p *proc, text string, args []any) *simRows {
 			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now), db.heads[i].epoch, db.heads[i].life == db.s.life})
 		}
 	case strings.Contains(text, "SET attempts = attempts + 1"):
-	case trimmed(text) == trimmed(findStaleSQL):
+	case strings.HasPrefix(text, "SELECT h.partition FROM log_heads h CROSS JOIN server_life()"):
 		for _, i := range db.s.plan.partitions {
 			if db.heads[i].life != db.s.life {
 				out.list = append(out.list, []any{i})

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -49,7 +48,7 @@ func (s *sim) startRebuilder(name string) {
 }
 
 func (s *sim) rebuilds(p *proc) *commands.Rebuilds {
-	return &commands.Rebuilds{Store: s.logOf(p), Now: s.now, NewID: p.newID,
+	return &commands.Rebuilds{Store: &Rebuilds{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID,
 		Projections: []commands.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: usage.V1}}}
 }
 
@@ -136,10 +135,15 @@ func wholeRebuild(r *domain.Rebuild) []any {
 	return []any{r.Failure, r.Workers, r.Flip, r.Differs, r.CreatedAt, r.ReadyAt, r.EndedAt}
 }
 
+// readsRebuild knows the read of one rebuild.
+func readsRebuild(text string) bool {
+	return strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "WHERE id = $1")
+}
+
 // lookAtRebuilds executes reads of rebuilds outside of transactions.
 func (db *simDB) lookAtRebuilds(text string, args []any) *simRows {
 	switch {
-	case text == rebuildSQL:
+	case readsRebuild(text):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] }, wholeRebuild)
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "ORDER BY created_at"):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any { return []any{r.Workers} })
@@ -240,11 +244,9 @@ func (db *simDB) failed(consumer string, partition int16, beyond int64) *simRows
 			continue
 		}
 		var source *int64
-		from, _ := db.s.plan.origins.resolve(context.Background(), nil, []int32{int32(binary.BigEndian.Uint32(r.values[colOrigin]))})
-		for _, o := range from {
-			if n := r.fields().SourcePosition; r.subject == events.AggregationFailed && o.actor.ID == consumer {
-				source = &n
-			}
+		by := actors[binary.BigEndian.Uint32(r.values[colOrigin])-1]
+		if n := r.fields().SourcePosition; r.subject == events.AggregationFailed && by.ID == consumer {
+			source = &n
 		}
 		out.list = append(out.list, []any{r.at.Number, source})
 	}
@@ -265,23 +267,23 @@ func (db *simDB) verdicts(partition int16, after, upTo int64) *simRows {
 func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 	db := tx.p.s.db
 	switch {
-	case text == holdProjection:
+	case strings.HasPrefix(text, "SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1"):
 		return orFailed(&simRows{}, tx.ask("hold the projection", kindStep, locksOf("projection", []int16{0}), nil))
-	case text == rebuildSQL:
+	case readsRebuild(text):
 		return db.lookAtRebuilds(text, args)
-	case text == openRebuildsSQL:
+	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.Contains(text, "WHERE projection = $1 AND state IN"):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() }, wholeRebuild)
-	case text == nextGeneration:
+	case strings.HasPrefix(text, "SELECT max(generation) + 1 FROM projection_generations"):
 		return simAnswer([]any{len(db.gens) + 2})
-	case text == newGeneration:
+	case strings.HasPrefix(text, "INSERT INTO projection_generations"):
 		return tx.later(func(*simTx) { db.gens = append(db.gens, simGen{}) })
-	case text == newRebuild:
+	case strings.HasPrefix(text, "INSERT INTO projection_rebuilds"):
 		r := domain.Rebuild{
 			ID: args[0].(uuid.UUID), Projection: args[1].(string), Consumer: args[2].(string), Generation: args[3].(int), FoldVersion: args[4].(string),
 			Purpose: args[5].(string), Reason: args[9].(string), State: args[10].(string), Workers: args[11].(int), CreatedAt: args[12].(time.Time),
 		}
 		return tx.later(func(*simTx) { db.rebuilds = append(db.rebuilds, r) })
-	case text == newUnits:
+	case strings.HasPrefix(text, "WITH live AS"):
 		return tx.later(func(*simTx) {
 			for _, p := range tx.p.s.plan.partitions {
 				db.gens[args[2].(int)-2][p] = simUnit{}
@@ -331,10 +333,10 @@ func (tx *simTx) markReady(id uuid.UUID) *simRows {
 // flipQuery executes the statements of a flip.
 func (tx *simTx) flipQuery(text string, args []any) *simRows {
 	db := tx.p.s.db
-	switch text {
-	case lockFed:
+	switch {
+	case strings.HasPrefix(text, "SELECT FROM consumer_checkpoints WHERE consumer = $1 AND joined"):
 		return orFailed(&simRows{}, tx.ask("lock what is fed", kindStep, locksOf(args[0].(string), tx.p.s.plan.partitions), nil))
-	case generationsSQL:
+	case strings.HasPrefix(text, "SELECT g.generation, g.tenant_id, shown.live"):
 		n, fed := args[2].(int), events.Partitions
 		for _, p := range tx.p.s.plan.partitions {
 			if !db.gens[n-2][p].joined {
@@ -342,11 +344,11 @@ func (tx *simTx) flipQuery(text string, args []any) *simRows {
 			}
 		}
 		return simAnswer([]any{n, uuid.Nil, false, "", false, fed})
-	case nextFlip:
+	case strings.HasPrefix(text, "SELECT max(greatest(flip"):
 		return simAnswer([]any{db.flips + 2})
-	case addFlip:
+	case strings.HasPrefix(text, "INSERT INTO projection_pointers"):
 		return tx.later(func(*simTx) { db.flips++; db.serving = args[3].(int) })
-	case showFlips, serveFlips:
+	case strings.HasPrefix(text, "UPDATE projection_pointers p SET live"), strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET serving"):
 		return &simRows{tag: "UPDATE 1"}
 	}
 	return nil

@@ -115,21 +115,18 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		tx.end()
 		tx.p.s.mu.Unlock()
 		return none
-	case sql == savepointSQL:
+	case text == "SAVEPOINT append":
 		saved := tx.root.w.clone()
 		tx.root.saved = &saved
 		return none
-	case sql == goBackSQL:
+	case text == "ROLLBACK TO SAVEPOINT append":
 		tx.root.w, tx.root.aborted = tx.root.saved.clone(), false
 		return none
-	case sql == releaseSQL:
+	case text == "RELEASE SAVEPOINT append":
 		return none
-	case sql == updateHeadsSQL:
+	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
 		return tx.updateHeads(args)
-	case sql == lockHeadsSQL, strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
-		partitions := args[0].([]int16)
-		err = tx.ask(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
-	case sql == lockFreeHeadsSQL:
+	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
 		err = tx.ask(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
 			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool { return !db.free(tx, locksOf("heads", []int16{p})) })
 			if len(free) < len(args[0].([]int16)) {
@@ -138,10 +135,13 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 			db.take(tx, locksOf("heads", free))
 			return tx.headRows(free)
 		}))
-	case sql == probeSQL:
-		err = tx.ask("probe", kindStep, nil, fill(func() *simRows { return tx.probe(args) }))
-	case sql == readSQL, sql == readStretchesSQL, sql == readStretchesOfSQL:
-		err = tx.ask("read the log", kindStep, nil, fill(func() *simRows { return db.read(sql, args) }))
+	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions"), strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
+		partitions := args[0].([]int16)
+		err = tx.ask(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
+	case strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key"):
+		err = tx.ask("probe", kindStep, nil, fill(func() *simRows { return tx.probe(text, args) }))
+	case readsStretch(text), readsStretches(text):
+		err = tx.ask("read the log", kindStep, nil, fill(func() *simRows { return db.read(text, args) }))
 	default:
 		return tx.consumerQuery(text, args)
 	}
@@ -179,14 +179,14 @@ func (tx *simTx) updateHeads(args []any) *simRows {
 }
 
 // probe makes the comparisons that the statement's text has.
-func (tx *simTx) probe(args []any) *simRows {
+func (tx *simTx) probe(text string, args []any) *simRows {
 	out, db := simAnswer(), tx.p.s.db
 	for i, p := range args[0].([]int16) {
 		k := logKey{args[1].([]uuid.UUID)[i], args[2].([]string)[i]}
 		for _, rows := range [][]simRow{db.rows[p], tx.root.w.rows} {
 			for j := range rows {
 				r := &rows[j]
-				if r.at.Partition == p && r.key.key == k.key && (r.key.tenant == k.tenant || !strings.Contains(probeSQL, "l.tenant_id = k.tenant_id")) {
+				if r.at.Partition == p && r.key.key == k.key && (r.key.tenant == k.tenant || !strings.Contains(text, "l.tenant_id = k.tenant_id")) {
 					out.list = append(out.list, []any{k.tenant, k.key, p, r.at.Number, uuid.UUID(r.values[colEventID]), r.hash()})
 				}
 			}
@@ -195,9 +195,18 @@ func (tx *simTx) probe(args []any) *simRows {
 	return out
 }
 
-func (db *simDB) read(sql string, args []any) *simRows {
+// readsStretch and readsStretches know the reads of the log, of one stretch and of several.
+func readsStretch(text string) bool {
+	return strings.HasPrefix(text, "SELECT l.position, l.previous_position") && strings.HasSuffix(text, "ORDER BY l.position LIMIT $5")
+}
+
+func readsStretches(text string) bool {
+	return strings.HasPrefix(text, "SELECT s.partition, l.* FROM unnest(")
+}
+
+func (db *simDB) read(text string, args []any) *simRows {
 	out := &simRows{}
-	if sql == readSQL {
+	if readsStretch(text) {
 		topic := events.Topic(args[4].(int16))
 		out.raw = db.stretch(args[1].(int16), args[2].(int64), args[3].(int64), args[5].(int), func(r *simRow) bool { return topic == 0 || r.topic == topic })
 		return out
@@ -306,20 +315,19 @@ func (tx *simTx) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFro
 	return 0, errCut
 }
 
-// finish, closed and Release make it a writer's session.
-func (tx *simTx) finish(_ context.Context, rows []row, hs heads) error {
+// Finish, Closed and Release make it a writer's session.
+func (tx *simTx) Finish(_ context.Context, rows *Rows, heads []any) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
-	args := hs.updateArgs()
-	if len(rows) == 0 {
+	if rows.Len() == 0 {
 		return classifyCommit(tx.Commit(context.Background()))
 	}
-	err := tx.p.do(&ask{what: fmt.Sprint("append ", len(rows), " and commit"), kind: kindCommit, tx: tx, effect: func(f fate) error {
+	err := tx.p.do(&ask{what: fmt.Sprint("append ", rows.Len(), " and commit"), kind: kindCommit, tx: tx, effect: func(f fate) error {
 		if err := tx.copyRows(rows); err != nil {
 			return err
 		}
-		if r := tx.updateHeads(args); r.err != nil {
+		if r := tx.updateHeads(heads); r.err != nil {
 			return r.err
 		}
 		return tx.commit(f)
@@ -327,7 +335,7 @@ func (tx *simTx) finish(_ context.Context, rows []row, hs heads) error {
 	return classifyCommit(err)
 }
 
-func (tx *simTx) closed() bool { return tx.gone != nil }
+func (tx *simTx) Closed() bool { return tx.gone != nil }
 
 func (tx *simTx) Release() {
 	tx.p.s.mu.Lock()

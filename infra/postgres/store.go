@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,49 +16,82 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// StoreConfig says how a store is made.
+type StoreConfig struct {
+	Now func() time.Time // nil: time.Now
+	// Catalogue, if set, saves repeated reads of keys and subscriptions.
+	Catalogue CatalogueSeen
+}
+
+// Store changes the tables of the write side, each change together with its events. It implements
+// the stores of commands.
+type Store struct {
+	// Keys and Histories forget what they hold as soon as a change is committed here.
+	Keys      *Keys
+	Histories *Histories
+
+	log     *Log
+	pool    Pool
+	changes seats
+}
+
 var (
-	_ commands.Store           = (*Log)(nil)
-	_ commands.CatalogueStore  = (*Log)(nil)
-	_ commands.DeadLetterStore = (*Log)(nil)
+	_ commands.Store           = (*Store)(nil)
+	_ commands.CatalogueStore  = (*Store)(nil)
+	_ commands.DeadLetterStore = (*Store)(nil)
 )
+
+// NewStore returns a store whose changes are recorded in a log of the same database.
+func NewStore(pool Pool, log *Log, cfg StoreConfig) *Store {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Catalogue == nil {
+		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+	}
+	loads := make(seats, maxLoads) // of keys and histories
+	return &Store{
+		log: log, pool: pool, changes: make(seats, maxChanges),
+		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
+	}
+}
 
 // Change implements commands.Store. If COMMIT is not answered, Change looks up the
 // change's own events under the head's lock, to find the outcome.
-func (l *Log) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
-	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
 // ChangeCatalogue implements commands.CatalogueStore, as Change does.
-func (l *Log) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
-	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
 // ChangeDeadLetters implements commands.DeadLetterStore, as Change does.
-func (l *Log) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
-	return l.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-func (l *Log) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error) error {
-	tx := &changeTx{log: l, ctx: ctx, partition: events.PartitionOf(tenant)}
+func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error) error {
+	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant)}
 	hold := func(t pgx.Tx) error {
-		_, err := l.lockHeads(ctx, t, []int16{tx.partition})
-		return err
+		return s.log.LockHeads(ctx, t, []int16{tx.partition})
 	}
-	return l.changing(ctx, tx, hold, decide)
+	return s.changing(ctx, tx, hold, decide)
 }
 
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
-func (l *Log) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+func (s *Store) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
 	attempt := func() error {
 		tx.appended = nil
-		return l.changeHolding(ctx, tx, hold, decide)
+		return s.changeHolding(ctx, tx, hold, decide)
 	}
-	err := l.inServerLife(ctx, attempt)
+	err := s.log.InServerLife(ctx, attempt)
 	if answeredMeanwhile(err) {
 		err = attempt()
 	}
-	return l.changed(tx, err)
+	return s.changed(tx, err)
 }
 
 // answeredMeanwhile reports whether an Idempotency-Key was answered after its look-up.
@@ -68,15 +102,15 @@ func answeredMeanwhile(err error) bool {
 
 // changed invalidates caches and notifies after a successful change. For an unanswered
 // commit it first resolves the outcome.
-func (l *Log) changed(tx *changeTx, err error) error {
+func (s *Store) changed(tx *changeTx, err error) error {
 	if errors.Is(err, errCommitUnknown) && len(tx.appended) > 0 {
-		err = l.resolveChange(tx)
+		err = s.log.Resolve(&tx.appended[0])
 	}
 	if err == nil {
-		l.histories.forget()
-		l.keys.forget()
+		s.Histories.forget()
+		s.Keys.forget()
 		if len(tx.appended) > 0 {
-			l.cfg.OnAppend(partitionsOf(pointers(tx.appended)))
+			s.log.Appended(tx.appended)
 		}
 		return nil
 	}
@@ -87,38 +121,18 @@ func (l *Log) changed(tx *changeTx, err error) error {
 }
 
 // changeHolding runs decide in a transaction, after hold has taken its locks.
-func (l *Log) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
-	leave, err := l.changes.acquire(ctx)
+func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+	leave, err := s.changes.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return inTx(ctx, l.pool, func(t pgx.Tx) error {
+	return inTx(ctx, s.pool, func(t pgx.Tx) error {
 		tx.tx = t
 		if err := hold(t); err != nil {
 			return err
 		}
 		return decide(tx)
-	})
-}
-
-func (l *Log) resolveChange(tx *changeTx) error {
-	ctx, cancel := context.WithTimeout(context.Background(), resolveFor)
-	defer cancel()
-	return l.inServerLife(ctx, func() error {
-		return inTx(ctx, l.pool, func(t pgx.Tx) error {
-			if _, err := l.lockHeads(ctx, t, []int16{tx.partition}); err != nil {
-				return err
-			}
-			known, err := probe(ctx, t, pointers(tx.appended[:1]))
-			if err != nil {
-				return err
-			}
-			if f, ok := known[keyOf(&tx.appended[0])]; !ok || f.eventID != tx.appended[0].EventID {
-				return errors.New("the change was not committed")
-			}
-			return nil
-		})
 	})
 }
 

@@ -60,7 +60,7 @@ func drawMessage(rt *rapid.T, n int) string {
 }
 
 // takesAll is the way in for messages, for a tenant with one feature.
-func takesAll(t *testing.T, l *Log, pool *pgxpool.Pool) (*commands.UsageCommands, uuid.UUID) {
+func takesAll(t *testing.T, s *Store, l *Log, pool *pgxpool.Pool) (*commands.UsageCommands, uuid.UUID) {
 	t.Helper()
 	tenant := uuid.Must(uuid.NewV7())
 	now := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
@@ -79,15 +79,15 @@ func takesAll(t *testing.T, l *Log, pool *pgxpool.Pool) (*commands.UsageCommands
 	}
 	const ages = 290 * 365 * 24 * time.Hour
 	return &commands.UsageCommands{Tenants: &Catalogue{Pool: pool},
-		Ingest: &commands.IngestUsage{Log: l, Histories: l, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
+		Ingest: &commands.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Ahead: ages, Behind: ages, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
 }
 
 // The database accepts the result of any message: an error would redeliver the message
 // forever, and block all later ones. An accepted event is stored byte for byte, with its
 // time to the microsecond, and SQL can query all its members.
 func TestP2_WhatIsDecidedTheDatabaseTakes(t *testing.T) {
-	l, pool, _ := openLog(t)
-	c, tenant := takesAll(t, l, pool)
+	s, l, pool, _ := openStore(t)
+	c, tenant := takesAll(t, s, l, pool)
 	sent := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		var records []events.Record

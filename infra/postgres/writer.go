@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
@@ -199,33 +196,6 @@ func (w *writer) hopeless(err error) bool {
 	return state != "" && state != idleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
-// session is a connection of a writer's.
-type session interface {
-	Queryer
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	// finish appends rows, moves the heads and commits; without rows it only commits.
-	finish(ctx context.Context, rows []row, hs heads) error
-	closed() bool
-	Release()
-}
-
-type pooled struct{ *pgxpool.Conn }
-
-func (c pooled) finish(ctx context.Context, rows []row, hs heads) error {
-	if len(rows) > 0 {
-		return finish(ctx, c.Conn.Conn(), rows, hs)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	return committing(c.Conn.Conn(), func() error {
-		_, err := c.Exec(ctx, "commit")
-		return err
-	})
-}
-
-func (c pooled) closed() bool { return c.Conn.Conn().IsClosed() }
-
 // attempt runs one transaction. If the group was sent before, its events may be in a
 // transaction that still locks their heads; attempt waits for it.
 func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
@@ -234,7 +204,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 	if err != nil {
 		return err
 	}
-	conn, err := w.log.session(ctx)
+	conn, err := w.log.db.Session(ctx)
 	if err != nil {
 		return fmt.Errorf("taking a connection: %w", err)
 	}
@@ -268,11 +238,11 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 		return rollback(conn)
 	}
 	g.sent = true
-	err = conn.finish(ctx, g.rows, hs)
+	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs())
 	if err == nil {
 		w.log.durable.committed(hs)
 	}
-	if sqlState(err) != "" && !conn.closed() {
+	if sqlState(err) != "" && !conn.Closed() {
 		err = errors.Join(err, rollback(conn))
 	}
 	return err
@@ -280,7 +250,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
 // epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
-func (w *writer) begin(ctx context.Context, conn session, partitions []int16, planning, lock string) (heads, error) {
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
 	for {
 		hs, err := beginLocked(ctx, conn, partitions, planning, lock)
 		if err != nil {
@@ -299,7 +269,7 @@ func (w *writer) begin(ctx context.Context, conn session, partitions []int16, pl
 	}
 }
 
-func rollback(conn session) error {
+func rollback(conn Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
 	_, err := conn.Exec(ctx, "rollback")

@@ -14,12 +14,17 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
+func (w *world) replayStore() *postgres.Replays {
+	return &postgres.Replays{Store: postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})}
+}
+
 func (w *world) replays() *commands.Replays {
-	return &commands.Replays{Store: w.log, Now: time.Now, NewID: newID}
+	return &commands.Replays{Store: w.replayStore(), Now: time.Now, NewID: newID}
 }
 
 var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
@@ -42,7 +47,7 @@ func (w *world) runReplay(id uuid.UUID, replayers ...*relay.Replayer) commands.R
 	var now *commands.Replay
 	w.until("the replay ends", func() bool {
 		var err error
-		now, err = w.log.Replay(ctx, id)
+		now, err = w.replayStore().Replay(ctx, id)
 		return err == nil && now.State != commands.ReplayRunning
 	})
 	stop()

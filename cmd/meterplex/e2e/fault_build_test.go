@@ -108,17 +108,17 @@ func killPoints() (edits []overlay.Edit) {
 	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
-	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[len(rows) >= 500] + `
+	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `
 	files := map[string]bool{}
 	for _, d := range []killPoint{
-		{writer, "\tconn, err := w.log.session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
+		{writer, "\tconn, err := w.log.db.Session(ctx)\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": before the transaction")`},
 		{writer, "\tg.sent = true\n", `fault.Die(map[bool]string{true: "small", false: "large"}[w.shared] + ": heads locked")`},
 		{finish, "\tto.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})\n", `if to.Flush() == nil { ` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n", `if err == nil { ` + of + `": after COMMIT") }`},
 		{store, "\t\treturn decide(tx)\n", `if err := decide(tx); err != nil { return err }
 	for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": before COMMIT")) }
 	decide = func(*changeTx) error { return nil }`},
-		{store, "\tif err == nil {\n\t\tl.histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
+		{store, "\tif err == nil {\n\t\ts.Histories.forget()\n", `if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},

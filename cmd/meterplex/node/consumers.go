@@ -17,7 +17,7 @@ func (n *Node) projections() []projections.Projection { return models.List(n.Fol
 
 // consumers lists the consumers of all roles.
 func (n *Node) consumers() []projections.Consumer {
-	letters := &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
+	letters := &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	all := []projections.Consumer{
 		validate.Consumer(newID),
 		{

@@ -47,6 +47,7 @@ type Node struct {
 	looks    *pgxpool.Pool // for the grants feed and the checks of the database
 	replica  *pgxpool.Pool // nil: reads go to the primary database
 	log      *postgres.Log
+	store    *postgres.Store
 	grants   *entitlements.Cache
 	pipe     *pipe
 	notifier *relay.Notifier
@@ -104,11 +105,12 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Catalogue: n.grants.Catalogue, Carrying: n.carrying,
+		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
 	}
+	n.store = postgres.NewStore(n.pool, n.log, postgres.StoreConfig{Now: time.Now, Catalogue: n.grants.Catalogue})
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
 		return err
@@ -347,16 +349,16 @@ func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler,
 
 // api wires the handlers.
 func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
-	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
 	g.Go(func() error { return n.grants.Run(ctx) })
 	s.Ingest = &commands.IngestUsage{
-		Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+		Log: n.log, Histories: n.store.Histories, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 	}
-	s.Catalogue = &commands.Catalogue{Store: n.log, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
-	s.Letters = &commands.DeadLetters{Store: n.log, Now: time.Now, NewID: newID}
+	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
+	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
-	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.log.Keys()
+	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.store.Keys
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

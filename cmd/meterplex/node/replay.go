@@ -15,8 +15,10 @@ import (
 )
 
 func (n *Node) replays() *commands.Replays {
-	return &commands.Replays{Store: n.log, Now: time.Now, NewID: newID}
+	return &commands.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
 }
+
+func (n *Node) replayStore() *postgres.Replays { return &postgres.Replays{Store: n.store} }
 
 func (n *Node) replayer() *relay.Replayer {
 	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Logger: n.logger}
@@ -29,19 +31,19 @@ func (n *Node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 		return nil, err
 	}
 	return &watermill.Rewindable{
-		Inner: inner, Group: c.Name, Rewinds: &rewinds{n.log, n.replays()}, Move: n.pipe.rewind, Logger: n.logger,
+		Inner: inner, Group: c.Name, Rewinds: &rewinds{n.replayStore(), n.replays()}, Move: n.pipe.rewind, Logger: n.logger,
 	}, nil
 }
 
-// rewinds reads requested rewinds from the log's database.
+// rewinds reads requested rewinds from the database.
 type rewinds struct {
-	log     *postgres.Log
+	store   *postgres.Replays
 	replays *commands.Replays
 }
 
 // Due implements watermill.Rewinds.
 func (r *rewinds) Due(ctx context.Context, group string) (*watermill.Rewind, error) {
-	due, err := r.log.DueRewind(ctx, group)
+	due, err := r.store.DueRewind(ctx, group)
 	if err != nil || due == nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func (r *rewinds) Due(ctx context.Context, group string) (*watermill.Rewind, err
 
 // Done implements watermill.Rewinds.
 func (r *rewinds) Done(ctx context.Context, _ string, back *watermill.Rewind, steps []events.ReplayStep, failure string) error {
-	replay, err := r.log.Replay(ctx, back.ID)
+	replay, err := r.store.Replay(ctx, back.ID)
 	if err != nil || replay == nil {
 		return err
 	}

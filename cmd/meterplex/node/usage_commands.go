@@ -26,11 +26,11 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
 	}
-	seen := &commands.DuplicatesSeen{Store: n.log, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &commands.DuplicatesSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
 	take := &commands.UsageCommands{
 		Ingest: &commands.IngestUsage{
-			Log: n.log, Histories: n.log, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
+			Log: n.log, Histories: n.store.Histories, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 		},
 		Tenants: &postgres.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },

@@ -1,0 +1,86 @@
+package localtest
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Cutter is a proxy before the database that cuts connections at COMMIT.
+type Cutter struct {
+	listener net.Listener
+	server   string
+	Answer   atomic.Int32 // number of answers to COMMIT to drop: the COMMIT is durable, the client gets no answer
+	Request  atomic.Int32 // number of COMMITs to drop: they never happen
+	Reached  atomic.Int32 // number of COMMITs that were cut
+	wg       sync.WaitGroup
+}
+
+// NewCutter starts a Cutter before a database, and returns the address of the database through it.
+func NewCutter(t *testing.T, database string) (*Cutter, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cutter{server: u.Host}
+	if c.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	c.wg.Go(c.accept)
+	t.Cleanup(func() { c.listener.Close(); c.wg.Wait() })
+	u.Host = c.listener.Addr().String()
+	return c, u.String()
+}
+
+func (c *Cutter) accept() {
+	for {
+		client, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", c.server)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		c.wg.Go(func() { c.pass(server, client, c.isRequest(), &c.Request) })
+		c.wg.Go(func() { c.pass(client, server, isAnswer, &c.Answer) })
+	}
+}
+
+// pass copies until a chunk is to be cut; then both ends are closed.
+func (c *Cutter) pass(to, from net.Conn, cuts func([]byte) bool, armed *atomic.Int32) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buf)
+		if cuts(buf[:n]) && armed.Load() > 0 {
+			armed.Add(-1)
+			c.Reached.Add(1)
+			return
+		}
+		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
+			return
+		}
+	}
+}
+
+func isAnswer(chunk []byte) bool { return bytes.Contains(chunk, []byte("COMMIT\x00")) }
+
+// isRequest knows a COMMIT by its text, or by the name it was prepared under.
+func (c *Cutter) isRequest() func([]byte) bool {
+	var name []byte
+	return func(chunk []byte) bool {
+		if at := bytes.Index(chunk, []byte("\x00commit\x00")); at >= 0 {
+			start := bytes.LastIndexByte(chunk[:at], 0) + 2 // behind the last byte of the message's length
+			name = append([]byte{0}, append(bytes.Clone(chunk[start:at]), 0)...)
+			return false
+		}
+		return name != nil && bytes.Contains(chunk, name)
+	}
+}
