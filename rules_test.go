@@ -46,6 +46,13 @@ var layers = map[string]layer{
 	"migrations":  {},
 	"cmd/scaling": {}, // no part of the service
 	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+
+	// The server, then the log in it, then what is recorded in the log.
+	"infra/postgres":          {ours: []string{"migrations"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "events", "infra/postgres"}, anyOther: true},
+	"infra/postgres/store":    {ours: []string{"commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/eventlog"}, anyOther: true},
+	"infra/simulation":        {}, // tests only
+
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/danielgtaylor/huma", "github.com/klauspost/compress", "github.com/prometheus/client_golang"}},
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
@@ -56,10 +63,11 @@ var layers = map[string]layer{
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output"}},
-	"cmd/meterplex/config": {ours: []string{"events", "infra"}, others: []string{"github.com/alecthomas/kong"}},
+	"cmd/meterplex/config": {ours: []string{"events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "infra", "projections", "projections/query",
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "events", "http", "infra", "infra/postgres",
+		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/entitlements", "projections/models"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},

@@ -12,7 +12,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -39,7 +40,7 @@ func (w *world) rejections(p *party, feature string, n int) {
 func (w *world) execute() {
 	w.Helper()
 	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
-	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &postgres.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
+	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 	w.fold()
 }
 

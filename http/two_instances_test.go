@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
@@ -16,10 +18,10 @@ func (w *world) another() *world {
 	other := *w
 	other.grants = entitlements.NewCache(w.pool, w.pool)
 	var err error
-	other.log, err = postgres.NewLog(w.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}})
+	other.log, err = eventlog.New(w.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "0"}})
 	w.must(err)
 	w.Cleanup(other.log.Close)
-	other.store = postgres.NewStore(w.pool, other.log, postgres.StoreConfig{Catalogue: other.grants.Catalogue})
+	other.store = store.New(w.pool, other.log, store.Config{Catalogue: other.grants.Catalogue})
 	other.serve(other.server())
 	return &other
 }

@@ -25,6 +25,8 @@ import (
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -49,8 +51,8 @@ const bootstrap = "mp_op_bootstrap-bootstrap-bootstrap-bootstrap"
 type world struct {
 	testing.TB
 	pool   *pgxpool.Pool
-	log    *postgres.Log
-	store  *postgres.Store
+	log    *eventlog.Log
+	store  *store.Store
 	grants *entitlements.Cache
 	url    string
 	addr   string
@@ -65,10 +67,10 @@ func newWorld(t testing.TB, change ...func(*http.Server)) *world {
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "test"})
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
-	w.store = postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})
+	w.store = store.New(w.pool, w.log, store.Config{})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
 	s := w.server()
 	for _, c := range change {
@@ -87,7 +89,7 @@ func (w *world) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func (w *world) rebuildStore() *postgres.Rebuilds { return &postgres.Rebuilds{Store: w.store} }
+func (w *world) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
 
 func (w *world) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
@@ -96,8 +98,8 @@ func (w *world) server() *http.Server {
 		Ingest:    &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now, Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
-		Replays:   &commands.Replays{Store: &postgres.Replays{Store: w.store}, Now: time.Now, NewID: newID},
-		Reader:    &postgres.Catalogue{Pool: w.pool}, Keys: w.store.Keys,
+		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
+		Reader:    &store.Catalogue{Pool: w.pool}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Health:   []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},

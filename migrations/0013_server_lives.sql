@@ -2,7 +2,7 @@
 -- An epoch is a life of the database server: from one start of it to the next. A server
 -- that was promoted or set back issues positions a second time, so the transaction that
 -- locks a head compares the head's life with the server's and raises the epoch first
--- (infra/postgres/epoch.go). NULL differs from every life: the first lock of each head
+-- (infra/postgres/eventlog/epoch.go). NULL differs from every life: the first lock of each head
 -- after this migration raises its epoch.
 ALTER TABLE log_heads
   ADD COLUMN system_identifier bigint,

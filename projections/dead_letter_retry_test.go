@@ -14,7 +14,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -32,7 +33,7 @@ var billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("
 func newTriage(t testing.TB) *triage {
 	s := newScene(t)
 	letters := &commands.DeadLetters{Store: s.store, Now: time.Now, NewID: newID}
-	executing, _ := s.runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &postgres.Commands{Log: s.log, Letters: letters}})
+	executing, _ := s.runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.log, Letters: letters}})
 	return &triage{s, letters, executing}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"
@@ -28,8 +30,8 @@ type world struct {
 	testing.TB
 	url   string
 	pool  *pgxpool.Pool
-	log   *postgres.Log
-	store *postgres.Store
+	log   *eventlog.Log
+	store *store.Store
 }
 
 var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
@@ -45,14 +47,14 @@ func newWorld(t testing.TB) *world {
 	w.pool, err = localtest.KeepSessions(w.pool)
 	w.must(err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = postgres.NewLog(t.Context(), w.pool, postgres.LogConfig{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
+	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}})
 	w.must(err)
 	t.Cleanup(w.log.Close)
-	w.store = postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})
+	w.store = store.New(w.pool, w.log, store.Config{})
 	return w
 }
 
-func (w *world) rebuildStore() *postgres.Rebuilds { return &postgres.Rebuilds{Store: w.store} }
+func (w *world) rebuildStore() *store.Rebuilds { return &store.Rebuilds{Store: w.store} }
 
 func (w *world) must(err error) {
 	w.Helper()

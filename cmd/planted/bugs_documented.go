@@ -4,13 +4,13 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 // watchBugs are in the watch for required migrations of a running instance.
 func watchBugs() []bug {
-	const pg, migrate = "./infra/postgres", "infra/postgres/migrate.go"
+	const migrate = "infra/postgres/migrate.go"
 	return []bug{
 		{
 			name: "beyond-ends-the-watch-alone", what: "if the database requires a later release, only the watch ends, not the service",
 			promise: "P1: no release works on a database that it would corrupt",
 			edits:   []overlay.Edit{edit(migrate, "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return beyond\n", "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return nil\n")},
-			pkg:     pg, run: "TestABinaryIsToldWhatIsBeyondIt",
+			pkg:     "./infra/postgres", run: "TestABinaryIsToldWhatIsBeyondIt",
 			says: `^where it is required: <nil>`,
 		},
 		{
@@ -19,7 +19,7 @@ func watchBugs() []bug {
 			edits: []overlay.Edit{
 				edit(migrate, "Scan(&beyond.Needs, &beyond.Because); err == nil {\n			return beyond\n", "Scan(&beyond.Needs, &beyond.Because); !errors.Is(err, pgx.ErrNoRows) {\n			return beyond\n"),
 			},
-			pkg: pg, run: "TestAnOutageIsNoRequirement",
+			pkg: "./infra/postgres", run: "TestAnOutageIsNoRequirement",
 			says: `^it ended without a database`,
 		},
 		{
@@ -34,7 +34,7 @@ func watchBugs() []bug {
 
 // admissionBugs are in the admission of submissions.
 func admissionBugs() []bug {
-	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
+	const admission = "infra/postgres/eventlog/admission.go"
 	return []bug{
 		{
 			name: "the-refused-take-room", what: "a submission is counted before it is refused, and so causes the refusal of others",
@@ -56,7 +56,7 @@ func admissionBugs() []bug {
 		return err
 	}
 `)},
-			pkg: pg, run: "TestTheRefusedTakeNoRoom",
+			pkg: "./infra/postgres/eventlog", run: "TestTheRefusedTakeNoRoom",
 			says: `is refused, and there is room for it`,
 		},
 	}
@@ -64,27 +64,27 @@ func admissionBugs() []bug {
 
 // fairnessBugs are in the share of one tenant, or one kind of work.
 func fairnessBugs() []bug {
-	const pg, admission = "./infra/postgres", "infra/postgres/admission.go"
+	const admission = "infra/postgres/eventlog/admission.go"
 	return []bug{
 		{
 			name: "half-of-a-queue-for-whoever-is-alone", what: "a single tenant may use only half of a queue",
 			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, `; err != nil || !others || s.owed {`, `; err != nil || s.owed {`)},
-			pkg:     pg, run: "TestATenantAloneHasAllOfAQueue",
+			pkg:     "./infra/postgres/eventlog", run: "TestATenantAloneHasAllOfAQueue",
 			says: `^a tenant alone got \d+ rows in`,
 		},
 		{
 			name: "messages-refused-for-the-flood", what: "messages are refused because their tenant floods HTTP",
 			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, `; err != nil || !others || s.owed {`, `; err != nil || !others {`)},
-			pkg:     pg, run: "TestMessagesAreNotRefusedForTheirTenantsFlood",
+			pkg:     "./infra/postgres/eventlog", run: "TestMessagesAreNotRefusedForTheirTenantsFlood",
 			says: `^a message: |^messages: `,
 		},
 		{
 			name: "small-groups-tell-of-rows", what: "a small group on a slow disk raises the expected time of each row",
 			promise: "usage is accepted if there is room",
 			edits:   []overlay.Edit{edit(admission, "	if rows < measuredRows && each >= before {\n		return\n	}\n", "	_ = measuredRows\n")},
-			pkg:     pg, run: "TestWhatIsExpectedFollowsWhatIsMeasured",
+			pkg:     "./infra/postgres/eventlog", run: "TestWhatIsExpectedFollowsWhatIsMeasured",
 			says: `^a slow group that is small or failed tells`,
 		},
 		{
@@ -97,8 +97,8 @@ func fairnessBugs() []bug {
 		{
 			name: "any-number-looks-at-keys", what: "key lookups may use every connection of the pool",
 			promise: "ingest continues whatever else waits",
-			edits:   []overlay.Edit{edit("infra/postgres/seats.go", "	maxLoads   = 3\n", "	maxLoads   = 300\n")},
-			pkg:     pg, run: "TestUnknownKeysLeaveEventsTheirConnections",
+			edits:   []overlay.Edit{edit("infra/postgres/store/seats.go", "	maxLoads   = 3\n", "	maxLoads   = 300\n")},
+			pkg:     "./infra/postgres/store", run: "TestUnknownKeysLeaveEventsTheirConnections",
 			says: `not so within 30 s: the looks wait`,
 		},
 	}
@@ -106,43 +106,43 @@ func fairnessBugs() []bug {
 
 // upgradeBugs are in migrations, restores and caches.
 func upgradeBugs() []bug {
-	const pg, migrate = "./infra/postgres", "infra/postgres/migrate.go"
+	const migrate = "infra/postgres/migrate.go"
 	return []bug{
 		{
 			name: "migration-waits-for-its-lock", what: "a migration waits for its lock without a limit, and all later statements queue behind it",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit(migrate, `"lock_timeout": migrationLock, `, ``)},
-			pkg:     pg, run: "TestEveryMigrationGivesUpItsLockSoon",
+			pkg:     "./infra/postgres", run: "TestEveryMigrationGivesUpItsLockSoon",
 			says: `^behind a lock that it does not get`,
 		},
 		{
 			name: "migration-waits-an-hour", what: "a migration behind a long read makes all other readers wait for an hour",
 			promise: "an upgrade costs latency only",
 			edits:   []overlay.Edit{edit("migrations/0011_withheld_late.sql", `SET LOCAL lock_timeout = '2s';`, `SET LOCAL lock_timeout = '1h';`)},
-			pkg:     pg, run: "TestMigrationBehindALongReadStopsNoReaders",
+			pkg:     "./infra/postgres", run: "TestMigrationBehindALongReadStopsNoReaders",
 			says: `deadline exceeded|a read waited`,
 		},
 		{
 			name: "deadlock-ends-the-migration", what: "a migration that is a deadlock's victim ends the start",
 			promise: "an upgrade costs latency only",
-			edits:   []overlay.Edit{edit(migrate, `[]string{lockNotHad, deadlock}, sqlState`, `[]string{lockNotHad}, sqlState`)},
-			pkg:     pg, run: "TestMigrationThatIsADeadlocksVictimComesAgain",
+			edits:   []overlay.Edit{edit(migrate, `[]string{LockNotAvailable, deadlock}, SQLState`, `[]string{LockNotAvailable}, SQLState`)},
+			pkg:     "./infra/postgres", run: "TestMigrationThatIsADeadlocksVictimComesAgain",
 			says: `^the migration: migrating the database: `,
 		},
 		{
 			name: "two-restores-one-history", what: "two restores raise the epoch to the same number",
 			promise: "records of an ended history are never counted",
-			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
-			pkg:     pg, run: "TestP1_TwoRestoresOfOneBackupAreTwoHistories",
+			edits:   []overlay.Edit{edit("infra/postgres/eventlog/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_TwoRestoresOfOneBackupAreTwoHistories",
 			says: `^the backup is of epoch`,
 		},
 		{
 			name: "load-as-old-as-its-end", what: "a cached key counts from when the load ended, not from when it began",
 			promise: "a change on one instance holds on all within a second",
-			edits: []overlay.Edit{edit("infra/postgres/histories.go", `		return c.note(key, kept[V]{value: v, at: at}, seen), err`,
+			edits: []overlay.Edit{edit("infra/postgres/store/histories.go", `		return c.note(key, kept[V]{value: v, at: at}, seen), err`,
 				`		at = c.now()
 		return c.note(key, kept[V]{value: v, at: at}, seen), err`)},
-			pkg: pg, run: "TestCachedAnswerIsAsOldAsItsLoad",
+			pkg: "./infra/postgres/store", run: "TestCachedAnswerIsAsOldAsItsLoad",
 			says: `^answered with load`,
 		},
 	}

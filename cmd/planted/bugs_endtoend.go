@@ -6,7 +6,7 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 // test of the fault has to catch the bug, even if another test catches it, too.
 func documentedBugs() []bug {
 	const db = "infra/postgres/db.go"
-	guessed := []overlay.Edit{edit(db, `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)}
+	guessed := []overlay.Edit{edit(db, `	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)`, `	return nil`)}
 	const notInTheLog = `was acknowledged as .*, in the log: |was acknowledged at .*, in the log at|: position .*, was `
 	list := append(lossBugs(), []bug{
 		{

@@ -71,7 +71,7 @@ func serverBugs() []bug {
 		{
 			name: "clock-turns-the-log-back", what: "recordedAt follows the clock, even below the last one",
 			promise: "P10: the log is in the order of its times",
-			edits: []overlay.Edit{edit("infra/postgres/heads.go", `	if pl.now.After(h.recorded) {
+			edits: []overlay.Edit{edit("infra/postgres/eventlog/heads.go", `	if pl.now.After(h.recorded) {
 		h.recorded = pl.now
 	}
 `, `	h.recorded = pl.now
@@ -82,7 +82,7 @@ func serverBugs() []bug {
 		{
 			name: "sync-failed-is-done", what: "a COMMIT that ended with its session counts as done",
 			promise: "P1: accepted is answered only after a durable commit", elsewhere: true,
-			edits: []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
+			edits: []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)`, `	return nil`)},
 			pkg:   e2e, run: "TestP1_SyncFails",
 			says: `was acknowledged as .*, in the log: |was acknowledged at .*, in the log at`,
 		},
@@ -101,7 +101,7 @@ func serverBugs() []bug {
 			name: "ended-session-is-final", what: "the batch of a session that the server ended is refused",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
 			edits:   []overlay.Edit{edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "53", "55"}`)},
-			pkg:     "./infra/postgres", run: "TestP1_SubmitSurvivesTerminatedBackends",
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_SubmitSurvivesTerminatedBackends",
 			says: `^the event log is not available: `,
 		},
 		{
@@ -109,10 +109,10 @@ func serverBugs() []bug {
 			promise: "records of an ended history are never counted",
 			edits: []overlay.Edit{edit("migrations/0013_server_lives.sql", `
      AND timeline IS NOT DISTINCT FROM ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::bigint`, ``),
-				edit("infra/postgres/epoch.go", ` WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
+				edit("infra/postgres/eventlog/epoch.go", ` WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
  ORDER BY`, ` WHERE (h.system_identifier, h.started_at) IS DISTINCT FROM (s.system_identifier, s.started_at)
  ORDER BY`)},
-			pkg: "./infra/postgres", run: "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst/promoted_without_a_restart",
+			pkg: "./infra/postgres/store", run: "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst/promoted_without_a_restart",
 			says: `do not rise`,
 		},
 	}

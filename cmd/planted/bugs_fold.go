@@ -123,7 +123,7 @@ func sourceBugs() []bug {
 			name: "lost-tail-passed", what: "with the filter by subject the end of a range is not read: a checkpoint passes missing events",
 			promise: "P3: the checkpoint passes only events that were read",
 			edits: []overlay.Edit{
-				edit("infra/postgres/read.go", `AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)`, `AND l.subject = ANY ($5::smallint[])`),
+				edit("infra/postgres/eventlog/read.go", `AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)`, `AND l.subject = ANY ($5::smallint[])`),
 				edit(catchup, `		lost := n < limit &&`, `		if n < limit {
 			to = list[i].UpTo
 		}
@@ -254,7 +254,7 @@ func readBugs() []bug {
 		{
 			name: "flip-of-the-unfed", what: "a generation is promoted that is not current in every partition",
 			promise: "P5: a projection rebuilt is the live one, byte for byte",
-			edits:   []overlay.Edit{edit("infra/postgres/flip.go", "generationsSQL, r.Projection, r.Consumer, r.Generation)", "generationsSQL, r.Projection, r.Consumer, -1)")},
+			edits:   []overlay.Edit{edit("infra/postgres/store/flip.go", "generationsSQL, r.Projection, r.Consumer, r.Generation)", "generationsSQL, r.Projection, r.Consumer, -1)")},
 			pkg:     "./projections", run: "TestARebuildThatCannotFoldFails",
 			says: `<nil> instead of generation_broken`,
 		},

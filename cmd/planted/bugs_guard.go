@@ -19,7 +19,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 			promise: "P9: no tenant sees anything of another",
 			edits: []overlay.Edit{edit("migrations/0001_event_log.sql", `  USING (tenant_id = NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid);`,
 				`  USING (tenant_id = coalesce(NULLIF(current_setting('meterplex.tenant_id', true), '')::uuid, tenant_id));`)},
-			pkg: "./infra/postgres", run: "TestP9_ATenantsRoleSeesItsOwnRowsOnly",
+			pkg: "./infra/postgres/eventlog", run: "TestP9_ATenantsRoleSeesItsOwnRowsOnly",
 			says: `without a tenant set, \d+ rows are seen`,
 		},
 		{
@@ -119,10 +119,10 @@ func clientTimeBugs() []bug {
 		{
 			name: "changes-take-all-connections", what: "changes that wait for a head may use every connection of the pool",
 			promise: "ingest continues whatever else waits",
-			edits: []overlay.Edit{edit("infra/postgres/seats.go", `	maxChanges = 3
+			edits: []overlay.Edit{edit("infra/postgres/store/seats.go", `	maxChanges = 3
 `, `	maxChanges = 300
 `)},
-			pkg: "./infra/postgres", run: "TestChangesThatWaitLeaveEventsTheirConnections",
+			pkg: "./infra/postgres/store", run: "TestChangesThatWaitLeaveEventsTheirConnections",
 			says: `not so within 30 s: the changes wait`,
 		},
 	}
@@ -163,9 +163,9 @@ func safetyBugs() []bug {
 		{
 			name: "locks-in-no-order", what: "heads are locked in the order in which they are found",
 			promise: "no deadlock",
-			edits:   []overlay.Edit{edit("infra/postgres/heads.go", ` WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`, ` WHERE partition = ANY($1) FOR UPDATE`)},
+			edits:   []overlay.Edit{edit("infra/postgres/eventlog/heads.go", ` WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`, ` WHERE partition = ANY($1) FOR UPDATE`)},
 			pkg:     ".", run: "TestLocksAreTakenInOrder",
-			says: `^infra/postgres/heads\.go locks rows in no order`,
+			says: `^infra/postgres/eventlog/heads\.go locks rows in no order`,
 		},
 	}
 }

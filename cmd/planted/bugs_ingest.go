@@ -73,7 +73,7 @@ func sharedBugs() []bug {
 			promise: "P2: an event answered duplicate is stored",
 			edits: []overlay.Edit{edit(group, "			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n			g.skipUnstored(i)\n",
 				"			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}\n")},
-			pkg: "./infra/postgres", run: "TestP2_WhatWasRefusedOnceStaysRefused",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_WhatWasRefusedOnceStaysRefused",
 			says: `^round \d+, delivery \d+ of .*: status \d`,
 		},
 		{

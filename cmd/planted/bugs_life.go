@@ -7,17 +7,17 @@ const ghosts = "P5: a record of lost events changes no figure"
 
 // serverLifeBugs are in the detection of a server that was restarted, promoted or set back.
 func serverLifeBugs() []bug {
-	const lives, epoch = "migrations/0013_server_lives.sql", "infra/postgres/epoch.go"
-	const pg, raisedFirst = "./infra/postgres", "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst"
+	const lives, epoch = "migrations/0013_server_lives.sql", "infra/postgres/eventlog/epoch.go"
+	const raisedFirst = "TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst"
 	return []bug{
 		{
 			name: "epoch-at-start-only", what: "the epoch is compared with the server only when an instance starts",
 			promise: ghosts,
-			edits: []overlay.Edit{edit("infra/postgres/heads.go", `		if !h.living {`, `		if h == nil {`),
+			edits: []overlay.Edit{edit("infra/postgres/eventlog/heads.go", `		if !h.living {`, `		if h == nil {`),
 				edit(epoch, `		case <-ticker.C:
 		case <-l.newLife:
 		}`, `		}`)},
-			pkg: pg, run: raisedFirst, says: `do not rise`,
+			pkg: "./infra/postgres/store", run: raisedFirst, says: `do not rise`,
 		},
 		{
 			name: "start-time-ignored", what: "a server of the same timeline counts as the same life, even after a restart",
@@ -27,20 +27,20 @@ func serverLifeBugs() []bug {
 				edit(epoch, ` WHERE (h.system_identifier, h.timeline, h.started_at) IS DISTINCT FROM (s.system_identifier, s.timeline, s.started_at)
  ORDER BY`, ` WHERE (h.system_identifier, h.timeline) IS DISTINCT FROM (s.system_identifier, s.timeline)
  ORDER BY`)},
-			pkg: pg, run: raisedFirst, says: `do not rise`,
+			pkg: "./infra/postgres/store", run: raisedFirst, says: `do not rise`,
 		},
 		{
 			name: "lookup-before-commit", what: "a duplicate is answered without waiting until its original is on the standby",
 			promise: "P1: an answer is given only after the events behind it are durable",
 			edits:   []overlay.Edit{edit(writer, `len(g.rows) == 0 && g.isDurable(hs)`, `len(g.rows) == 0`)},
-			pkg:     pg, run: "TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted",
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted",
 			says: `the transaction that locked the head was aborted, want committed`,
 		},
 		{
 			name: "leases-outlive-a-life", what: "a raised epoch leaves the relay's leases as they are",
 			promise: "P10: the topics have the order of the log",
 			edits:   []overlay.Edit{edit(epoch, `SET owner = NULL, lease_until = '-infinity', fence = greatest(c.fence + 1, s.epoch::bigint << 24),`, `SET`)},
-			pkg:     pg, run: raisedFirst, says: `the lease has fence`,
+			pkg:     "./infra/postgres/store", run: raisedFirst, says: `the lease has fence`,
 		},
 	}
 }
@@ -67,7 +67,7 @@ func ghostBugs() []bug {
 			name: "cursor-moves-in-another-life", what: "a batch that was read before a failover moves the restored cursor",
 			promise: "P3: recorded events are published",
 			edits:   []overlay.Edit{edit("infra/relay/cursor.go", ` AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at)`, ``)},
-			pkg:     "./infra/postgres", run: "TestP2_SimulatedFaultsLoseAndDoubleNothing",
+			pkg:     "./infra/simulation", run: "TestP2_SimulatedFaultsLoseAndDoubleNothing",
 			says: `the cursor of partition \d+ passed \d+, which the log has not`,
 		},
 		{

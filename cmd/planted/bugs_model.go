@@ -9,7 +9,7 @@ func modelBugs() []bug {
 			name: "probe-stands-for-its-key", what: "a probe counts as the first of its key: the event behind it is a duplicate of an event that is not stored",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits:   []overlay.Edit{edit(group, `len(g.members), !sub.ProbeOnly)}`, `len(g.members), true)}`)},
-			pkg:     "./infra/postgres", run: "TestP2_IngestIsItsModel",
+			pkg:     "./infra/postgres/eventlog", run: "TestP2_IngestIsItsModel",
 			says: `is answered with .*, not|is told to be at`,
 		},
 		{
@@ -22,7 +22,7 @@ func modelBugs() []bug {
 		{
 			name: "flip-of-all-periods", what: "the rebuild of one period is shown for all of them",
 			promise: "P5: readers see the result of the flips in force",
-			edits: []overlay.Edit{edit("infra/postgres/flip.go", `t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)`,
+			edits: []overlay.Edit{edit("infra/postgres/store/flip.go", `t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)`,
 				`t.exec("flip", addFlip, r.Projection, r.TenantID, "", r.Generation, flip)`)},
 			pkg: "./projections", run: "TestP5_RebuildsInAnyOrderShowWhatTheirModelShows",
 			says: ` sees .* instead of `,
@@ -160,10 +160,10 @@ func batchBugs() []bug {
 			name: "first-of-another-tenant", what: "in a group, events of two tenants with the same eventId count as one",
 			promise: "P2: each (tenant, eventId) counts once",
 			edits: []overlay.Edit{
-				edit("infra/postgres/firsts.go", ` ^ binary.LittleEndian.Uint64(p.TenantID[8:])`, ` ^ 0*binary.LittleEndian.Uint64(p.TenantID[8:])`),
-				edit("infra/postgres/firsts.go", `s.DedupeKey == p.DedupeKey && s.TenantID == p.TenantID`, `s.DedupeKey == p.DedupeKey`),
+				edit("infra/postgres/eventlog/firsts.go", ` ^ binary.LittleEndian.Uint64(p.TenantID[8:])`, ` ^ 0*binary.LittleEndian.Uint64(p.TenantID[8:])`),
+				edit("infra/postgres/eventlog/firsts.go", `s.DedupeKey == p.DedupeKey && s.TenantID == p.TenantID`, `s.DedupeKey == p.DedupeKey`),
 			},
-			pkg: "./infra/postgres", run: "TestP2_TheFirstOfEachKeyIsFound",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_TheFirstOfEachKeyIsFound",
 			says: `is said to be the key of member`,
 		},
 		{

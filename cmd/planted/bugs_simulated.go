@@ -46,14 +46,14 @@ func simulatedBugs() []bug {
 		{
 			name: "simulated-unknown-commit", what: "a COMMIT without an answer counts as done",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
-			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
+			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)`, `	return nil`)},
 			says:    `is in the log false`,
 		},
 	}
 	list = append(list, simulatedChangeBugs()...)
 	list = append(list, messageBugs()...)
 	for i := range list {
-		list[i].pkg, list[i].run = "./infra/postgres", "TestP2_SimulatedFaultsLoseAndDoubleNothing"
+		list[i].pkg, list[i].run = "./infra/simulation", "TestP2_SimulatedFaultsLoseAndDoubleNothing"
 	}
 	return list
 }

@@ -52,7 +52,7 @@ func simulatedChangeBugs() []bug {
 		{
 			name: "simulated-epoch-again", what: "two restores raise the epoch to the same number",
 			promise: "P1: an event that is not in the log is not counted",
-			edits:   []overlay.Edit{edit("infra/postgres/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
+			edits:   []overlay.Edit{edit("infra/postgres/eventlog/epoch.go", `greatest(h.epoch + 1, t.epoch + 1, extract(epoch FROM clock_timestamp())::int - 1577836800)`, `h.epoch + 1`)},
 			says:    `acknowledged .* before it was committed|a transaction passed|the aggregates are`,
 		},
 	}

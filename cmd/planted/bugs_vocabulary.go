@@ -4,7 +4,7 @@ import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 // vocabularyBugs render events with another vocabulary or residency than their own.
 func vocabularyBugs() []bug {
-	const pg, origins = "./infra/postgres", "infra/postgres/origins.go"
+	const origins = "infra/postgres/eventlog/origins.go"
 	const same = "P2: a record that is sent again is the same record, whatever release sends it"
 	return []bug{
 		{
@@ -12,7 +12,7 @@ func vocabularyBugs() []bug {
 			promise: same,
 			edits: []overlay.Edit{edit(origins, `if v, ok := events.EmbeddedVocabulary(hash); ok {`,
 				`if v, ok := events.EmbeddedVocabulary(events.CurrentVocabulary().Hash()); ok {`)},
-			pkg: pg, run: "TestP2_AnEventKeepsTheVocabularyOfItsWriter",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_AnEventKeepsTheVocabularyOfItsWriter",
 			says: `^rendered with the vocabulary of the reader`,
 		},
 		{
@@ -27,7 +27,7 @@ func vocabularyBugs() []bug {
 			name: "residency-of-the-first", what: "an origin is looked up by its actor without its residency",
 			promise: "an event keeps the data residency of its recording",
 			edits:   []overlay.Edit{edit(origins, ` AND vocabulary = $6 AND residency = $7`, ` AND vocabulary = $6`)},
-			pkg:     pg, run: "TestEventsKeepTheirResidency",
+			pkg:     "./infra/postgres/eventlog", run: "TestEventsKeepTheirResidency",
 			says: `: \["eu" "eu" "eu"\], want "eu us eu"`,
 		},
 	}

@@ -43,14 +43,14 @@ func withheldBugs() []bug {
 			promise: "P3: accepted = aggregated + rejected + in flight + parked",
 			edits: []overlay.Edit{edit("domain/dead_letter.go", `	return parks && (topic == events.TopicUsageRaw || topic == events.TopicUsageValidated)`,
 				`	return parks && topic >= events.TopicUsageRaw`)},
-			pkg: "./infra/postgres", run: "TestP3_RetryOfAWithheldRejectionIsAcceptedAnew",
+			pkg: "./infra/postgres/store", run: "TestP3_RetryOfAWithheldRejectionIsAcceptedAnew",
 			says: `^accepted \d+, rejected \d+, parked -\d`,
 		},
 		{
 			name: "policy-before-its-own-batch", what: "an event that policy refuses is not compared with the events of its own batch",
 			promise: "P4: the same id with another payload is reported",
 			edits:   []overlay.Edit{edit(group, "		case first != i:\n", "		case first != i && !m.submitted.ProbeOnly:\n")},
-			pkg:     "./infra/postgres", run: "TestP4_ConflictWithinABatchComesBeforePolicy",
+			pkg:     "./infra/postgres/eventlog", run: "TestP4_ConflictWithinABatchComesBeforePolicy",
 			says: `^\[\d( \d)+\], want \[`,
 		},
 		{

@@ -3,9 +3,9 @@ package main
 import "github.com/meterplex/meterplex/cmd/planted/overlay"
 
 const (
-	writer = "infra/postgres/writer.go"
-	group  = "infra/postgres/group.go"
-	probe  = "infra/postgres/probe.go"
+	writer = "infra/postgres/eventlog/writer.go"
+	group  = "infra/postgres/eventlog/group.go"
+	probe  = "infra/postgres/eventlog/probe.go"
 	schema = "migrations/0001_event_log.sql"
 )
 
@@ -16,28 +16,28 @@ func commitBugs() []bug {
 			name: "ack-before-commit", what: "a batch is answered before its COMMIT is sent",
 			promise: "P1: accepted is answered only after a durable commit",
 			edits:   answeredEarly(),
-			pkg:     "./infra/postgres", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_NothingIsAnsweredBeforeItsCommit",
 			says: `a batch was answered while its COMMIT was under way`,
 		},
 		{
 			name: "commit-unknown-is-done", what: "a COMMIT without an answer counts as done",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
-			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", errCommitUnknown, err)`, `	return nil`)},
-			pkg:     "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			edits:   []overlay.Edit{edit("infra/postgres/db.go", `	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)`, `	return nil`)},
+			pkg:     "./infra/postgres/eventlog", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
 			says: `sent again: .*, first `,
 		},
 		{
 			name: "commit-retried", what: "a change whose COMMIT had no answer is decided again, because the driver calls that safe",
 			promise: "P1: the outcome behind a lost answer is looked up, never guessed",
-			edits:   []overlay.Edit{edit("infra/postgres/store.go", "	if answeredMeanwhile(err) {\n", "	if answeredMeanwhile(err) || errors.Is(err, errCommitUnknown) {\n")},
-			pkg:     "./infra/postgres", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
+			edits:   []overlay.Edit{edit("infra/postgres/store/store.go", "	if answeredMeanwhile(err) {\n", "	if answeredMeanwhile(err) || errors.Is(err, postgres.ErrCommitUnknown) {\n")},
+			pkg:     "./infra/postgres/store", run: "TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce",
 			says: `events tell of \d+ new tenants`,
 		},
 		{
 			name: "mark-before-commit", what: "an event is marked as seen before its commit: after a failed one its retry is a duplicate",
 			promise: "P2: each event counts once", elsewhere: true,
 			edits: []overlay.Edit{
-				{File: "infra/postgres/marks.go", New: "package postgres\n\nimport \"sync\"\n\nvar marks sync.Map\n"},
+				{File: "infra/postgres/eventlog/marks.go", New: "package eventlog\n\nimport \"sync\"\n\nvar marks sync.Map\n"},
 				edit(group, "		first := g.firstOf(i)\n		switch {\n", `		first := g.firstOf(i)
 		if !m.submitted.ProbeOnly && !ok && first == i {
 			if _, seen := marks.LoadOrStore(keyOf(&m.submitted.Pending), true); seen {
@@ -48,7 +48,7 @@ func commitBugs() []bug {
 		switch {
 `),
 			},
-			pkg: "./infra/postgres", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
+			pkg: "./infra/postgres/eventlog", run: "TestP1_AnAnswerToCommitThatIsLostIsFoundOut",
 			says: `sent again: .*, first `,
 		},
 	}
@@ -74,7 +74,7 @@ func dedupeBugs() []bug {
 				edit(probe, `logKey { return logKey{p.TenantID, p.DedupeKey} }`, `logKey { return logKey{key: p.DedupeKey} }`),
 				edit(probe, `known[k] = f`, `known[logKey{key: k.key}] = f`),
 			},
-			pkg: "./infra/postgres", run: "TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs",
 			says: `^event \d+ of tenant `,
 		},
 		{
@@ -92,21 +92,21 @@ func dedupeBugs() []bug {
 				edit(probe, `l.dedupe_key = k.dedupe_key LIMIT 1`, `l.dedupe_key = k.dedupe_key AND l.position > (SELECT h.position FROM log_heads h WHERE h.partition = k.partition) - 1000000 LIMIT 1`),
 				edit(writer, `probing := g.mustProbe || w.isHot(g.partitions)`, `probing := true`),
 			},
-			pkg: "./infra/postgres", run: "TestP2_TheLogItselfRefusesASecondEventOfAKey",
+			pkg: "./infra/postgres/eventlog", run: "TestP2_TheLogItselfRefusesASecondEventOfAKey",
 			says: `a key of two million positions before was taken again`,
 		},
 		{
 			name: "one-duplicate-refuses-all", what: "a batch with a known event in it fails as a whole",
 			promise: "P2: a retry always ends with a verdict for each event", elsewhere: true,
-			edits: []overlay.Edit{edit(writer, `if sqlState(err) == uniqueViolation && !probing {`, `if sqlState(err) == uniqueViolation && attempt < 0 {`)},
-			pkg:   "./infra/postgres", run: "TestP2_SixteenClientsSendTheSameBatchInOtherOrders",
+			edits: []overlay.Edit{edit(writer, `if postgres.SQLState(err) == postgres.UniqueViolation && !probing {`, `if postgres.SQLState(err) == postgres.UniqueViolation && attempt < 0 {`)},
+			pkg:   "./infra/postgres/eventlog", run: "TestP2_SixteenClientsSendTheSameBatchInOtherOrders",
 			says: `duplicate key value violates unique constraint`,
 		},
 		{
 			name: "conflict-untold", what: "a conflict is not recorded",
 			promise: "P4: a conflict is reported, recorded with both hashes, counted",
 			edits:   []overlay.Edit{edit(group, `	if len(conflicts) == 0 {`, `	if len(conflicts) >= 0 {`)},
-			pkg:     "./infra/postgres", run: "TestP4_EachConflictIsRecordedOnce",
+			pkg:     "./infra/postgres/eventlog", run: "TestP4_EachConflictIsRecordedOnce",
 			says: `conflicts are recorded for \d+ other payloads`,
 		},
 	}
@@ -114,7 +114,7 @@ func dedupeBugs() []bug {
 
 // keepsPositions makes an append that starts over keep its first positions.
 func keepsPositions() []overlay.Edit {
-	return []overlay.Edit{edit("infra/postgres/log.go", `before := hs.clone()`, `before := hs`)}
+	return []overlay.Edit{edit("infra/postgres/eventlog/log.go", `before := hs.clone()`, `before := hs`)}
 }
 
 // headBugs are in the positions of events.
@@ -124,21 +124,21 @@ func headBugs() []bug {
 			name: "positions-with-holes", what: "an append that starts over keeps the positions of its first attempt",
 			promise: "positions are dense, so that a gap is a loss",
 			edits:   keepsPositions(),
-			pkg:     "./infra/postgres", run: "TestAppendTxSkipsWhatIsThere",
+			pkg:     "./infra/postgres/eventlog", run: "TestAppendTxSkipsWhatIsThere",
 			says: `^first \[.*\], second \[`,
 		},
 		{
 			name: "shared-writer-drops", what: "submissions with a locked head leave the shared group and reach no other writer",
 			promise: "each submission is answered",
 			edits:   []overlay.Edit{edit(writer, `w.passOn(g.leave(hs))`, `g.leave(hs)`)},
-			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			pkg:     "./infra/postgres/eventlog", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
 			says: `an event waits for a head that is free`,
 		},
 		{
 			name: "shared-writer-waits", what: "the shared writer waits for heads locked by others",
 			promise: "one partition does not delay the others",
 			edits:   []overlay.Edit{edit(writer, `		lock = lockFreeHeadsSQL`, `		lock = lockHeadsSQL`)},
-			pkg:     "./infra/postgres", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
+			pkg:     "./infra/postgres/eventlog", run: "TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting",
 			says: `more waits than is done in reasonable time|an event waits for a head that is free|events of other partitions waited`,
 		},
 		{
@@ -146,7 +146,7 @@ func headBugs() []bug {
 			promise: "P6: the service cannot alter the log",
 			edits: []overlay.Edit{edit(schema, `GRANT SELECT, INSERT ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`,
 				`GRANT SELECT, INSERT, UPDATE ON event_log, event_log_rows, log_origins, log_epochs TO meterplex_worker;`)},
-			pkg: "./infra/postgres", run: "TestP6_TheServiceCannotAlterTheLog",
+			pkg: "./infra/postgres/eventlog", run: "TestP6_TheServiceCannotAlterTheLog",
 			says: `^UPDATE event_log .*: <nil>`,
 		},
 	}

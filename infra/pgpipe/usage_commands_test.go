@@ -14,6 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -29,13 +31,13 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	log, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	store := postgres.NewStore(pool, log, postgres.StoreConfig{})
-	tenant := subscribed(t, store)
+	changes := store.New(pool, log, store.Config{})
+	tenant := subscribed(t, changes)
 	worker, err := postgres.WorkerDB(postgres.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +59,7 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 		}
 	}
 	for _, group := range []string{"first", "second"} {
-		drainCommands(t, cfg, group, log, store.Histories, &postgres.Catalogue{Pool: pool}, 90)
+		drainCommands(t, cfg, group, log, changes.Histories, &store.Catalogue{Pool: pool}, 90)
 	}
 	var accepted, refused, inbox int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
@@ -70,7 +72,7 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 }
 
 // subscribed creates a tenant with access to "calls".
-func subscribed(t *testing.T, store *postgres.Store) uuid.UUID {
+func subscribed(t *testing.T, store *store.Store) uuid.UUID {
 	t.Helper()
 	c := &commands.Catalogue{Store: store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	by := commands.Caller{}
@@ -92,7 +94,7 @@ func subscribed(t *testing.T, store *postgres.Store) uuid.UUID {
 }
 
 // drainCommands processes n messages as a group.
-func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *postgres.Log, histories commands.Histories, tenants commands.CatalogueReader, n int) {
+func drainCommands(t *testing.T, cfg pgpipe.Config, group string, log *eventlog.Log, histories commands.Histories, tenants commands.CatalogueReader, n int) {
 	t.Helper()
 	sub, err := pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: cfg, Group: group})
 	if err != nil {

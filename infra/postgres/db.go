@@ -1,6 +1,6 @@
-// Package postgres keeps the event log and the catalogue in PostgreSQL: it
-// implements the ports of commands and the log that projections fold. It makes no
-// business decisions: its callers decide the meaning of each row.
+// Package postgres connects to the database server: its roles and logins, migrations, settings
+// that endanger data, frozen sessions and commits without an answer. It knows no event and no
+// table of the service beyond that; see its subpackages eventlog and store.
 package postgres
 
 import (
@@ -88,8 +88,8 @@ type Pool interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// sqlState returns the SQLSTATE of an error, "" if the server did not answer.
-func sqlState(err error) string {
+// SQLState returns the SQLSTATE of an error, "" if the server did not answer.
+func SQLState(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return pg.Code
@@ -97,56 +97,60 @@ func sqlState(err error) string {
 	return ""
 }
 
+// SQLSTATEs.
 const (
-	uniqueViolation = "23505"
-	notAllowed      = "42501"
-	internalError   = "XX000" // e.g., a concurrent change to the same row of a system catalogue
-	lockNotHad      = "55P03"
-	deadlock        = "40P01"
-	idleInTx        = "25P03" // the session paused for too long: it is ended and rolled back
-	commitTimeout   = 10 * time.Second
+	UniqueViolation  = "23505"
+	LockNotAvailable = "55P03"
+	IdleInTx         = "25P03" // the session paused for too long: it is ended and rolled back
+
+	notAllowed    = "42501"
+	internalError = "XX000" // e.g., a concurrent change to the same row of a system catalogue
+	deadlock      = "40P01"
 )
 
-// errCommitUnknown means that COMMIT was sent and not answered, or answered with a WARNING: the
-// transaction may be durable or not. Only the server's own error means that it is not.
-var errCommitUnknown = errors.New("the outcome of COMMIT is not known")
+// CommitTimeout bounds the wait for the answer to a COMMIT.
+const CommitTimeout = 10 * time.Second
 
-// classifyCommit distinguishes a refused commit from an unanswered one.
-func classifyCommit(err error) error {
-	if err == nil || sqlState(err) != "" {
+// ErrCommitUnknown means that COMMIT was sent and not answered, or answered with a WARNING: the
+// transaction may be durable or not. Only the server's own error means that it is not.
+var ErrCommitUnknown = errors.New("the outcome of COMMIT is not known")
+
+// ClassifyCommit distinguishes a refused commit from an unanswered one.
+func ClassifyCommit(err error) error {
+	if err == nil || SQLState(err) != "" {
 		return err
 	}
-	return fmt.Errorf("%w: %v", errCommitUnknown, err)
+	return fmt.Errorf("%w: %v", ErrCommitUnknown, err)
 }
 
-// lastWarning is where a connection keeps its server's last WARNING, for commit.
+// lastWarning is where a connection keeps its server's last WARNING, for Commit.
 const lastWarning = "meterplex.warning"
 
-// noteWarning stores a WARNING of the server in the connection's slot, if commit put one there.
+// noteWarning stores a WARNING of the server in the connection's slot, if Commit put one there.
 func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	if slot, ok := c.CustomData()[lastWarning].(*atomic.Pointer[string]); ok && n.SeverityUnlocalized == "WARNING" {
 		slot.Store(&n.Message)
 	}
 }
 
-// committing runs a COMMIT on a connection. A WARNING makes the outcome unknown: the server gives
+// Commit runs a COMMIT on a connection. A WARNING makes the outcome unknown: the server gives
 // one when its wait for the synchronous standby was cancelled, by an administrator or by
 // statement_timeout, and the transaction is on no standby then.
-func committing(conn *pgx.Conn, commit func() error) error {
+func Commit(conn *pgx.Conn, commit func() error) error {
 	slot := new(atomic.Pointer[string])
 	if conn != nil { // nil on the simulated database
 		conn.PgConn().CustomData()[lastWarning] = slot
 	}
 	err := commit()
 	if warning := slot.Load(); err == nil && warning != nil {
-		return fmt.Errorf("%w: WARNING: %s", errCommitUnknown, *warning)
+		return fmt.Errorf("%w: WARNING: %s", ErrCommitUnknown, *warning)
 	}
-	return classifyCommit(err)
+	return ClassifyCommit(err)
 }
 
-// inTx runs a function in a transaction and commits it within commitTimeout, even if
+// InTx runs a function in a transaction and commits it within CommitTimeout, even if
 // the caller's context ends.
-func inTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
+func InTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
@@ -155,9 +159,9 @@ func inTx(ctx context.Context, pool Pool, f func(pgx.Tx) error) error {
 	if err := f(tx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CommitTimeout)
 	defer cancel()
-	return committing(tx.Conn(), func() error { return tx.Commit(ctx) })
+	return Commit(tx.Conn(), func() error { return tx.Commit(ctx) })
 }
 
 // WorkerDB opens a database/sql pool whose sessions run under WorkerRole, for

@@ -80,7 +80,7 @@ func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultF
 
 // report logs an error of a look. It warns once of an error that a retry cannot fix.
 func (f *FrozenSessions) report(err error) {
-	if sqlState(err) == notAllowed && !f.refused {
+	if SQLState(err) == notAllowed && !f.refused {
 		f.refused = true
 		f.Logger.Warn("the database lets no instance end the sessions of frozen ones: others wait until those run again", "error", err)
 		return

@@ -62,12 +62,12 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 			return err
 		}
 		err = e.grant(ctx, logins.Migrates)
-		switch state := sqlState(err); {
+		switch state := SQLState(err); {
 		case err == nil && tries == grantTries:
 			logger.Info("granted the roles of the service to its login", "login", e.Login, "roles", e.Roles)
 		case err == nil && tries == 1:
 			return fmt.Errorf("the login %q was granted %s, and its server still does not let it set them", e.Login, strings.Join(e.Roles, ", "))
-		case err != nil && (tries == 1 || state != uniqueViolation && state != internalError):
+		case err != nil && (tries == 1 || state != UniqueViolation && state != internalError):
 			return err
 		}
 		select {
@@ -106,7 +106,7 @@ const grantorsSQL = `SELECT session_user::text, ARRAY(SELECT pg_get_userbyid(mem
 func (e *RolesNotGranted) grant(ctx context.Context, as string) error {
 	return withLogin(ctx, as, func(conn *pgx.Conn) error {
 		_, e.cause = conn.Exec(ctx, grantStatement(e.Roles, e.Login, e.Major))
-		if sqlState(e.cause) != notAllowed {
+		if SQLState(e.cause) != notAllowed {
 			return e.cause
 		}
 		if err := conn.QueryRow(ctx, grantorsSQL, e.Roles).Scan(&e.Migrates, &e.Grantors); err != nil {
@@ -181,7 +181,7 @@ func mayMigrate(ctx context.Context, logins Logins) error {
 
 // explainDenied completes the error of a migration that was not allowed.
 func explainDenied(ctx context.Context, logins Logins, err error) error {
-	if sqlState(err) != notAllowed {
+	if SQLState(err) != notAllowed {
 		return err
 	}
 	e, failed := rightsToMigrate(ctx, logins)

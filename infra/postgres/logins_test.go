@@ -258,12 +258,14 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 // works appends as the login that works, reads as a tenant, and finds nothing unsafe.
 func (l *loginTrial) works() {
 	l.Helper()
-	log, pool := openLogAt(l, l.url("$W"))
+	pool, err := Open(l.Context(), Config{URL: l.url("$W")})
+	if err != nil {
+		l.Fatal(err)
+	}
 	defer pool.Close()
-	defer log.Close()
 	tenant := uuid.Must(uuid.NewV7())
-	if at := submit(l, log, tenant, usageEvent(tenant, "a", 1))[0].Position; at.Number != 1 {
-		l.Errorf("appended at %v", at)
+	if at, err := AppendOne(l.Context(), pool, tenant); err != nil || at.Number != 1 {
+		l.Errorf("appended at %v: %v", at, err)
 	}
 	tx, err := pool.Begin(l.Context())
 	if err != nil {

@@ -72,7 +72,7 @@ func migrate(ctx context.Context, url string, files fs.FS, logger *slog.Logger, 
 		if err == nil {
 			return applied, runsOn(ctx, db, provider, files, logger)
 		}
-		if !slices.Contains([]string{lockNotHad, deadlock}, sqlState(err)) || tries <= 1 {
+		if !slices.Contains([]string{LockNotAvailable, deadlock}, SQLState(err)) || tries <= 1 {
 			return applied, fmt.Errorf("migrating the database: %w", err)
 		}
 		logger.Warn("a migration waits for sessions that use its tables; it will try again", "tries", tries-1, "error", err)
@@ -104,7 +104,7 @@ func migrationDB(url string) (*sql.DB, error) {
 	// operating system supports the setting.
 	return stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SET client_connection_check_interval = '1s'`)
-		if sqlState(err) != "" {
+		if SQLState(err) != "" {
 			return nil
 		}
 		return err

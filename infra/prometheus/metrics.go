@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -105,7 +106,7 @@ func (m *Metrics) createSeries() {
 		}
 	}
 	m.createConsumerSeries(logTopic, events.GroupEntitlements)
-	for _, reason := range postgres.EpochReasons() {
+	for _, reason := range eventlog.EpochReasons() {
 		m.epochs.WithLabelValues(reason)
 	}
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion)
@@ -113,7 +114,7 @@ func (m *Metrics) createSeries() {
 }
 
 // Raised counts the epochs that this instance began.
-func (m *Metrics) Raised(raised []postgres.Raised) {
+func (m *Metrics) Raised(raised []eventlog.Raised) {
 	for _, r := range raised {
 		m.epochs.WithLabelValues(r.Reason).Inc()
 	}

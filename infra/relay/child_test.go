@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 )
 
@@ -99,7 +100,7 @@ func child(config string) error {
 	if err != nil {
 		return err
 	}
-	log, err := postgres.NewLog(ctx, pool, postgres.LogConfig{})
+	log, err := eventlog.New(ctx, pool, eventlog.Config{})
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 )
 
@@ -38,7 +39,7 @@ type world struct {
 	t      testing.TB
 	url    string
 	pool   *pgxpool.Pool
-	log    *postgres.Log
+	log    *eventlog.Log
 	cfg    kafka.Config
 	notify *relay.Notifier
 	serial int
@@ -102,8 +103,8 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-func openLog(t testing.TB, pool *pgxpool.Pool, onAppend func([]int16)) *postgres.Log {
-	l, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{
+func openLog(t testing.TB, pool *pgxpool.Pool, onAppend func([]int16)) *eventlog.Log {
+	l, err := eventlog.New(t.Context(), pool, eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend,
 	})
 	if err != nil {

@@ -14,13 +14,14 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-func (w *world) replayStore() *postgres.Replays {
-	return &postgres.Replays{Store: postgres.NewStore(w.pool, w.log, postgres.StoreConfig{})}
+func (w *world) replayStore() *store.Replays {
+	return &store.Replays{Store: store.New(w.pool, w.log, store.Config{})}
 }
 
 func (w *world) replays() *commands.Replays {

@@ -11,13 +11,14 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
 // A relay may wait for the consumer before it withholds a record. Meanwhile the cursor must not be
 // locked: the renewal of all its leases would wait for it.
 func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	url, pool := migrated(t, false)
-	log, err := postgres.NewLog(t.Context(), pool, postgres.LogConfig{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ type killPoint struct{ file, at, call string }
 // killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
 func killPoints() (edits []overlay.Edit) {
-	const writer, finish, store = "infra/postgres/writer.go", "infra/postgres/finish.go", "infra/postgres/store.go"
+	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/finish.go", "infra/postgres/store/store.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `

@@ -6,7 +6,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -22,7 +23,7 @@ func (n *Node) consumers() []projections.Consumer {
 		validate.Consumer(newID),
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
-			Handler: &postgres.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
+			Handler: &store.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
 				events.RebuildRequested: n.rebuildRequests.give, events.ReplayRequested: n.replayRequests.give,
 			}},
 		},

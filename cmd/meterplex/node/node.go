@@ -26,6 +26,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -46,8 +48,8 @@ type Node struct {
 	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
 	looks    *pgxpool.Pool // for the grants feed and the checks of the database
 	replica  *pgxpool.Pool // nil: reads go to the primary database
-	log      *postgres.Log
-	store    *postgres.Store
+	log      *eventlog.Log
+	store    *store.Store
 	grants   *entitlements.Cache
 	pipe     *pipe
 	notifier *relay.Notifier
@@ -103,14 +105,14 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
-	n.log, err = postgres.NewLog(ctx, n.pool, postgres.LogConfig{
+	n.log, err = eventlog.New(ctx, n.pool, eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, OnAppend: n.appended, OnRaised: n.metrics.Raised, Carrying: n.carrying,
 	})
 	if err != nil {
 		return err
 	}
-	n.store = postgres.NewStore(n.pool, n.log, postgres.StoreConfig{Now: time.Now, Catalogue: n.grants.Catalogue})
+	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue})
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.logger); err != nil {
 		return err
@@ -358,7 +360,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
-	s.Reader, s.Keys = &postgres.Catalogue{Pool: n.readers}, n.store.Keys
+	s.Reader, s.Keys = &store.Catalogue{Pool: n.readers}, n.store.Keys
 	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
 }

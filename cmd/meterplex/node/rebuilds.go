@@ -6,7 +6,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
@@ -14,7 +15,7 @@ import (
 
 // rebuilds returns the command that starts, promotes and ends rebuilds.
 func (n *Node) rebuilds() *commands.Rebuilds {
-	c := &commands.Rebuilds{Store: &postgres.Rebuilds{Store: n.store}, Now: time.Now, NewID: newID}
+	c := &commands.Rebuilds{Store: &store.Rebuilds{Store: n.store}, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
 		c.Projections = append(c.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
@@ -18,7 +19,7 @@ func (n *Node) replays() *commands.Replays {
 	return &commands.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
 }
 
-func (n *Node) replayStore() *postgres.Replays { return &postgres.Replays{Store: n.store} }
+func (n *Node) replayStore() *store.Replays { return &store.Replays{Store: n.store} }
 
 func (n *Node) replayer() *relay.Replayer {
 	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Logger: n.logger}
@@ -37,7 +38,7 @@ func (n *Node) subscriber(c *projections.Consumer) (message.Subscriber, error) {
 
 // rewinds reads requested rewinds from the database.
 type rewinds struct {
-	store   *postgres.Replays
+	store   *store.Replays
 	replays *commands.Replays
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/infra/postgres"
+
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -32,7 +33,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 		Ingest: &commands.IngestUsage{
 			Log: n.log, Histories: n.store.Histories, Now: time.Now, Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind, NewID: newIDAt, Seen: seen.Seen,
 		},
-		Tenants: &postgres.Catalogue{Pool: n.pool}, Told: told,
+		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
 	}
 	sub, err := n.subscriber(&projections.Consumer{

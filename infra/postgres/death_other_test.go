@@ -1,7 +1,0 @@
-//go:build !linux
-
-package postgres
-
-import "syscall"
-
-func childAttributes() *syscall.SysProcAttr { return nil }

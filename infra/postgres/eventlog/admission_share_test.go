@@ -1,0 +1,146 @@
+package eventlog
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+// fill enters submissions of a tenant, a thousand rows at a time, until it is refused.
+func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
+	for {
+		s := &submission{tenant: tenant, batch: make([]commands.Submitted, 1000), bytes: 1}
+		if q.enter(s) != nil {
+			return in
+		}
+		in = append(in, s)
+	}
+}
+
+// A tenant that is alone may use the whole queue; only half of it while another tenant
+// is queued or submitted lately.
+func TestATenantAloneHasAllOfAQueue(t *testing.T) {
+	q := newQueueLoad(time.Hour)
+	whale, small := uuid.New(), uuid.New()
+	one := func() *submission { return &submission{tenant: small, batch: make([]commands.Submitted, 1), bytes: 1} }
+	in := fill(q, whale)
+	if len(in) != maxQueuedRows/1000 || q.rows.Load() != maxQueuedRows {
+		t.Errorf("a tenant alone got %d rows in", q.rows.Load())
+	}
+	if q.enter(one()) == nil { // it is seen, though
+		t.Error("a full queue took another")
+	}
+	for _, s := range in {
+		q.leave(s)
+	}
+	in = fill(q, whale)
+	if q.rows.Load() != maxQueuedRows/2 {
+		t.Errorf("beside another it got %d rows in", q.rows.Load())
+	}
+	waits := one()
+	if err := q.enter(waits); err != nil {
+		t.Error(err)
+	}
+	q.seen[0].at, q.seen[1].at = 1, 1
+	q.started = q.started.Add(-time.Minute)
+	if more := fill(q, whale); len(more) != 0 {
+		t.Error("beside one that waits it got more than half")
+	}
+	q.leave(waits)
+	q.started = q.started.Add(-time.Minute)
+	more := fill(q, whale)
+	if q.rows.Load() != maxQueuedRows {
+		t.Errorf("alone again it got %d rows in", q.rows.Load())
+	}
+	for _, s := range append(in, more...) {
+		q.leave(s)
+	}
+	if q.rows.Load() != 0 || q.bytes.Load() != 0 || len(q.shares) != 0 {
+		t.Errorf("%d rows, %d bytes and shares %v are left", q.rows.Load(), q.bytes.Load(), q.shares)
+	}
+}
+
+// Messages are not refused because of their tenant's HTTP traffic: the whole batch of
+// messages would have to be delivered again.
+func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
+	l, pool, _ := openLog(t)
+	whale := uuid.Must(uuid.NewV7())
+	load := l.ownWriter(whale).load
+	load.longest = time.Hour
+	message := func(id string) commands.Submitted {
+		m := usageEvent(whale, id, 1)
+		m.Inbox = "m/" + id
+		return m
+	}
+	if l.Admit(neighbourOf(whale)) != nil {
+		t.Fatal("an empty queue refuses")
+	}
+	flood := fill(load, whale)
+	if len(flood) != maxQueuedRows/2000 {
+		t.Errorf("the flood has %d thousand rows", len(flood))
+	}
+	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{usageEvent(whale, "http", 1)}); !isOverloaded(err) {
+		t.Errorf("the flood goes on: %v", err)
+	}
+	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{message("one")}); err != nil {
+		t.Errorf("a message: %v", err)
+	}
+	var many []commands.Submitted
+	for i := range 2 * smallRows {
+		many = append(many, message(fmt.Sprint(i)))
+	}
+	if _, err := l.Submit(t.Context(), whale, many); err != nil {
+		t.Errorf("messages: %v", err)
+	}
+	for _, s := range flood {
+		load.leave(s)
+	}
+	if n := recorded(t, pool); n != 1+2*smallRows || len(load.shares) != 0 || load.rows.Load() != 0 {
+		t.Errorf("%d events, shares %v, %d rows", n, load.shares, load.rows.Load())
+	}
+	// They are seen as another tenant is, so that room is left for the next of them.
+	if again := fill(load, whale); len(again) != maxQueuedRows/2000 {
+		t.Errorf("beside messages the flood has %d thousand rows", len(again))
+	}
+}
+
+// A refused submission uses no room, not even briefly: concurrent submissions that fit
+// are admitted.
+func TestTheRefusedTakeNoRoom(t *testing.T) {
+	q, tenant := newQueueLoad(time.Hour), uuid.New()
+	let := func(rows int) (*submission, error) {
+		s := &submission{tenant: tenant, batch: make([]commands.Submitted, rows), bytes: 1}
+		return s, q.enter(s)
+	}
+	if _, err := let(maxQueuedRows - 1); err != nil {
+		t.Fatal(err)
+	}
+	var done atomic.Bool
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for !done.Load() {
+				if _, err := let(2); err == nil {
+					t.Error("two rows are in where there is room for one")
+					return
+				}
+			}
+		})
+	}
+	for n, end := 0, time.Now().Add(300*time.Millisecond); time.Now().Before(end); n++ {
+		s, err := let(1)
+		if err != nil {
+			t.Errorf("submission %d is refused, and there is room for it: %v", n, err)
+			break
+		}
+		q.leave(s)
+	}
+	done.Store(true)
+	all.Wait()
+}

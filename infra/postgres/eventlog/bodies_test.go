@@ -1,0 +1,161 @@
+package eventlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/migrations"
+)
+
+// payloadsOf makes events of a tenant whose bodies are in short, and some whose are
+// not; times have all numbers of digits.
+func payloadsOf(tenant uuid.UUID) []events.Pending {
+	var list []events.Pending
+	add := func(subject events.Subject, key string, at time.Time, payload string) {
+		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(payload)}
+		if subject == events.UsageRecorded {
+			p.Canonical = 1
+		}
+		list = append(list, p)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 200 {
+		at := time.UnixMicro(random.Int64N(4_000_000_000_000_000) - 1_000_000_000_000_000).UTC()
+		if i%2 == 0 {
+			at = at.Truncate([]time.Duration{time.Second, time.Hour, 10 * time.Millisecond, time.Millisecond}[i/2%4])
+		}
+		written := at.Format(time.RFC3339Nano)
+		id := []string{fmt.Sprintf("e-%d", i), fmt.Sprintf("é€😀 %d", i), fmt.Sprintf("'%%<%d>", i)}[i%3]
+		more := []string{"", `,"metadata":{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,"source":"//a/\"b"`, `,"metadata":{"k":""},"source":"s"`, `,"note":1`}[i%5]
+		add(events.UsageRecorded, events.KeyUsage(id), at, fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written))
+		verdict, _ := json.Marshal(events.Validated{RawPosition: int64(i), EventID: id, Feature: "f", Amount: int64(-i), Count: int64(1 + i%7/6),
+			Timestamp: at, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
+		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(verdict))
+	}
+	add(events.UsageRefused, "e/1", time.Now(), `{"a":[1, 2]}`)
+	add(events.UsageRecorded, "u/x", time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), `{"amount":1,"eventId":"x","feature":"f","timestamp":"0001-01-01T00:00:00.000001Z","type":"usage"}`)
+	add(events.UsageRecorded, "u/y", time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), `{"amount":1,"eventId":"y","feature":"f","timestamp":"9999-12-31T23:59:59.999999Z","type":"usage"}`)
+	return list
+}
+
+// Bodies that the log stores in short form are read whole, byte for byte, by the service
+// and in SQL.
+func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	list := payloadsOf(tenant)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AppendTx(t.Context(), tx, list); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	read, err := l.Read(t.Context(), events.PartitionOf(tenant), 0, int64(len(list)), len(list))
+	if err != nil || len(read) != len(list) {
+		t.Fatal(len(read), err)
+	}
+	for i := range read {
+		if !bytes.Equal(read[i].Payload, list[i].Payload) {
+			t.Errorf("%s\nis read as %s", list[i].Payload, read[i].Payload)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE json_typeof(body) = 'array'`); n < 300 || n == len(list) {
+		t.Errorf("%d of %d bodies are in short", n, len(list))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = 1 AND hash IS NOT NULL`); n != 0 {
+		t.Errorf("%d hashes are kept that follow from the payload", n)
+	}
+	for _, table := range []string{"event_log", "event_log_rows"} {
+		comparePayloads(t, pool, list, `SELECT l.payload::text, l.payload_hash FROM `+table+` l ORDER BY position`)
+	}
+	if tx, err = pool.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+tenant.String()+`'`); err != nil {
+		t.Fatal(err)
+	}
+	comparePayloads(t, tx, list, `SELECT l.payload::text, l.payload_hash FROM event_log l ORDER BY position`)
+}
+
+func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sql string) {
+	t.Helper()
+	rows, err := q.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	var payload string
+	var hash []byte
+	_, err = pgx.ForEachRow(rows, []any{&payload, &hash}, func() error {
+		if payload != string(list[i].Payload) || !bytes.Equal(hash, list[i].Hash()) {
+			t.Errorf("%s\n%s gives %s, %x", list[i].Payload, sql, payload, hash)
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(list) {
+		t.Fatalf("%d of %d rows, %v", i, len(list), err)
+	}
+}
+
+// Rows of before bodies were in short are read as they are, and are known again.
+func TestRowsOfBeforeAreRead(t *testing.T) {
+	url := localtest.Database(t)
+	db, err := postgres.OwnerDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.UpTo(t.Context(), 9); err != nil {
+		t.Fatal(err)
+	}
+	tenant := uuid.Must(uuid.NewV7())
+	old := usageEvent(tenant, "a", 1)
+	old.Payload, old.Body = old.Whole(), nil
+	partition := events.PartitionOf(tenant)
+	for _, sql := range []string{
+		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 's', 'i', 'c')`,
+		fmt.Sprintf(`INSERT INTO event_log_rows VALUES (1, 0, now(), '2026-05-01Z', '%s', '%s', NULL, NULL, 1, 1, %d, 1, 1, 'u/a', '\x%x', '%s', NULL)`,
+			old.EventID, tenant, partition, old.Hash(), old.Payload),
+		fmt.Sprintf(`UPDATE log_heads SET position = 1, topic_positions[1] = 1, accepted = 1 WHERE partition = %d`, partition),
+	} {
+		if _, err := db.ExecContext(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	l, pool := openLogAt(t, url)
+	comparePayloads(t, pool, []events.Pending{old.Pending}, `SELECT l.payload::text, l.payload_hash FROM event_log l`)
+	places := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "a", 2), usageEvent(tenant, "b", 1))
+	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended}; !slices.Equal(statuses(places), want) {
+		t.Errorf("sent again: %v, want %v", statuses(places), want)
+	}
+	read, err := l.Read(t.Context(), partition, 0, 9, 9)
+	if err != nil || len(read) != 3 || !bytes.Equal(read[0].Payload, old.Payload) {
+		t.Errorf("%d events, %v", len(read), err)
+	}
+}

@@ -1,0 +1,112 @@
+package eventlog
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+func TestP1_AnAnswerToCommitThatIsLostIsFoundOut(t *testing.T) {
+	database := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	for name, arm := range map[string]func(*localtest.Cutter) *atomic.Int32{
+		"answer lost":  func(c *localtest.Cutter) *atomic.Int32 { return &c.Answer },
+		"request lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, proxied := localtest.NewCutter(t, database)
+			l, pool := openLogAt(t, proxied)
+			tenant := uuid.Must(uuid.NewV7())
+			submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
+			for round := range 5 {
+				before := c.Reached.Load()
+				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
+				places := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
+				if places[0].Status != commands.Appended || places[1].Status != commands.Appended {
+					t.Fatalf("round %d: %v", round, places)
+				}
+				if c.Reached.Load() == before {
+					t.Fatalf("round %d: no COMMIT was cut", round)
+				}
+				again := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1))
+				if again[0].Status != commands.Duplicate || again[0].Position != places[0].Position {
+					t.Fatalf("round %d: sent again: %v, first %v", round, again, places)
+				}
+			}
+			if n := count(t, pool, `SELECT count(*) FROM event_log WHERE tenant_id = $1`, tenant); n != 11 {
+				t.Fatalf("%d events for 11", n)
+			}
+			checkDense(t, pool)
+		})
+	}
+}
+
+func TestP1_AWholeGroupThatFindsItselfInTheLogWasAppended(t *testing.T) {
+	// The second attempt may find all events recorded, and write no rows.
+	l, _, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	s := usageEvent(tenant, "a", 1)
+	first := submit(t, l, tenant, s)
+	again := submit(t, l, tenant, s) // the same EventID: ours, of a commit that was not answered
+	if again[0] != first[0] {
+		t.Fatalf("%v, then %v", first, again)
+	}
+}
+
+func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
+	l, pool, database := openLog(t)
+	owner, err := postgres.OwnerDB(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	tenant := uuid.Must(uuid.NewV7())
+	stop := make(chan struct{})
+	var killed, stored atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for at, kills := int64(0), int64(0); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(15 * time.Millisecond):
+			}
+			if now := stored.Load(); now != at {
+				at, kills = now, 0
+			}
+			// If a transaction took longer than the pause, none would ever pass.
+			if kills == 3 || killed.Load() >= 60 {
+				continue
+			}
+			if r, err := owner.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' LIMIT 1`); err == nil {
+				n, _ := r.RowsAffected()
+				killed.Add(n)
+				kills += n
+			}
+		}
+	}()
+	for n := 0; n < 300 || (killed.Load() == 0 && n < 20_000); n++ {
+		if p := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("e", n), 1)); p[0].Status != commands.Appended {
+			t.Fatalf("event %d: %v", n, p)
+		}
+		stored.Add(1)
+	}
+	close(stop)
+	<-done
+	if killed.Load() == 0 {
+		t.Fatal("no backend was terminated")
+	}
+	t.Logf("%d backends terminated", killed.Load())
+	pool.Reset() // the last of them may lie there, dead
+	checkDense(t, pool)
+}

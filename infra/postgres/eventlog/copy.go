@@ -1,0 +1,162 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// row is an event with its position, ready to be written.
+type row struct {
+	*events.Pending
+	position events.Position
+	previous int64
+	epoch    int32
+	origin   int32
+	topic    events.Topic
+	recorded time.Time
+}
+
+const copyRows = `COPY event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
+ correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, hash, body, replay)
+ FROM STDIN (FORMAT binary)`
+
+const copyColumns = 17
+
+var copySignature = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+
+// postgresEpoch is the zero of the server's timestamps, in Unix microseconds.
+const postgresEpoch = 946684800_000_000
+
+// Rows are events in the binary format of COPY (PostgreSQL's manual, "COPY", "Binary
+// Format"). They are encoded one piece at a time, so that a group needs no buffer of its whole
+// size. Written by hand: reflection cost more than the rest of the client's work on a row.
+type Rows struct {
+	count int
+	rows  []row
+	piece []byte // encoded, behind room for a message's header
+	read  int    // of the piece
+	done  bool
+}
+
+// copyHeader is the size of a message's header: its type and length.
+const copyHeader = 5
+
+// pieceSize is the size of one message of a COPY.
+const pieceSize = 60_000
+
+func newRows(rows []row) *Rows {
+	size := copyHeader + len(copySignature)
+	for i := 0; i < len(rows) && size < pieceSize; i++ {
+		size += len(rows[i].Payload) + len(rows[i].Body) + rowSize
+	}
+	return &Rows{count: len(rows), rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
+}
+
+// Len is the number of events, also of those that were read.
+func (s *Rows) Len() int { return s.count }
+
+// rowSize is an upper bound for the size of a row without its payload and body.
+const rowSize = 300
+
+// next encodes a piece over the previous one, and sets done with the last.
+func (s *Rows) next() []byte {
+	if s.read > 0 {
+		s.piece = s.piece[:copyHeader]
+	}
+	for len(s.piece) < pieceSize && len(s.rows) > 0 {
+		s.piece, s.rows = encodeRow(s.piece, &s.rows[0]), s.rows[1:]
+	}
+	if len(s.rows) == 0 {
+		s.piece, s.done = binary.BigEndian.AppendUint16(s.piece, 0xffff), true
+	}
+	s.read = copyHeader
+	return s.piece
+}
+
+// Read implements io.Reader.
+func (s *Rows) Read(p []byte) (int, error) {
+	if s.read == 0 || s.read == len(s.piece) {
+		if s.done {
+			return 0, io.EOF
+		}
+		s.next()
+	}
+	n := copy(p, s.piece[s.read:])
+	s.read += n
+	return n, nil
+}
+
+func encodeRow(dst []byte, r *row) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, copyColumns)
+	dst = copyInt64(dst, r.position.Number)
+	dst = copyInt64(dst, r.previous)
+	dst = copyTime(dst, r.recorded)
+	dst = copyTime(dst, r.OccurredAt)
+	dst = copyBytes(dst, r.EventID[:])
+	dst = copyBytes(dst, r.TenantID[:])
+	dst = copyOptionalID(dst, r.CorrelationID)
+	dst = copyOptionalID(dst, r.CausationID)
+	dst = copyInt32(dst, r.epoch)
+	dst = copyInt32(dst, r.origin)
+	dst = copyInt16(dst, r.position.Partition)
+	dst = copyInt16(dst, int16(r.topic))
+	dst = copyInt16(dst, int16(r.Subject))
+	dst = copyString(dst, r.DedupeKey)
+	dst = copyOptional(dst, events.KeptHash(r.Pending))
+	dst = copyBody(dst, r.Pending)
+	if r.Replay == "" {
+		return copyNull(dst)
+	}
+	return copyString(dst, r.Replay)
+}
+
+func copyNull(dst []byte) []byte { return binary.BigEndian.AppendUint32(dst, 0xffffffff) }
+
+func copyBytes(dst, b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(b))), b...)
+}
+
+func copyString(dst []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
+}
+
+func copyOptional(dst, b []byte) []byte {
+	if b == nil {
+		return copyNull(dst)
+	}
+	return copyBytes(dst, b)
+}
+
+// copyBody fills the length in when it is known.
+func copyBody(dst []byte, p *events.Pending) []byte {
+	at := len(dst)
+	dst = events.AppendBody(append(dst, 0, 0, 0, 0), p)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+func copyOptionalID(dst []byte, id uuid.UUID) []byte {
+	if id == uuid.Nil {
+		return copyNull(dst)
+	}
+	return copyBytes(dst, id[:])
+}
+
+func copyInt64(dst []byte, v int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(dst, 8), uint64(v))
+}
+
+func copyInt32(dst []byte, v int32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, 4), uint32(v))
+}
+
+func copyInt16(dst []byte, v int16) []byte {
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(dst, 2), uint16(v))
+}
+
+func copyTime(dst []byte, t time.Time) []byte { return copyInt64(dst, t.UnixMicro()-postgresEpoch) }

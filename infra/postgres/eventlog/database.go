@@ -1,0 +1,69 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Database is the server as the log uses it: a pool of connections, and the two ways of
+// writing events, in which COPY is hand-written. The simulation has another one.
+type Database interface {
+	postgres.Pool
+	// Session returns a connection for a writer.
+	Session(ctx context.Context) (Session, error)
+	// Copy writes events inside a transaction.
+	Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error
+}
+
+// Session is a connection of a writer.
+type Session interface {
+	postgres.Queryer
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	// Finish writes rows, moves the heads and commits, in one round trip; without rows it
+	// only commits. The heads are the parameters of the statement that moves them.
+	Finish(ctx context.Context, rows *Rows, heads []any) error
+	Closed() bool
+	Release()
+}
+
+// server is PostgreSQL.
+type server struct{ *pgxpool.Pool }
+
+func (s server) Session(ctx context.Context) (Session, error) {
+	c, err := s.Acquire(ctx)
+	return pooled{c}, err
+}
+
+func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
+	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, copyRows)
+	if err != nil {
+		return fmt.Errorf("copying %d events into the log: %w", rows.Len(), err)
+	}
+	if tag.RowsAffected() != int64(rows.Len()) {
+		return fmt.Errorf("copying into the log: %d rows of %d", tag.RowsAffected(), rows.Len())
+	}
+	return nil
+}
+
+type pooled struct{ *pgxpool.Conn }
+
+func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any) error {
+	if rows.Len() > 0 {
+		return finish(ctx, c.Conn.Conn(), rows, heads)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
+	defer cancel()
+	return postgres.Commit(c.Conn.Conn(), func() error {
+		_, err := c.Exec(ctx, "commit")
+		return err
+	})
+}
+
+func (c pooled) Closed() bool { return c.Conn.Conn().IsClosed() }

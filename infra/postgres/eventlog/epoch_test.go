@@ -1,0 +1,167 @@
+package eventlog
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// asOwner opens a database as its owner, which may write rows that the service may not.
+func asOwner(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	owner, err := postgres.OwnerDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = owner.Close() })
+	return owner
+}
+
+// A failover may lose the newest origins. Their numbers, which instances remember, are then
+// missing or another origin's.
+func TestP2_AnOriginThatAFailoverLostIsRecordedAgain(t *testing.T) {
+	l, _, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	before := submit(t, l, tenant, usageEvent(tenant, "before", 1))[0].Position
+	if _, err := l.Read(t.Context(), before.Partition, 0, before.Number, 10); err != nil { // cached for readers, too
+		t.Fatal(err)
+	}
+	owner := asOwner(t, url)
+	for _, lose := range []string{
+		`UPDATE log_origins SET actor_id = 'another', actor_type = 'service'`, // the number was given to another origin
+		`UPDATE log_heads SET started_at = started_at - interval '1 hour'`,
+	} {
+		if _, err := owner.Exec(lose); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := submit(t, l, tenant, usageEvent(tenant, "after", 1))[0].Position
+	got, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
+	if err != nil || len(got) != 1 || got[0].Actor != (events.Actor{Type: "api_key", ID: "k"}) {
+		t.Fatalf("recorded as %+v: %v", got, err)
+	}
+	reader, _ := openLogAt(t, url)
+	if again, err := reader.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1); err != nil || again[0].Actor != got[0].Actor {
+		t.Errorf("another instance reads %+v: %v", again, err)
+	}
+}
+
+// The epoch is raised, and reported once, although no event is appended.
+func TestAnIdleInstanceFindsAnotherLifeOfTheServer(t *testing.T) {
+	url := localtest.Database(t)
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	raised := make(chan []Raised, 10)
+	l, err := New(t.Context(), pool, Config{OnRaised: func(r []Raised) { raised <- r }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	if first := <-raised; len(first) != events.Partitions || first[0].Reason != ReasonFirst {
+		t.Fatalf("at the start %+v", first)
+	}
+	if _, err := asOwner(t, url).Exec(`UPDATE log_heads SET timeline = timeline - 1`); err != nil {
+		t.Fatal(err)
+	}
+	again := <-raised
+	if len(again) != events.Partitions || again[0].Reason != ReasonPromoted || again[0].From != 1 {
+		t.Errorf("raised %+v", again)
+	}
+}
+
+// Two copies of one backup do not know each other, and the topics have the records of both.
+func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
+	_, pool, url := openLog(t)
+	owner := asOwner(t, url)
+	var backup, first, second int32
+	read := func(epoch *int32) {
+		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = 7`).Scan(epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(&backup)
+	for _, epoch := range []*int32{&first, &second} {
+		time.Sleep(1100 * time.Millisecond) // no two restores are within a second
+		if _, err := owner.Exec(`DELETE FROM log_epochs WHERE partition = 7 AND epoch > $1`, backup); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := owner.Exec(`UPDATE log_heads SET epoch = $1, started_at = started_at - interval '1 hour' WHERE partition = 7`, backup); err != nil {
+			t.Fatal(err)
+		}
+		for *epoch <= backup {
+			read(epoch)
+		}
+	}
+	if first <= backup || second <= first {
+		t.Errorf("the backup is of epoch %d, its restores of %d and %d", backup, first, second)
+	}
+}
+
+// A topic that is ahead of the log proves that the database was set back, in any life.
+func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	p := events.PartitionOf(tenant)
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	epoch := func() (n int32) {
+		if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := epoch()
+	top := events.Place{Position: events.Position{Partition: p, Number: 1}, Epoch: before, Log: l.ID()}
+	other := events.Place{Position: events.Position{Partition: p, Number: 9}, Epoch: before, Log: uuid.Must(uuid.NewV7())}
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top, other}); err != nil || epoch() != before {
+		t.Fatalf("the epoch went from %d to %d: %v", before, epoch(), err)
+	}
+	top.Position.Number = 2
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() <= before {
+		t.Fatalf("the epoch stayed %d: %v", epoch(), err)
+	}
+	before = epoch()
+	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() != before {
+		t.Errorf("a record of an epoch that is over raised the epoch from %d to %d: %v", before, epoch(), err)
+	}
+}
+
+// An answer that depends on a commit of another instance needs a commit of its own, which waits for
+// the synchronous standby. After that commit, duplicates need no further one.
+func TestP1_AnAnswerThatRestsOnAnothersCommitIsCommitted(t *testing.T) {
+	l, pool, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	other, _ := openLogAt(t, url)
+	for _, want := range []string{"committed", "aborted"} {
+		if got := submit(t, other, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Duplicate {
+			t.Fatalf("answered %+v", got)
+		}
+		var ended string
+		const lastLock = `SELECT pg_xact_status(xmax::text::xid8) FROM log_heads WHERE partition = $1`
+		if err := pool.QueryRow(t.Context(), lastLock, events.PartitionOf(tenant)).Scan(&ended); err != nil || ended != want {
+			t.Errorf("the transaction that locked the head was %s, want %s: %v", ended, want, err)
+		}
+	}
+}
+
+func readEpoch(t *testing.T, pool *pgxpool.Pool, p int16) (n int32) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,125 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Statements that finish keeps prepared.
+const (
+	moveHeads = "move_heads"
+	endAppend = "end_append"
+)
+
+// finish copies the rows into the log, moves the heads and commits, in one round trip,
+// since the heads are locked until it ends. Statements after a failed one are not
+// executed. It has its own deadline: a context that ends while COMMIT is in flight would
+// leave the outcome unknown. After a failure the connection is still in its transaction.
+func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
+	defer cancel()
+	move, err := conn.Prepare(ctx, moveHeads, updateHeadsSQL)
+	if err != nil {
+		return fmt.Errorf("preparing to move heads: %w", err)
+	}
+	if _, err := conn.Prepare(ctx, endAppend, "commit"); err != nil {
+		return fmt.Errorf("preparing to commit: %w", err)
+	}
+	var args pgx.ExtendedQueryBuilder
+	if err := args.Build(conn.TypeMap(), move, heads); err != nil {
+		return fmt.Errorf("encoding heads: %w", err)
+	}
+	server := conn.PgConn()
+	// The deadline of the socket stands in for the context's.
+	deadline, _ := ctx.Deadline()
+	if err := server.Conn().SetDeadline(deadline); err != nil {
+		return fmt.Errorf("bounding the time of a commit: %w", err)
+	}
+	err = send(server.Frontend(), rows, &args)
+	if err == nil {
+		err = outcome(server, rows.Len())
+	}
+	// The next user of the connection sets a deadline of its own. If the socket is
+	// closed, that user gets an error.
+	_ = server.Conn().SetDeadline(time.Time{})
+	return postgres.ClassifyCommit(err)
+}
+
+// send writes the statements of finish: the COPY with its data, then the rest, which
+// the server reads after the COPY.
+func send(to *pgproto3.Frontend, rows *Rows, args *pgx.ExtendedQueryBuilder) error {
+	to.SendQuery(&pgproto3.Query{String: copyRows})
+	if err := sendRows(to, rows); err != nil {
+		return err
+	}
+	to.Send(&pgproto3.CopyDone{})
+	to.SendBind(&pgproto3.Bind{PreparedStatement: moveHeads, ParameterFormatCodes: args.ParamFormats, Parameters: args.ParamValues})
+	to.SendExecute(&pgproto3.Execute{})
+	to.SendBind(&pgproto3.Bind{PreparedStatement: endAppend})
+	to.SendExecute(&pgproto3.Execute{})
+	to.SendSync(&pgproto3.Sync{})
+	return to.Flush()
+}
+
+// sendRows buffers a few rows together with the other messages, and sends many rows
+// unbuffered, which saves a copy.
+func sendRows(to *pgproto3.Frontend, rows *Rows) error {
+	piece := rows.next()
+	if rows.done {
+		to.Send(&pgproto3.CopyData{Data: piece[copyHeader:]})
+		return nil
+	}
+	if err := to.Flush(); err != nil {
+		return err
+	}
+	for ; ; piece = rows.next() {
+		piece[0] = 'd'
+		binary.BigEndian.PutUint32(piece[1:], uint32(len(piece)-1))
+		if err := to.SendUnbufferedEncodedCopyData(piece); err != nil || rows.done {
+			return err
+		}
+	}
+}
+
+// outcome reads the server's answers to the COPY and to the rest.
+func outcome(server *pgconn.PgConn, rows int) error {
+	var failed error
+	var tag string
+	for answered := 0; answered < 2; {
+		message, err := server.ReceiveMessage(context.Background()) // the deadline is the socket's
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		switch m := message.(type) {
+		case *pgproto3.ErrorResponse:
+			if failed == nil {
+				failed = fmt.Errorf("appending %d events: %w", rows, pgconn.ErrorResponseToPgError(m))
+			}
+		case *pgproto3.NoticeResponse:
+			if m.SeverityUnlocalized == "WARNING" && failed == nil {
+				failed = fmt.Errorf("WARNING: %s", m.Message) // see postgres.Commit
+			}
+		case *pgproto3.CommandComplete:
+			tag = string(m.CommandTag)
+			if strings.HasPrefix(tag, "COPY ") && tag != fmt.Sprint("COPY ", rows) {
+				return fmt.Errorf("%s for %d events", tag, rows)
+			}
+		case *pgproto3.ReadyForQuery:
+			answered++
+		}
+	}
+	if failed == nil && tag != "COMMIT" {
+		return fmt.Errorf("the transaction was rolled back by the server (%s)", tag)
+	}
+	return failed
+}

@@ -1,0 +1,129 @@
+package eventlog
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+func submissionOf(rows int) *submission {
+	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]commands.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
+}
+
+func TestOnlyACrowdIsWaitedFor(t *testing.T) {
+	w := newWriter(&Log{}, true)
+	w.last = largeGroup - 1
+	if ends, _ := w.lingering(); ends != nil {
+		t.Error("a few wait for others")
+	}
+	w.last = largeGroup
+	w.queue <- submissionOf(1)
+	if group, ok := w.gather(); !ok || len(group) != 1 || w.last != 1 {
+		t.Errorf("nobody else came: a group of %d, and %d rows to expect", len(group), w.last)
+	}
+	if ends, _ := w.lingering(); ends != nil {
+		t.Error("the crowd is gone and still waited for")
+	}
+	w.last = largeGroup
+	if w.next(largeGroup, nil) != nil {
+		t.Error("a group that is as large as the last one waits")
+	}
+	own := newWriter(&Log{}, false)
+	own.last = 10 * largeGroup
+	if ends, _ := own.lingering(); ends != nil {
+		t.Error("a partition's own writer waits")
+	}
+}
+
+func TestAGroupIsBoundedAndLosesNobody(t *testing.T) {
+	w := newWriter(&Log{}, true)
+	for range 5 {
+		w.queue <- submissionOf(maxGroupRows/2 - 1)
+	}
+	close(w.queue)
+	var sizes []int
+	for {
+		group, ok := w.gather()
+		if !ok {
+			break
+		}
+		sizes = append(sizes, len(group))
+	}
+	if len(sizes) != 3 || sizes[0]+sizes[1]+sizes[2] != 5 {
+		t.Errorf("groups of %v for 5 submissions, 2 of which fill one", sizes)
+	}
+}
+
+// Stuck submissions are offered to a full queue with pauses, and do not delay others.
+// None of them is lost, also when the log is closed.
+func TestWhatAFullQueueDoesNotTakeIsOfferedAgain(t *testing.T) {
+	own := newWriter(&Log{}, false)
+	w := newWriter(&Log{writers: []*writer{own}}, true)
+	var left []*submission
+	for range maxQueued + 3 {
+		left = append(left, submissionOf(1))
+	}
+	w.passOn(left)
+	if len(own.queue) != maxQueued || len(w.stuck) != 3 {
+		t.Fatalf("%d passed on, %d stuck", len(own.queue), len(w.stuck))
+	}
+	other := submissionOf(1)
+	w.queue <- other
+	if group, ok := w.gather(); !ok || len(group) != 1 || group[0] != other {
+		t.Errorf("what a queue has no room for keeps others waiting: %d in the next group", len(group))
+	}
+	close(w.queue)
+	const full = 20 * stuckPause
+	began, busy := time.Now(), processTime(t)
+	time.AfterFunc(full, func() {
+		for range 3 {
+			<-own.queue
+		}
+	})
+	if _, ok := w.gather(); ok || len(w.stuck) != 0 || len(own.queue) != maxQueued {
+		t.Errorf("%d stuck at the end, %d in the queue", len(w.stuck), len(own.queue))
+	}
+	if took, used := time.Since(began), processTime(t)-busy; took < full || used > took/2 {
+		t.Errorf("waited %v and used %v of CPU time", took, used)
+	}
+}
+
+// An answered submission is counted in no queue: the shared queue counts it out before
+// its own writer gets it.
+func TestWhatIsPassedOnIsCountedOutFirst(t *testing.T) {
+	own := newWriter(&Log{}, false)
+	w := newWriter(&Log{writers: []*writer{own}}, true)
+	s := submissionOf(1)
+	if err := w.load.enter(s); err != nil {
+		t.Fatal(err)
+	}
+	w.load.mu.Lock() // no submission is counted out
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		w.passOn([]*submission{s})
+	}()
+	select {
+	case <-own.queue:
+		t.Error("its writer has it, and the queue that it came by counts it")
+	case <-time.After(50 * time.Millisecond):
+	}
+	w.load.mu.Unlock()
+	<-passed
+	if w.load.rows.Load() != 0 || own.load.rows.Load() != 1 {
+		t.Errorf("%d rows are counted where it came by, %d where it is", w.load.rows.Load(), own.load.rows.Load())
+	}
+}
+
+func processTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

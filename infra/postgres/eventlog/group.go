@@ -1,0 +1,234 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// member is an event of a group, with the destination of its answer.
+type member struct {
+	submitted *commands.Submitted
+	placement *commands.Placement
+	first     int // index of the first member with the same key; its own if it is the first
+}
+
+// group holds the events that one transaction appends.
+type group struct {
+	log        *Log
+	subs       []*submission
+	members    []member
+	pending    []*events.Pending // of the members, in the same order
+	partitions []int16
+	mustProbe  bool              // in-batch conflicts and probes need a look-up in the log
+	inbox      []*events.Pending // keys that are looked up beside those of the members
+	firsts     firsts
+	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
+	rows       []row
+	sent       bool // COMMIT was sent, and its outcome may be unknown
+}
+
+func newGroup(l *Log, subs []*submission) *group {
+	g := &group{log: l}
+	g.fill(subs)
+	return g
+}
+
+// fill fills the group with submissions, reusing its memory.
+func (g *group) fill(subs []*submission) {
+	g.forget()
+	n := rowsOf(subs)
+	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)
+	g.firsts.reset(n)
+	for _, s := range subs {
+		for i := range s.batch {
+			sub := &s.batch[i]
+			m := member{sub, &s.places[i], g.firsts.of(g.members, &sub.Pending, len(g.members), !sub.ProbeOnly)}
+			if sub.ProbeOnly {
+				g.mustProbe = true
+			}
+			if sub.Inbox != "" {
+				g.mustProbe = true
+				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
+			}
+			if m.first < len(g.members) {
+				g.mustProbe = g.mustProbe || !sameHash(g.members[m.first].submitted.Hash(), sub.Hash())
+			}
+			g.members = append(g.members, m)
+			g.pending = append(g.pending, &sub.Pending)
+		}
+	}
+	g.partitions = partitionsOf(g.pending)
+}
+
+// forget releases the contents of the group, but keeps the memory of its lists.
+func (g *group) forget() {
+	clear(g.members)
+	clear(g.pending)
+	clear(g.rows)
+	*g = group{log: g.log, members: g.members[:0], pending: g.pending[:0], rows: g.rows[:0], firsts: g.firsts}
+}
+
+func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
+
+// decide classifies every member and builds the rows to write. The locks of the heads
+// keep the result of the probe true.
+func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, probing bool) error {
+	var known map[logKey]found
+	if probing {
+		var err error
+		if known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
+			return err
+		}
+	}
+	places := &placer{heads: hs, now: g.log.now()}
+	g.rows, g.promoted = g.rows[:0], nil
+	var conflicts []conflict
+	for i := range g.members {
+		m := &g.members[i]
+		f, ok := known[keyOf(&m.submitted.Pending)]
+		first := g.firstOf(i)
+		switch {
+		case m.refusedBefore(known):
+			g.promoteNext(i)
+		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
+			*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+		case ok:
+			conflicts = m.compare(f, origin[i], conflicts)
+		case first != i:
+			conflicts = m.compare(g.inGroup(first), origin[i], conflicts)
+		case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
+			r := places.place(m.submitted.Refusal, origin[i])
+			g.rows = append(g.rows, r)
+			known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
+			*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
+			g.skipUnstored(i)
+		case m.submitted.ProbeOnly:
+			*m.placement = commands.Placement{Status: commands.Absent}
+			g.skipUnstored(i)
+		default:
+			r := places.place(&m.submitted.Pending, origin[i])
+			g.rows = append(g.rows, r)
+			*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+		}
+	}
+	return g.appendConflicts(ctx, conn, places, conflicts)
+}
+
+// isDurable reports whether every event that an answer of the group rests on is known to be durable.
+func (g *group) isDurable(hs heads) bool {
+	for i := range g.members {
+		at := g.members[i].placement.Position
+		if at.Number > 0 && !g.log.durable.covers(hs[at.Partition], at) {
+			return false
+		}
+	}
+	return true
+}
+
+// refusedBefore answers an event whose refusal is in the log, by an earlier delivery, or
+// in this group.
+func (m *member) refusedBefore(known map[logKey]found) bool {
+	if m.submitted.Inbox == "" {
+		return false
+	}
+	f, ok := known[logKey{m.submitted.TenantID, m.submitted.Inbox}]
+	if ok {
+		*m.placement = commands.Placement{Status: commands.Refused, Position: f.position}
+	}
+	return ok
+}
+
+// promoteNext makes the next member with the same key the first occurrence, if member i was
+// the first one.
+func (g *group) promoteNext(i int) {
+	if g.firstOf(i) != i {
+		return
+	}
+	if g.promoted == nil {
+		g.promoted = map[int]int{}
+	}
+	g.promoted[g.members[i].first] = -1
+}
+
+// skipUnstored does the same for a promoted member that is not stored.
+func (g *group) skipUnstored(i int) {
+	if g.promoted != nil {
+		g.promoteNext(i)
+	}
+}
+
+// firstOf returns the first member with the key of member i that was not refused.
+func (g *group) firstOf(i int) int {
+	first := g.members[i].first
+	next, replaced := g.promoted[first]
+	switch {
+	case !replaced:
+		return first
+	case next < 0:
+		g.promoted[first] = i
+		return i
+	}
+	return next
+}
+
+// inGroup returns the first member in the form that a probe returns for a later one.
+func (g *group) inGroup(first int) found {
+	m := &g.members[first]
+	return found{m.placement.Position, m.submitted.EventID, m.submitted.Hash()}
+}
+
+type conflict struct {
+	pending events.Pending
+	origin  int32
+	place   *commands.Placement
+}
+
+func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict {
+	if sameHash(f.hash, m.submitted.Hash()) {
+		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.position}
+		return conflicts
+	}
+	*m.placement = commands.Placement{Status: commands.Conflict, Position: f.position}
+	return append(conflicts, conflict{commands.ConflictOf(&m.submitted.Pending, f.position, f.hash), origin, m.placement})
+}
+
+// appendConflicts records each conflict once for each eventId and hash.
+func (g *group) appendConflicts(ctx context.Context, conn Session, places *placer, conflicts []conflict) error {
+	if len(conflicts) == 0 {
+		return nil
+	}
+	pending := make([]*events.Pending, len(conflicts))
+	for i := range conflicts {
+		pending[i] = &conflicts[i].pending
+	}
+	known, err := probe(ctx, conn, pending)
+	if err != nil {
+		return err
+	}
+	for i := range conflicts {
+		key := keyOf(pending[i])
+		if _, ok := known[key]; ok {
+			continue
+		}
+		pending[i].EventID = g.log.cfg.NewID()
+		r := places.place(pending[i], conflicts[i].origin)
+		g.rows = append(g.rows, r)
+		known[key] = found{position: r.position}
+	}
+	return nil
+}
+
+// answer gives every submission its placements, or one error.
+func (g *group) answer(err error) {
+	for _, s := range g.subs {
+		if err != nil {
+			s.places = nil
+		}
+		s.load.leave(s)
+		s.done <- err
+	}
+}

@@ -1,0 +1,196 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// head is a partition's head row while its lock is held.
+type head struct {
+	partition int16
+	position  int64
+	epoch     int32
+	topics    []int64 // last position of each topic, [t-1] is topic t
+	recorded  time.Time
+	living    bool          // the server is in the life that the epoch began with
+	counts    events.Counts // added by this transaction
+}
+
+// heads are the locked head rows of one transaction, by partition.
+type heads map[int16]*head
+
+// lockHeadsSQL is a statement of its own: folded into the INSERT it would read a
+// head that is older than the lock.
+const lockHeadsSQL = `SELECT partition, position, epoch, topic_positions, recorded_at, is_server_life(timeline, started_at) FROM log_heads
+ WHERE partition = ANY($1) ORDER BY partition FOR UPDATE`
+
+// lockFreeHeadsSQL leaves out the heads that another session has locked.
+const lockFreeHeadsSQL = lockHeadsSQL + ` SKIP LOCKED`
+
+func scanHeads(rows pgx.Rows) (heads, error) {
+	defer rows.Close()
+	hs := heads{}
+	for rows.Next() {
+		h := &head{}
+		if err := rows.Scan(&h.partition, &h.position, &h.epoch, &h.topics, &h.recorded, &h.living); err != nil {
+			return nil, fmt.Errorf("reading a head: %w", err)
+		}
+		hs[h.partition] = h
+	}
+	return hs, rows.Err()
+}
+
+// ofAnotherLife lists the partitions whose epoch has to be raised first, ascending.
+func (hs heads) ofAnotherLife() (partitions []int16) {
+	for p, h := range hs {
+		if !h.living {
+			partitions = append(partitions, p)
+		}
+	}
+	slices.Sort(partitions)
+	return partitions
+}
+
+// How a transaction plans. By default sessions plan each statement again (see
+// workerParams), which takes longer than moving the heads. There are always 32 heads,
+// so that their plans never go stale. A probe reads the log, which grows.
+const (
+	keepPlansSQL = `SET LOCAL plan_cache_mode = force_generic_plan`
+	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
+)
+
+// beginLocked starts a transaction and locks the heads in one round trip: all of
+// them, or with lockFreeHeadsSQL those that are free.
+func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	b.Queue(planning)
+	b.Queue(lock, partitions)
+	res := conn.SendBatch(ctx, b)
+	defer res.Close()
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return nil, fmt.Errorf("beginning a transaction: %w", err)
+		}
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return nil, fmt.Errorf("locking heads: %w", err)
+	}
+	hs, err := scanHeads(rows)
+	if err == nil && lock == lockHeadsSQL && len(hs) != len(partitions) {
+		err = fmt.Errorf("locking heads: %d rows for %d partitions", len(hs), len(partitions))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hs, res.Close()
+}
+
+// LockHeads locks heads inside a transaction that has begun, before it appends. It fails if the
+// epoch of one has to be raised first; see InServerLife.
+func (l *Log) LockHeads(ctx context.Context, tx pgx.Tx, partitions []int16) error {
+	rows, err := tx.Query(ctx, lockHeadsSQL, partitions)
+	if err != nil {
+		return fmt.Errorf("locking heads: %w", err)
+	}
+	hs, err := scanHeads(rows)
+	if err == nil {
+		err = l.inNewLife(hs)
+	}
+	return err
+}
+
+// placer assigns events their positions after the heads. The events of a tenant are
+// adjacent, so its partition is computed once for all of them.
+type placer struct {
+	heads  heads
+	now    time.Time
+	tenant uuid.UUID
+	head   *head // of the tenant; nil at first
+}
+
+// place gives a pending event the next position of its partition.
+func (pl *placer) place(p *events.Pending, origin int32) row {
+	if pl.head == nil || pl.tenant != p.TenantID {
+		pl.tenant, pl.head = p.TenantID, pl.heads[events.PartitionOf(p.TenantID)]
+	}
+	h, topic := pl.head, p.Subject.Topic()
+	h.position++
+	r := row{
+		Pending: p, position: events.Position{Partition: h.partition, Number: h.position},
+		previous: h.topics[topic-1], epoch: h.epoch, origin: origin, topic: topic,
+	}
+	h.topics[topic-1] = h.position
+	if pl.now.After(h.recorded) {
+		h.recorded = pl.now
+	}
+	r.recorded = h.recorded
+	h.counts.Accepted += p.Counts.Accepted
+	h.counts.Validated += p.Counts.Validated
+	h.counts.Rejected += p.Counts.Rejected
+	h.counts.Parked += p.Counts.Parked
+	return r
+}
+
+const updateHeadsSQL = `UPDATE log_heads h SET position = u.position, topic_positions = u.topics::bigint[],
+ recorded_at = u.recorded, accepted = h.accepted + u.accepted, validated = h.validated + u.validated,
+ rejected = h.rejected + u.rejected, parked = h.parked + u.parked
+ FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+ AS u (partition, position, topics, recorded, accepted, validated, rejected, parked) WHERE h.partition = u.partition`
+
+// updateArgs gives the parameters of updateHeadsSQL.
+func (hs heads) updateArgs() []any {
+	var (
+		partitions                            []int16
+		positions                             []int64
+		topics                                []string
+		recorded                              []time.Time
+		accepted, validated, rejected, parked []int64
+	)
+	for _, h := range hs {
+		partitions = append(partitions, h.partition)
+		positions = append(positions, h.position)
+		topics = append(topics, arrayText(h.topics))
+		recorded = append(recorded, h.recorded)
+		accepted = append(accepted, h.counts.Accepted)
+		validated = append(validated, h.counts.Validated)
+		rejected = append(rejected, h.counts.Rejected)
+		parked = append(parked, h.counts.Parked)
+	}
+	return []any{partitions, positions, topics, recorded, accepted, validated, rejected, parked}
+}
+
+func arrayText(v []int64) string {
+	b := []byte{'{'}
+	for i, n := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(append(b, '}'))
+}
+
+// partitionsOf lists the partitions that the tenants of pending events live in, ascending.
+func partitionsOf(pending []*events.Pending) []int16 {
+	var ps []int16
+	for i := range pending {
+		if i > 0 && pending[i].TenantID == pending[i-1].TenantID {
+			continue
+		}
+		if p := events.PartitionOf(pending[i].TenantID); !slices.Contains(ps, p) {
+			ps = append(ps, p)
+		}
+	}
+	slices.Sort(ps)
+	return ps
+}

@@ -1,0 +1,117 @@
+package eventlog
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// delivery is a message with one event, as it is submitted once.
+type delivery struct {
+	message int
+	event   string
+	amount  int
+	refused bool // by policy, this time
+}
+
+func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
+	s := usageEvent(tenant, d.event, d.amount)
+	s.Inbox = events.KeyRefused(fmt.Sprint("m", d.message), sha256.Sum256(nil), 0)
+	if d.refused {
+		s.ProbeOnly = true
+		s.Refusal = &events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: s.Inbox,
+			Actor: s.Actor, Residency: events.ResidencyUnspecified, OccurredAt: s.OccurredAt, Payload: []byte(`{}`)}
+	}
+	return s
+}
+
+// expected returns the results of the deliveries, one after the other.
+type expected struct {
+	refused map[int]bool
+	stored  map[string]int
+}
+
+func (x *expected) take(d delivery) commands.PlacementStatus {
+	amount, known := x.stored[d.event]
+	switch {
+	case x.refused[d.message]:
+		return commands.Refused
+	case known && amount == d.amount:
+		return commands.Duplicate
+	case known:
+		return commands.Conflict
+	case d.refused:
+		x.refused[d.message] = true
+		return commands.Refused
+	}
+	x.stored[d.event] = d.amount
+	return commands.Appended
+}
+
+// Messages are delivered repeatedly, in any order and batch, while policy accepts them
+// or not: each keeps the result of its first delivery.
+func TestP2_WhatWasRefusedOnceStaysRefused(t *testing.T) {
+	l, pool, _ := openLog(t)
+	seed := rand.Uint64N(1e9)
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for round := range 80 {
+		tenant := uuid.Must(uuid.NewV7())
+		want := expected{map[int]bool{}, map[string]int{}}
+		messages := make([]delivery, 12)
+		for i := range messages {
+			messages[i] = delivery{message: i, event: fmt.Sprint("e", rng.IntN(3)), amount: 1 + rng.IntN(2)}
+		}
+		for range 8 {
+			var batch []commands.Submitted
+			var statuses []commands.PlacementStatus
+			var sent []delivery
+			for range 1 + rng.IntN(16) {
+				d := messages[rng.IntN(len(messages))]
+				d.refused = rng.IntN(3) == 0
+				batch, statuses, sent = append(batch, d.submitted(tenant)), append(statuses, want.take(d)), append(sent, d)
+			}
+			for i, p := range submit(t, l, tenant, batch...) {
+				if p.Status != statuses[i] || p.Position.Number == 0 {
+					t.Fatalf("round %d, delivery %d of %+v: status %d at %s, want %d", round, i, sent, p.Status, p.Position, statuses[i])
+				}
+			}
+		}
+		if n := count(t, pool, `SELECT count(*) FROM inbox WHERE tenant_id = $1`, tenant); n != len(want.refused) {
+			t.Fatalf("round %d: %d refusals are recorded, want %d", round, n, len(want.refused))
+		}
+	}
+}
+
+// The same messages through several instances at once, with different verdicts of
+// policy: each message has only one result.
+func TestP2_ConcurrentDeliveriesOfAMessageHaveOneFate(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	const messages = 300
+	var wait sync.WaitGroup
+	for worker := range 4 {
+		wait.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(worker)))
+			for _, i := range rng.Perm(messages) {
+				d := delivery{message: i, event: fmt.Sprint("e", i), amount: 1, refused: rng.IntN(2) == 0}
+				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{d.submitted(tenant)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	accepted := count(t, pool, `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 1`, tenant)
+	refused := count(t, pool, `SELECT count(*) FROM inbox WHERE tenant_id = $1`, tenant)
+	if accepted+refused != messages || accepted == 0 || refused == 0 {
+		t.Errorf("%d messages: %d accepted, %d refused", messages, accepted, refused)
+	}
+}

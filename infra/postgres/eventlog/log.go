@@ -1,0 +1,302 @@
+// Package eventlog is the event log in PostgreSQL: it appends events, each once, and reads them. It
+// decides nothing about an event; commands and projections do.
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// Config says how the log is written.
+type Config struct {
+	Producer events.Producer
+	Region   string // of the deployment: the data residency of the platform's own events; "": unspecified
+	Writers  int    // group-committing writers, 0: 4. Partition p is written by writer p mod Writers; small submissions by one more
+	// LongestWait is how long a submission may have to wait for its writer, as
+	// estimated, before it is refused at once; 0: half a second.
+	LongestWait time.Duration
+	Now         func() time.Time
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
+	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
+	// their plans.
+	Carrying postgres.Queryer
+	// OnAppend is called after each commit, with the partitions that grew. It must not block.
+	OnAppend func(partitions []int16)
+	// OnRaised is called after this instance began epochs of the log. It must not block.
+	OnRaised func([]Raised)
+}
+
+// Log is the event log in PostgreSQL. It implements commands.UsageLog, and the appends and
+// reads of relays and folds.
+type Log struct {
+	cfg        Config
+	db         Database
+	aside      postgres.Pool // one connection, for statements that a holder of a pool connection waits for
+	closeAside func()        // after all use
+	id         uuid.UUID     // of the log, in the headers of its records
+	newLife    chan struct{} // asks watchLife to raise the epoch
+	durable    durable
+	origins    *origins
+
+	writers []*writer
+	shared  *writer      // of small submissions, ahead of writers
+	mu      sync.RWMutex // guards closed against late submissions
+	closed  bool
+	wg      sync.WaitGroup     // of writers
+	ahead   sync.WaitGroup     // of shared
+	stop    context.CancelFunc // of watchLife
+}
+
+// New raises the epoch if the server is in another life, then starts the writers. Close ends them.
+func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
+	// Origins are recorded and epochs raised while a caller holds a connection of the pool:
+	// with a connection of their own, no caller waits for itself.
+	aside := pool.Config().Copy()
+	aside.MinConns, aside.MaxConns = 0, 1
+	own, err := pgxpool.NewWithConfig(ctx, aside)
+	if err != nil {
+		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)
+	}
+	l := On(server{pool}, own, cfg)
+	l.closeAside = own.Close
+	if l.id, err = readLogID(ctx, own); err == nil {
+		err = l.startEpoch(ctx)
+	}
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	l.Start()
+	return l, nil
+}
+
+// On returns a log on a database, before Start. New calls it with PostgreSQL, the simulation with
+// its own database. While a caller holds a connection of db, aside must have another one.
+func On(db Database, aside postgres.Pool, cfg Config) *Log {
+	if cfg.Writers == 0 {
+		cfg.Writers = 4
+	}
+	cfg.Region = cmp.Or(cfg.Region, events.ResidencyUnspecified)
+	if cfg.Carrying == nil {
+		cfg.Carrying = db
+	}
+	if cfg.OnAppend == nil {
+		cfg.OnAppend = func([]int16) {}
+	}
+	if cfg.OnRaised == nil {
+		cfg.OnRaised = func([]Raised) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	return &Log{cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1), origins: newOrigins(aside)}
+}
+
+// Start starts the writers. Close ends them.
+func (l *Log) Start() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.wg.Go(func() { l.watchLife(ctx) })
+	for range l.cfg.Writers {
+		w := newWriter(l, false)
+		l.writers = append(l.writers, w)
+		l.wg.Go(w.run)
+	}
+	l.shared = newWriter(l, true)
+	l.ahead.Go(l.shared.run)
+}
+
+// Close rejects new submissions, finishes the accepted ones, and returns.
+func (l *Log) Close() {
+	l.mu.Lock()
+	already := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if !already {
+		l.stop()
+		close(l.shared.queue)
+		l.ahead.Wait() // it passes on to the writers
+		for _, w := range l.writers {
+			close(w.queue)
+		}
+	}
+	l.wg.Wait()
+	l.closeAside()
+}
+
+// now is the server's time as the log keeps it: microseconds, UTC.
+func (l *Log) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Microsecond) }
+
+// AppendTx appends inside the caller's transaction, which holds checkpoints but no heads
+// yet: AppendTx locks the heads, ascending, and they stay locked until the caller
+// commits. If an event's key is in the log already, the recorded event stays, and
+// AppendTx returns its position. It fails if the server is in another life than the
+// epoch; the caller rolls back, the epoch is raised meanwhile, and the caller tries again.
+func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	list, era := pointers(pending), l.origins.now()
+	origin, err := l.originsOf(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	hs, err := lockForAppend(ctx, tx, partitionsOf(list))
+	if err == nil {
+		err = l.inNewLife(hs)
+	}
+	if l.sawEpochs(hs); err == nil && l.origins.now() != era {
+		origin, err = l.originsOf(ctx, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	before := hs.clone()
+	positions, err := l.tryAppend(ctx, tx, hs, list, origin, nil)
+	if postgres.SQLState(err) != postgres.UniqueViolation {
+		return positions, err
+	}
+	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
+		return nil, fmt.Errorf("planning anew: %w", err)
+	}
+	known, err := probe(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	return l.tryAppend(ctx, tx, before, list, origin, known)
+}
+
+func pointers[T any](list []T) []*T {
+	to := make([]*T, len(list))
+	for i := range list {
+		to[i] = &list[i]
+	}
+	return to
+}
+
+// The savepoint of an append comes after the heads' locks, which a rollback to it must not release.
+const (
+	savepointSQL = `SAVEPOINT append`
+	goBackSQL    = `ROLLBACK TO SAVEPOINT append`
+	releaseSQL   = `RELEASE SAVEPOINT append`
+)
+
+// lockForAppend locks the heads and sets the savepoint, in one round trip.
+func lockForAppend(ctx context.Context, tx pgx.Tx, partitions []int16) (heads, error) {
+	b := &pgx.Batch{}
+	b.Queue(lockHeadsSQL, partitions)
+	b.Queue(savepointSQL)
+	res := tx.SendBatch(ctx, b)
+	rows, err := res.Query()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking heads: %w", err), res.Close())
+	}
+	hs, err := scanHeads(rows)
+	if err != nil {
+		return nil, errors.Join(err, res.Close())
+	}
+	if err := res.Close(); err != nil {
+		return nil, fmt.Errorf("setting a savepoint: %w", err)
+	}
+	return hs, nil
+}
+
+// tryAppend writes the events that are not known yet under the savepoint, then the heads.
+func (l *Log) tryAppend(ctx context.Context, tx pgx.Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found) ([]events.Position, error) {
+	positions := make([]events.Position, len(pending))
+	seen := make(map[logKey]events.Position, len(pending))
+	rows := make([]row, 0, len(pending))
+	places := placer{heads: hs, now: l.now()}
+	for i := range pending {
+		key := keyOf(pending[i])
+		if f, ok := known[key]; ok {
+			positions[i] = f.position
+		} else if at, ok := seen[key]; ok {
+			positions[i] = at
+		} else {
+			r := places.place(pending[i], origin[i])
+			positions[i], seen[key] = r.position, r.position
+			rows = append(rows, r)
+		}
+	}
+	if err := l.copyTx(ctx, tx, rows); err != nil {
+		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
+			err = errors.Join(err, backErr)
+		}
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(releaseSQL)
+	b.Queue(updateHeadsSQL, hs.updateArgs()...)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("moving heads: %w", err)
+	}
+	return positions, nil
+}
+
+// sawEpochs notes the epochs of locked heads.
+func (l *Log) sawEpochs(hs heads) {
+	for p, h := range hs {
+		l.origins.inEpoch(p, h.epoch)
+	}
+}
+
+// originsOf returns the origin of each event; few of them are distinct.
+func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
+	ids := make([]int32, len(pending))
+	for i := range pending {
+		if i > 0 && sameOrigin(pending[i], pending[i-1]) {
+			ids[i] = ids[i-1]
+			continue
+		}
+		of, err := l.originOf(pending[i])
+		if err != nil {
+			return nil, err
+		}
+		if ids[i], err = l.origins.id(ctx, of); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// copyTx writes rows inside a transaction.
+func (l *Log) copyTx(ctx context.Context, tx pgx.Tx, rows []row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return l.db.Copy(ctx, tx, newRows(rows))
+}
+
+// Appended reports that a caller's transaction with these events in it has committed.
+func (l *Log) Appended(pending []events.Pending) { l.cfg.OnAppend(partitionsOf(pointers(pending))) }
+
+func (hs heads) clone() heads {
+	c := make(heads, len(hs))
+	for p, h := range hs {
+		copied := *h
+		copied.topics = slices.Clone(h.topics)
+		c[p] = &copied
+	}
+	return c
+}

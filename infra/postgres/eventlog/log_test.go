@@ -1,0 +1,263 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// openLog makes a migrated database with a log on it.
+func openLog(t testing.TB) (*Log, *pgxpool.Pool, string) {
+	url := localtest.Migrated(t, postgres.Migrate)
+	l, pool := openLogAt(t, url)
+	return l, pool, url
+}
+
+func openLogAt(t testing.TB, url string) (*Log, *pgxpool.Pool) {
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l, err := New(t.Context(), pool, Config{
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+		// A slow machine must not cause refusals: tests of refusals set their own bound.
+		LongestWait: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l, pool
+}
+
+// usageEvent makes a submission, in short as those that are decoded; other amounts make other payloads.
+func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
+	return commands.Submitted{Pending: events.Pending{
+		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
+		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
+	}}
+}
+
+func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
+	t.Helper()
+	places, err := l.Submit(t.Context(), tenant, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return places
+}
+
+func statuses(places []commands.Placement) []commands.PlacementStatus {
+	var s []commands.PlacementStatus
+	for _, p := range places {
+		s = append(s, p.Status)
+	}
+	return s
+}
+
+func TestP2_VerdictsWithinAndAcrossBatches(t *testing.T) {
+	l, _, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	first := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 2))
+	if want := []commands.PlacementStatus{commands.Appended, commands.Appended, commands.Duplicate, commands.Conflict}; !slices.Equal(statuses(first), want) {
+		t.Fatalf("in a batch: %v, want %v", statuses(first), want)
+	}
+	if first[2].Position != first[0].Position || first[3].Position != first[1].Position {
+		t.Fatalf("positions of the first ones expected: %v", first)
+	}
+	probe := usageEvent(tenant, "new", 1)
+	probe.ProbeOnly = true
+	known := usageEvent(tenant, "a", 1)
+	known.ProbeOnly = true
+	again := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 3), usageEvent(tenant, "c", 1), probe, known)
+	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended, commands.Absent, commands.Duplicate}; !slices.Equal(statuses(again), want) {
+		t.Fatalf("across batches: %v, want %v", statuses(again), want)
+	}
+	other := uuid.Must(uuid.NewV7())
+	if s := statuses(submit(t, l, other, usageEvent(other, "a", 9))); s[0] != commands.Appended {
+		t.Fatalf("P9: another tenant's eventId is its own: %v", s)
+	}
+}
+
+// However late a retry comes, and whatever the writers know or have forgotten.
+func TestP2_TheLogItselfRefusesASecondEventOfAKey(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	_, err := pool.Exec(t.Context(), `INSERT INTO event_log_rows
+ SELECT (jsonb_populate_record(l, '{"position": 2000000}')).* FROM event_log_rows l WHERE tenant_id = $1`, tenant)
+	if postgres.SQLState(err) != postgres.UniqueViolation {
+		t.Fatalf("a key of two million positions before was taken again: %v", err)
+	}
+}
+
+func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	for range 3 {
+		submit(t, l, tenant, usageEvent(tenant, "a", 2), usageEvent(tenant, "a", 3), usageEvent(tenant, "a", 2))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.UsageConflicted); n != 2 {
+		t.Fatalf("%d conflicts are recorded for 2 other payloads", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE subject = $1 AND l.payload ->> 'amount' = '1'`, events.UsageRecorded); n != 1 {
+		t.Fatal("the first payload did not stay")
+	}
+}
+
+func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// checkDense checks the promises of positions: dense from 1, each row pointing to the
+// one before it on its topic, heads and counters equal to the rows.
+func checkDense(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	for what, sql := range map[string]string{
+		"holes": `SELECT count(*) FROM (SELECT position - row_number() OVER (PARTITION BY partition ORDER BY position) d FROM event_log) x WHERE d <> 0`,
+		"wrong previous": `SELECT count(*) FROM (SELECT previous_position p, coalesce(lag(position) OVER (PARTITION BY partition, topic ORDER BY position), 0) q
+ FROM event_log) x WHERE p <> q`,
+		"wrong heads": `SELECT count(*) FROM log_heads h WHERE position <> (SELECT coalesce(max(position), 0) FROM event_log l WHERE l.partition = h.partition)
+ OR accepted <> (SELECT count(*) FROM event_log l WHERE l.partition = h.partition AND subject = 1)`,
+		"time going back": `SELECT count(*) FROM (SELECT recorded_at r, lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) q FROM event_log) x WHERE r < q`,
+	} {
+		if n := count(t, pool, sql); n != 0 {
+			t.Errorf("%s: %d", what, n)
+		}
+	}
+}
+
+func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	appended := map[string]int{}
+	var wg sync.WaitGroup
+	for c := range 16 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, uint64(c)))
+			order := rnd.Perm(200)
+			batch := make([]commands.Submitted, len(order))
+			for i, n := range order {
+				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n)
+			}
+			places, err := l.Submit(context.Background(), tenant, batch)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, p := range places {
+				if p.Status == commands.Appended {
+					appended[batch[i].DedupeKey]++
+				} else if p.Status != commands.Duplicate {
+					t.Errorf("%s: %v", batch[i].DedupeKey, p)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(appended) != 200 {
+		t.Fatalf("%d of 200 were accepted", len(appended))
+	}
+	for key, n := range appended {
+		if n != 1 {
+			t.Errorf("%s was accepted %d times", key, n)
+		}
+	}
+	checkDense(t, pool)
+}
+
+func TestPositionsAreDenseUnderManyTenantsAndTwoInstances(t *testing.T) {
+	one, pool, url := openLog(t)
+	two, _ := openLogAt(t, url)
+	var wg sync.WaitGroup
+	for c := range 12 {
+		wg.Go(func() {
+			l := []*Log{one, two}[c%2]
+			tenant := uuid.NewSHA1(uuid.Nil, []byte{byte(c % 7)})
+			for n := range 30 {
+				batch := []commands.Submitted{usageEvent(tenant, fmt.Sprint("x", n), n)}
+				for k := range n % 5 {
+					batch = append(batch, usageEvent(tenant, fmt.Sprint(c, "/", n, "/", k), k))
+				}
+				if _, err := l.Submit(context.Background(), tenant, batch); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	checkDense(t, pool)
+}
+
+func TestAppendTxSkipsWhatIsThere(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	verdict := func(raw int64) events.Pending {
+		id := uuid.Must(uuid.NewV7())
+		return events.Pending{EventID: id, Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
+			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{}`)}
+	}
+	appendAll := func(pending ...events.Pending) (positions []events.Position) {
+		t.Helper()
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+			positions, err = l.AppendTx(t.Context(), tx, pending)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return positions
+	}
+	first := appendAll(verdict(1), verdict(2), verdict(1))
+	second := appendAll(verdict(3), verdict(2), verdict(4))
+	if first[2] != first[0] || second[1] != first[1] || second[0].Number != 3 || second[2].Number != 4 {
+		t.Fatalf("first %v, second %v", first, second)
+	}
+	checkDense(t, pool)
+}
+
+func TestReadGivesWholeEnvelopes(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	sent := usageEvent(tenant, "a", 1)
+	sent.CorrelationID, sent.Replay = uuid.Must(uuid.NewV7()), "offline"
+	at := submit(t, l, tenant, sent, usageEvent(tenant, "b", 1))
+	got, err := l.Read(t.Context(), at[0].Position.Partition, 0, 1<<40, 10)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d events, %v", len(got), err)
+	}
+	e := got[0]
+	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(sent.Whole()) ||
+		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.LogID != l.ID() || e.Epoch != readEpoch(t, pool, e.Position.Partition) || e.Previous != 0 || got[1].Previous != 1 {
+		t.Fatalf("%+v", e)
+	}
+	if _, err := events.ToRecord(&e); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,257 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/migrations"
+)
+
+// laterVocabulary makes a vocabulary of a later release: the present one with other schemas of
+// recorded usage.
+func laterVocabulary(t *testing.T) *events.Vocabulary {
+	t.Helper()
+	document := strings.Replace(events.CurrentVocabulary().Document(), "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=", "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=1ater", 1)
+	sum := sha256.Sum256([]byte(document))
+	v, err := events.ParseVocabulary(hex.EncodeToString(sum[:]), document)
+	if err != nil || v.Hash() == events.CurrentVocabulary().Hash() {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// execute runs statements as the superuser.
+func execute(t *testing.T, url string, statements ...string) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), localtest.SuperuserURL(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for _, sql := range statements {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%v\n%s", err, sql)
+		}
+	}
+}
+
+// recordedBy makes all events so far those of a release with another vocabulary.
+func recordedBy(t *testing.T, url string, v *events.Vocabulary) {
+	t.Helper()
+	execute(t, url, `INSERT INTO log_vocabularies VALUES ('`+v.Hash()+`', '`+v.Document()+`')`, `UPDATE log_origins SET vocabulary = '`+v.Hash()+`'`)
+}
+
+// rendered reads all events of a tenant in a new process, and renders them.
+func rendered(t *testing.T, url string, tenant uuid.UUID) (wires []string, err error) {
+	t.Helper()
+	l, _ := openLogAt(t, url)
+	list, err := l.Read(t.Context(), events.PartitionOf(tenant), 0, 99, 99)
+	for i := range list {
+		if list[i].TenantID != tenant { // of the same partition
+			continue
+		}
+		wire, err := events.AppendWire(nil, &list[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		wires = append(wires, string(wire))
+	}
+	return wires, err
+}
+
+// P2: an event has the vocabulary of the release that recorded it, which this release may
+// know only from the database. A vocabulary that is missing there, too, is an error.
+func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
+	l, _, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	before, err := rendered(t, url, tenant)
+	if err != nil || len(before) != 1 {
+		t.Fatal(before, err)
+	}
+	next := laterVocabulary(t)
+	recordedBy(t, url, next)
+	after, err := rendered(t, url, tenant)
+	want := strings.Replace(before[0], "#sha256=", "#sha256=1ater", 1)
+	if err != nil || len(after) != 1 || after[0] != want {
+		t.Errorf("rendered with the vocabulary of the reader, %v:\n%s\nwant %s", err, after, want)
+	}
+	execute(t, url, `ALTER TABLE log_origins DROP CONSTRAINT log_origins_vocabulary_fkey`, `DELETE FROM log_vocabularies WHERE hash = '`+next.Hash()+`'`)
+	if list, err := rendered(t, url, tenant); err == nil || !strings.Contains(err.Error(), next.Hash()) {
+		t.Errorf("rendered without its vocabulary: %v, %v", list, err)
+	}
+	execute(t, url, `ALTER TABLE log_vocabularies DROP CONSTRAINT log_vocabularies_check`, `INSERT INTO log_vocabularies VALUES ('`+next.Hash()+`', '{"subjects":[]}')`)
+	if list, err := rendered(t, url, tenant); err == nil {
+		t.Errorf("rendered with a document of another hash: %v", list)
+	}
+	execute(t, url, `DELETE FROM log_origins`)
+	if list, err := rendered(t, url, tenant); err == nil || !strings.Contains(err.Error(), "no origin") {
+		t.Errorf("rendered without its origin: %v, %v", list, err)
+	}
+}
+
+// The log's copies are guarded by the database: a hash is that of its document, a row
+// is never changed, and an origin names no vocabulary that is not there.
+func TestVocabulariesOfTheLogCannotLie(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	submit(t, l, tenant, usageEvent(tenant, "a", 1))
+	for what, sql := range map[string]string{
+		"another document's hash":    `INSERT INTO log_vocabularies VALUES (repeat('0', 64), '{}')`,
+		"a change of a document":     `UPDATE log_vocabularies SET document = document || ' '`,
+		"a deletion":                 `DELETE FROM log_vocabularies`,
+		"an origin without document": `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('a', 'b', 'c', 'd', 'e', repeat('0', 64))`,
+		"no residency":               `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, residency) VALUES ('a', 'b', 'c', 'd', 'e', '')`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+	var copies string
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(document, '' ORDER BY hash = $1 DESC) FROM log_vocabularies`, events.FirstVocabulary).Scan(&copies); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := events.EmbeddedVocabulary(events.FirstVocabulary)
+	if want := first.Document() + events.CurrentVocabulary().Document(); copies != want {
+		t.Errorf("the log's copies are\n%s\nwant\n%s", copies, want)
+	}
+}
+
+// Processes that look up a known origin take no number of the identity.
+func TestKnownOriginsTakeNoNumbers(t *testing.T) {
+	_, pool, url := openLog(t)
+	tenant := uuid.Must(uuid.NewV7())
+	for n := range 5 {
+		l, _ := openLogAt(t, url)
+		submit(t, l, tenant, usageEvent(tenant, string(rune('a'+n)), 1))
+	}
+	var origins, numbers int
+	if err := pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM log_origins), (SELECT count(DISTINCT origin) FROM event_log_rows)`).Scan(&origins, &numbers); err != nil || origins != 1 || numbers != 1 {
+		t.Errorf("%d origins, %d of them used, %v", origins, numbers, err)
+	}
+	another := usageEvent(tenant, "another", 1)
+	another.Residency = "eu"
+	l, _ := openLogAt(t, url)
+	submit(t, l, tenant, another)
+	var id int32
+	if err := pool.QueryRow(t.Context(), `SELECT max(id) FROM log_origins`).Scan(&id); err != nil || id != 2 {
+		t.Errorf("the second origin has number %d, %v", id, err)
+	}
+}
+
+// Events keep the residency that they were recorded under; the platform's have the
+// deployment's region, and a tenant's without one are refused.
+func TestEventsKeepTheirResidency(t *testing.T) {
+	l, pool, url := openLog(t)
+	l.cfg.Region = "eu-west-1"
+	tenant := uuid.Must(uuid.NewV7())
+	list := []commands.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
+	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
+	submit(t, l, tenant, list...)
+	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{}`)}
+	appendOne := func(p events.Pending) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := l.AppendTx(t.Context(), tx, []events.Pending{p})
+			return err
+		})
+	}
+	if err := appendOne(platform); err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[uuid.UUID]string{tenant: "eu us eu", events.Platform: "eu-west-1"} {
+		wires, err := rendered(t, url, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range wires {
+			_, rest, _ := strings.Cut(w, `"dataResidency":"`)
+			residency, _, _ := strings.Cut(rest, `"`)
+			got = append(got, residency)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", events.TenantText(of), got, want)
+		}
+	}
+	for _, residency := range []string{"", "EU"} {
+		p := list[0].Pending
+		p.EventID, p.DedupeKey, p.Residency = uuid.Must(uuid.NewV7()), "u/z", residency
+		if err := appendOne(p); err == nil || !strings.Contains(err.Error(), "data residency") {
+			t.Errorf("an event of a tenant with the residency %q: %v", residency, err)
+		}
+	}
+	// Both lack a residency; only the platform's event may.
+	p := platform
+	p.EventID, p.DedupeKey = uuid.Must(uuid.NewV7()), "e/2"
+	q := list[0].Pending
+	q.EventID, q.DedupeKey, q.Residency, q.Actor = uuid.Must(uuid.NewV7()), "u/y", "", p.Actor
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := l.AppendTx(t.Context(), tx, []events.Pending{p, q})
+		return err
+	})
+	if err == nil {
+		t.Error("an event of a tenant has the residency of the platform's event before it")
+	}
+}
+
+// originBefore0014 is how releases from before migration 0014 record an origin.
+const originBefore0014 = `WITH new AS (
+ INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ($1, $2, $3, $4, $5)
+ ON CONFLICT DO NOTHING RETURNING id)
+SELECT id FROM new UNION ALL
+SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 LIMIT 1`
+
+// Events from before the migration have the first vocabulary, and so have events that a
+// release from before it records in the seconds until it ends.
+func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
+	url := localtest.Database(t)
+	db := asOwner(t, url)
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.UpTo(t.Context(), 12); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 'meterplex', 'old', 'c')`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	l, pool := openLogAt(t, url)
+	var late, again int32
+	for _, id := range []*int32{&late, &again} {
+		if err := pool.QueryRow(t.Context(), originBefore0014, "service", "v", "meterplex", "old", "c").Scan(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if late != again {
+		t.Errorf("one origin has the numbers %d and %d", late, again)
+	}
+	known, err := l.origins.resolve(context.Background(), pool, []int32{1, late})
+	if err != nil || len(known) != 2 {
+		t.Fatal(known, err)
+	}
+	for id, o := range known {
+		if o.vocabulary.Hash() != events.FirstVocabulary || o.residency != events.ResidencyUnspecified {
+			t.Errorf("origin %d has the vocabulary %s and the residency %s", id, o.vocabulary.Hash(), o.residency)
+		}
+	}
+	var required bool
+	if err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM required_migrations WHERE migration = 14)`).Scan(&required); err != nil || !required {
+		t.Errorf("releases that render by their own vocabulary may go on: %v %v", required, err)
+	}
+}

@@ -1,0 +1,130 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// readColumns are the values that rowReader.envelope takes, in its order.
+const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
+ l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.body, coalesce(l.replay, ''), w.position IS NOT NULL, coalesce(w.late, false)
+ FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position`
+
+// The topic is compared during the scan of the key: a stretch of a partition is read
+// once, for any mix of topics.
+const readSQL = readColumns + `
+ WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND ($4 = 0 OR l.topic = $4) ORDER BY l.position LIMIT $5`
+
+const readAtSQL = readColumns + ` WHERE l.partition = $1 AND l.position = ANY ($2::bigint[])`
+
+// Read returns the events of a partition after one position up to and including
+// another, in order, at most limit.
+func (l *Log) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
+	return l.read(ctx, l.db, partition, after, upTo, 0, limit)
+}
+
+// ReadTx is Read inside a transaction, for one topic, or for all if topic is 0.
+func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+	return l.read(ctx, tx, partition, after, upTo, topic, limit)
+}
+
+// ReadAtTx returns the events at some positions of a partition, in any order.
+func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers []int64) ([]events.Envelope, error) {
+	rows, err := tx.Query(ctx, readAtSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, numbers)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return l.envelopes(ctx, tx, rows, func(*rowReader) int16 { return partition })
+}
+
+// ReadTopic returns the events of one topic in a stretch of a partition, in order.
+func (l *Log) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
+	return l.read(ctx, l.db, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
+}
+
+// One statement for many partitions: planned once, answered in one round trip.
+// LATERAL forces one range scan of the key for each.
+const (
+	stretchesBegin = `SELECT s.partition, l.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS s (partition, after, up_to)
+ CROSS JOIN LATERAL (
+  ` + readColumns + `
+  WHERE l.partition = s.partition AND l.position > s.after AND l.position <= s.up_to`
+	stretchesEnd = ` ORDER BY l.position LIMIT $4) l`
+
+	readStretchesSQL = stretchesBegin + stretchesEnd
+	// The last event of a stretch is always returned: if it is missing, the log has lost its tail.
+	readStretchesOfSQL = stretchesBegin + ` AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)` + stretchesEnd
+)
+
+// ReadStretches returns the events of several stretches of the log, those of each
+// stretch in order, at most limit of each.
+func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
+	return l.readStretches(ctx, l.cfg.Carrying, readStretchesSQL, stretches, limit)
+}
+
+// ReadStretchesTx is ReadStretches inside a transaction. It returns the events of some
+// subjects and the last event of each stretch, or all events if no subject is named.
+func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
+	if len(of) == 0 {
+		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)
+	}
+	subjects := make([]int16, len(of))
+	for i, s := range of {
+		subjects[i] = int16(s)
+	}
+	return l.readStretches(ctx, tx, readStretchesOfSQL, stretches, limit, subjects)
+}
+
+func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
+	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
+	for i, s := range stretches {
+		partitions[i], after[i], upTo[i] = s.Partition, s.After, s.UpTo
+	}
+	rows, err := q.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, partitions, after, upTo, limit}, more...)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return l.envelopes(ctx, q, rows, func(r *rowReader) int16 { return r.int16() })
+}
+
+func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+	rows, err := q.Query(ctx, readSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, after, upTo, int16(topic), limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return l.envelopes(ctx, q, rows, func(*rowReader) int16 { return partition })
+}
+
+// envelopes reads rows; partitionOf knows their partition, or reads it from the row.
+func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
+	defer rows.Close()
+	var list []events.Envelope
+	var origin []int32
+	for rows.Next() {
+		r := rowReader{values: rows.RawValues()}
+		e, id := r.envelope(partitionOf(&r))
+		if r.err != nil {
+			return nil, r.err
+		}
+		l.origins.inEpoch(e.Position.Partition, e.Epoch)
+		list, origin = append(list, e), append(origin, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	known, err := l.origins.resolve(ctx, q, origin)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].LogID = l.id
+		of := known[origin[i]]
+		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.actor, of.producer, of.vocabulary, of.residency
+	}
+	return list, nil
+}

@@ -1,0 +1,179 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// tenantsApart makes tenants that live in partitions of their own.
+func tenantsApart(n int) []uuid.UUID {
+	var list []uuid.UUID
+	taken := map[int16]bool{}
+	for len(list) < n {
+		id := uuid.Must(uuid.NewV7())
+		if p := events.PartitionOf(id); !taken[p] {
+			taken[p] = true
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func TestAHeadThatIsHeldKeepsNoOtherPartitionWaiting(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenants := tenantsApart(6)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := lockHeads(t.Context(), tx, []int16{events.PartitionOf(tenants[0])}); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan error, 1)
+	go func() {
+		_, err := l.Submit(t.Context(), tenants[0], []commands.Submitted{usageEvent(tenants[0], "held", 1)})
+		held <- err
+	}()
+	var all sync.WaitGroup
+	var longest [6]time.Duration
+	for i, tenant := range tenants[1:] {
+		if int(events.PartitionOf(tenant))%len(l.writers) == int(events.PartitionOf(tenants[0]))%len(l.writers) {
+			continue // a writer waits for all of its group's heads
+		}
+		all.Go(func() {
+			for n := range 20 {
+				began := time.Now()
+				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
+					t.Error(err)
+				}
+				longest[i] = max(longest[i], time.Since(began))
+			}
+		})
+	}
+	all.Wait()
+	// A submission that waits for the head waits for at least the 2 s of lock_timeout.
+	if took := slices.Max(longest[:]); took > 1500*time.Millisecond {
+		t.Errorf("an event of another partition waited %v for a head that somebody else had", took)
+	}
+	select {
+	case err := <-held:
+		t.Fatalf("an event was stored past a lock: %v", err)
+	default:
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-held:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("an event waits for a head that is free")
+	}
+}
+
+// Tenants of one partition share its head and its keys' index, and may name their
+// events alike.
+func TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs(t *testing.T) {
+	l, _, _ := openLog(t)
+	tenants := []uuid.UUID{uuid.Must(uuid.NewV7())}
+	for len(tenants) < 4 {
+		if id := uuid.Must(uuid.NewV7()); events.PartitionOf(id) == events.PartitionOf(tenants[0]) {
+			tenants = append(tenants, id)
+		}
+	}
+	var all sync.WaitGroup
+	for i, tenant := range tenants {
+		all.Go(func() {
+			for n := range 50 {
+				places, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
+				if err != nil || places[0].Status != commands.Appended {
+					t.Errorf("event %d of tenant %d: %v %v", n, i, places, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Small and large submissions are committed by different writers: the same events
+// in both are stored once, while heads are held now and then.
+func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
+	l, pool, _ := openLog(t)
+	tenants := tenantsApart(5)
+	const size = 3 * smallRows
+	var appended atomic.Int64
+	send := func(tenant uuid.UUID, batch []commands.Submitted) {
+		places, err := l.Submit(t.Context(), tenant, batch)
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range places {
+			switch places[i].Status {
+			case commands.Appended:
+				appended.Add(1)
+			case commands.Duplicate:
+			default:
+				t.Errorf("status %v", places[i].Status)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for _, tenant := range tenants {
+		batch := func() (b []commands.Submitted) {
+			for n := range size {
+				b = append(b, usageEvent(tenant, fmt.Sprint("e", n), n+1))
+			}
+			return b
+		}
+		all.Go(func() { send(tenant, batch()) })
+		for range 2 {
+			all.Go(func() {
+				for _, s := range batch() {
+					send(tenant, []commands.Submitted{s})
+				}
+			})
+		}
+		all.Go(func() {
+			for range 10 { // another session appends, too
+				tx, err := pool.Begin(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := lockHeads(t.Context(), tx, []int16{events.PartitionOf(tenant)}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(3 * time.Millisecond)
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := appended.Load(); n != size*int64(len(tenants)) {
+		t.Errorf("%d events of %d were answered as new", n, size*len(tenants))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM event_log`); n != size*len(tenants) {
+		t.Errorf("%d events of %d are in the log", n, size*len(tenants))
+	}
+	if n := count(t, pool, `SELECT count(*) FROM (SELECT position, row_number() OVER (PARTITION BY partition ORDER BY position) AS n FROM event_log) p WHERE position <> n`); n != 0 {
+		t.Errorf("%d positions are not dense", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM log_heads h WHERE position <> (SELECT count(*) FROM event_log l WHERE l.partition = h.partition) OR accepted <> position`); n != 0 {
+		t.Errorf("%d heads do not say what the log holds", n)
+	}
+}

@@ -1,0 +1,294 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+const (
+	// maxGroupRows bounds one commit, and so how long a head is locked.
+	maxGroupRows = 2000
+	// maxQueued bounds the submissions that wait for a writer. It is more than the
+	// requests in progress can make, so that the bounds of admission.go apply first.
+	maxQueued = 4096
+	// hotFor is how long a partition is probed before each write after a duplicate was found.
+	hotFor = time.Second
+	// resolveFor bounds how long the outcome of an unanswered commit is resolved before
+	// the caller gets an error.
+	resolveFor = 8 * time.Second
+)
+
+// submission is one caller's batch on its way through a writer.
+type submission struct {
+	tenant uuid.UUID
+	batch  []commands.Submitted
+	bytes  int64 // of the bodies
+	owed   bool  // it came by messages, which are redelivered until it is stored
+	places []commands.Placement
+	load   *queueLoad // counts it until it is answered
+	done   chan error
+}
+
+// writer commits submissions in groups: submissions that arrive while one group commits
+// form the next. The commit is the timer; only after a large group it waits (see shared.go).
+type writer struct {
+	log     *Log
+	queue   chan *submission
+	load    *queueLoad
+	shared  bool                // accepts small submissions of all partitions; see shared.go
+	carried []*submission       // belong to the next group
+	stuck   []*submission       // belong to writers whose queues are full; see shared.go
+	offered time.Time           // when they were offered last
+	last    int                 // rows of the last group
+	group   *group              // the group in progress
+	hot     map[int16]time.Time // until when a partition is probed first
+}
+
+func newWriter(l *Log, shared bool) *writer {
+	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{}}
+}
+
+// Submit implements commands.UsageLog.
+func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	if err := l.enqueue(s); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-s.done:
+		return s.places, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
+	}
+}
+
+// isOwed reports whether messages brought a submission: its refusals are events, too.
+func isOwed(s *commands.Submitted) bool {
+	return s.Inbox != "" || s.Subject == events.UsageRefused
+}
+
+// enqueue never blocks: if the queue is too long, it returns an error at once.
+func (l *Log) enqueue(s *submission) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return fmt.Errorf("%w: shutting down", commands.ErrUnavailable)
+	}
+	own := l.ownWriter(s.tenant)
+	w := own
+	if len(s.batch) <= smallRows {
+		w = l.shared // which may pass it on
+		if err := own.load.mayEnter(s); err != nil {
+			return err
+		}
+	}
+	if err := w.load.enter(s); err != nil {
+		return err
+	}
+	select {
+	case w.queue <- s:
+		return nil
+	default:
+		w.load.leave(s)
+		return &commands.Overloaded{Wait: w.load.longest}
+	}
+}
+
+func (w *writer) run() {
+	for {
+		group, ok := w.gather()
+		if !ok {
+			return
+		}
+		w.commit(group)
+	}
+}
+
+// gather waits for a submission and adds the other queued ones, up to maxGroupRows. A
+// submission beyond the bound is carried over to the next group. It returns false when
+// the queue is closed and empty.
+func (w *writer) gather() (group []*submission, ok bool) {
+	w.offer()
+	group, w.carried = w.carried, nil
+	rows := rowsOf(group)
+	if len(group) == 0 {
+		s, ok := w.first()
+		if !ok {
+			return nil, false
+		}
+		group, rows = append(group, s), len(s.batch)
+	}
+	patience, calm := w.lingering()
+	defer calm()
+	for s := w.next(rows, patience); s != nil; s = w.next(rows, patience) {
+		if rows+len(s.batch) > maxGroupRows {
+			w.carried = append(w.carried, s)
+			break
+		}
+		group, rows = append(group, s), rows+len(s.batch)
+	}
+	w.last = rows
+	return group, true
+}
+
+func rowsOf(group []*submission) (rows int) {
+	for _, s := range group {
+		rows += len(s.batch)
+	}
+	return rows
+}
+
+// commit appends a group and answers all its submissions. After a commit without an
+// answer, the group is appended again, and its keys are probed first. The probe waits
+// for the head's lock, which the unanswered transaction holds until it is durable or
+// rolled back.
+func (w *writer) commit(subs []*submission) {
+	g := w.group
+	g.fill(subs)
+	defer g.forget()
+	w.load.begin()
+	smooth := false
+	defer func() { w.load.end(len(g.members), smooth) }()
+	probing := g.mustProbe || w.isHot(g.partitions)
+	deadline := time.Now().Add(resolveFor)
+	for attempt := 0; ; attempt++ {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		err := w.attempt(ctx, g, probing)
+		cancel()
+		if err == nil {
+			smooth = attempt == 0
+			g.answer(nil)
+			w.log.cfg.OnAppend(g.partitions)
+			return
+		}
+		if postgres.SQLState(err) == postgres.UniqueViolation && !probing {
+			g.sent = false // the outcome is known
+			w.markHot(g.partitions)
+			probing = true
+			continue
+		}
+		if time.Now().After(deadline) || w.hopeless(err) {
+			w.log.cfg.Logger.Error("appending failed", "error", err, "attempts", attempt+1)
+			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, err))
+			return
+		}
+		probing = true
+		time.Sleep(min(time.Duration(attempt+1)*50*time.Millisecond, time.Second))
+	}
+}
+
+// hopeless reports whether a server error cannot be fixed by a retry. A retry may fix
+// lost connections (08), conflicts (40), lack of resources (53), interventions and
+// shutdowns (57), lock timeouts (55), and a pause of this process.
+func (w *writer) hopeless(err error) bool {
+	state := postgres.SQLState(err)
+	return state != "" && state != postgres.IdleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
+}
+
+// attempt runs one transaction. If the group was sent before, its events may be in a
+// transaction that still locks their heads; attempt waits for it.
+func (w *writer) attempt(ctx context.Context, g *group, probing bool) error {
+	era := w.log.origins.now()
+	origin, err := w.log.originsOf(ctx, g.pending) // new ones are noted before anything is locked
+	if err != nil {
+		return err
+	}
+	conn, err := w.log.db.Session(ctx)
+	if err != nil {
+		return fmt.Errorf("taking a connection: %w", err)
+	}
+	defer conn.Release() // a connection in mid-transaction is closed, not reused
+	planning := keepPlansSQL
+	if probing {
+		planning = planAnewSQL
+	}
+	lock := lockHeadsSQL
+	if w.shared && !g.sent {
+		lock = lockFreeHeadsSQL
+	}
+	hs, err := w.begin(ctx, conn, g.partitions, planning, lock)
+	if err != nil {
+		return err
+	}
+	w.log.sawEpochs(hs)
+	left := len(hs) < len(g.partitions)
+	if left {
+		w.passOn(g.leave(hs))
+	}
+	if left || w.log.origins.now() != era {
+		if origin, err = w.log.originsOf(ctx, g.pending); err != nil {
+			return errors.Join(err, rollback(conn))
+		}
+	}
+	if err := g.decide(ctx, conn, hs, origin, probing); err != nil {
+		return errors.Join(err, rollback(conn))
+	}
+	if len(g.rows) == 0 && g.isDurable(hs) {
+		return rollback(conn)
+	}
+	g.sent = true
+	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs())
+	if err == nil {
+		w.log.durable.committed(hs)
+	}
+	if postgres.SQLState(err) != "" && !conn.Closed() {
+		err = errors.Join(err, rollback(conn))
+	}
+	return err
+}
+
+// begin starts a transaction and locks the heads. If the server is in another life than the
+// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again.
+func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string) (heads, error) {
+	for {
+		hs, err := beginLocked(ctx, conn, partitions, planning, lock)
+		if err != nil {
+			return nil, err
+		}
+		stale := hs.ofAnotherLife()
+		if len(stale) == 0 {
+			return hs, nil
+		}
+		if err := rollback(conn); err != nil {
+			return nil, err
+		}
+		if err := w.log.raise(ctx, stale, nil); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func rollback(conn Session) error {
+	ctx, cancel := context.WithTimeout(context.Background(), postgres.CommitTimeout)
+	defer cancel()
+	_, err := conn.Exec(ctx, "rollback")
+	return err
+}
+
+func (w *writer) isHot(partitions []int16) bool {
+	now := time.Now()
+	for _, p := range partitions {
+		if now.Before(w.hot[p]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *writer) markHot(partitions []int16) {
+	for _, p := range partitions {
+		w.hot[p] = time.Now().Add(hotFor)
+	}
+}

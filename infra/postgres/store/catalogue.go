@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+)
+
+const (
+	tenantColumns       = `id, name, class, status, data_residency, created_at`
+	featureColumns      = `lookup_key, name, type, unit`
+	planColumns         = `key, name, entitlements`
+	subscriptionColumns = `id, tenant_id, plan, status, entitlements, created_at`
+)
+
+// one turns "no rows" into nil.
+func one[T any](v *T, what string, err error) (*T, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a %s: %w", what, err)
+	}
+	return v, nil
+}
+
+func scanTenant(row pgx.Row) (*domain.Tenant, error) {
+	var t domain.Tenant
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.DataResidency, &t.CreatedAt)
+	return one(&t, "tenant", err)
+}
+
+func scanFeature(row pgx.Row) (*domain.Feature, error) {
+	var f domain.Feature
+	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit)
+	return one(&f, "feature", err)
+}
+
+func scanPlan(row pgx.Row) (*domain.Plan, error) {
+	var p domain.Plan
+	var entitlements []byte
+	err := row.Scan(&p.Key, &p.Name, &entitlements)
+	if err == nil {
+		err = json.Unmarshal(entitlements, &p.Entitlements)
+	}
+	return one(&p, "plan", err)
+}
+
+func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
+	var s domain.Subscription
+	var entitlements []byte
+	err := row.Scan(&s.ID, &s.TenantID, &s.Plan, &s.Status, &entitlements, &s.CreatedAt)
+	if err == nil {
+		err = json.Unmarshal(entitlements, &s.Entitlements)
+	}
+	return one(&s, "subscription", err)
+}
+
+// Catalogue implements commands.CatalogueReader over the tables.
+type Catalogue struct{ Pool *pgxpool.Pool }
+
+var _ commands.CatalogueReader = (*Catalogue)(nil)
+
+func list[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
+	conn, err := borrow(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer rows.Close()
+	all := []T{}
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		all = append(all, *v)
+	}
+	return all, unavailable(rows.Err())
+}
+
+func get[T any](ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Row) (*T, error), sql string, args ...any) (*T, error) {
+	conn, err := borrow(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	v, err := scan(conn.QueryRow(ctx, sql, args...))
+	return v, unavailable(err)
+}
+
+// afterID returns the id after which a page begins. An invalid id sorts before all others.
+func afterID(p commands.Page) uuid.UUID {
+	id, _ := uuid.Parse(p.After)
+	return id
+}
+
+// Tenants lists by id.
+func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
+	return list(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
+}
+
+// Tenant returns a tenant, or nil.
+func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
+	return get(ctx, c.Pool, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
+}
+
+// Keys lists a tenant's keys by id; the platform's keys are those of operators.
+func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
+	return list(ctx, c.Pool, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+}
+
+// Features lists by lookup key.
+func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
+	return list(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+}
+
+// Feature returns a feature, or nil.
+func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
+	return get(ctx, c.Pool, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
+}
+
+// Plans lists by key.
+func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
+	return list(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+}
+
+// Plan returns a plan, or nil.
+func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
+	return get(ctx, c.Pool, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
+}
+
+// Subscriptions lists a tenant's subscriptions by id.
+func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
+	return list(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+}
+
+// Subscription returns a tenant's subscription, or nil.
+func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
+	return get(ctx, c.Pool, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+}

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// lockFed locks the checkpoints of joined generations, partition by partition, as
+// consumers do: no consumer can detach a generation, or dead-letter an event, while a
+// flip decides.
+const (
+	lockFed = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND joined ORDER BY partition, generation FOR UPDATE`
+
+	nextFlip = `SELECT max(greatest(flip, undone_flip)) + 1 FROM projection_pointers WHERE projection = $1`
+	addFlip  = `INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip) VALUES ($1, $2, $3, $4, $5)`
+	undoFlip = `UPDATE projection_pointers SET undone_flip = $3 WHERE projection = $1 AND flip = $2 AND undone_flip IS NULL`
+
+	// A pointer that a later one covers completely is not live.
+	showFlips = `UPDATE projection_pointers p SET live = p.undone_flip IS NULL AND NOT EXISTS (
+  SELECT FROM projection_pointers later
+  WHERE later.projection = p.projection AND later.flip > p.flip AND later.undone_flip IS NULL
+    AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))
+ WHERE p.projection = $1`
+	serveFlips = `UPDATE consumer_checkpoints c SET serving = s.serving
+ FROM (SELECT g.generation, EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS serving
+       FROM projection_generations g WHERE g.projection = $1) s
+ WHERE c.consumer = $2 AND c.generation = s.generation AND c.joined AND c.serving <> s.serving`
+
+	// The generation $3, and those that readers see.
+	generationsSQL = `SELECT g.generation, g.tenant_id, shown.live, coalesce(g.broken, ''), g.dropped_at IS NOT NULL,
+  (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $2 AND c.generation = g.generation AND c.joined)
+ FROM projection_generations g
+ CROSS JOIN LATERAL (SELECT EXISTS (
+   SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS live) shown
+ WHERE g.projection = $1 AND (g.generation = $3 OR shown.live)
+ ORDER BY g.generation`
+
+	// A fold that moves events into a period or out of it would count them twice, or
+	// not at all, if only that period were promoted.
+	findMoved = `SELECT EXISTS (SELECT FROM usage_aggregates a
+ WHERE a.period_key = $2 AND ($1::uuid = '00000000-0000-0000-0000-000000000000' OR a.tenant_id = $1)
+   AND (a.generation = $3 OR a.generation = (
+     SELECT p.generation FROM projection_pointers p
+     WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `' AND p.generation <> $3
+       AND p.tenant_id IN (a.tenant_id, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (a.period_key, '')
+     ORDER BY p.flip DESC LIMIT 1))
+ GROUP BY a.tenant_id
+ HAVING sum(a.applied_count) FILTER (WHERE a.generation = $3) IS DISTINCT FROM sum(a.applied_count) FILTER (WHERE a.generation <> $3))`
+
+	findLaterFlip = `SELECT EXISTS (SELECT FROM projection_pointers p
+ WHERE p.projection = $1 AND p.undone_flip IS NULL AND p.flip > $2
+   AND (p.tenant_id IN ($3, '00000000-0000-0000-0000-000000000000') OR $3 = '00000000-0000-0000-0000-000000000000')
+   AND (p.period_key IN ($4, '') OR $4 = ''))`
+)
+
+// LockGenerations implements commands.RebuildTx.
+func (t *rebuildTx) LockGenerations(r *domain.Rebuild) error {
+	return t.exec("flip", lockFed, r.Consumer)
+}
+
+// Generations implements commands.RebuildTx.
+func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
+	rows, err := t.tx.Query(t.ctx, generationsSQL, r.Projection, r.Consumer, r.Generation)
+	if err != nil {
+		return nil, fmt.Errorf("reading a projection's generations: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Generation])
+	if err != nil {
+		return nil, fmt.Errorf("reading a projection's generations: %w", err)
+	}
+	return list, nil
+}
+
+// MovesEvents implements commands.RebuildTx.
+func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
+	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
+		return false, fmt.Errorf("counting a period's events: %w", err)
+	}
+	return moved, nil
+}
+
+// Covered implements commands.RebuildTx.
+func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
+	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
+		return false, fmt.Errorf("looking for later flips: %w", err)
+	}
+	return covered, nil
+}
+
+// Flip implements commands.RebuildTx.
+func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
+	flip, err := t.nextFlip(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.exec("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip); err != nil {
+		return 0, err
+	}
+	return flip, t.show(r)
+}
+
+// Unflip implements commands.RebuildTx.
+func (t *rebuildTx) Unflip(r *domain.Rebuild) (int, error) {
+	flip, err := t.nextFlip(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.exec("flip", undoFlip, r.Projection, r.Flip, flip); err != nil {
+		return 0, err
+	}
+	return flip, t.show(r)
+}
+
+func (t *rebuildTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
+	if err := t.tx.QueryRow(t.ctx, nextFlip, r.Projection).Scan(&flip); err != nil {
+		return 0, fmt.Errorf("numbering a flip: %w", err)
+	}
+	return flip, nil
+}
+
+func (t *rebuildTx) show(r *domain.Rebuild) error {
+	if err := t.exec("flip", showFlips, r.Projection); err != nil {
+		return err
+	}
+	return t.exec("flip", serveFlips, r.Projection, r.Consumer)
+}

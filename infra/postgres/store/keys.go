@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+// unavailable marks an error of the database as one that the caller may try again.
+func unavailable(err error) error {
+	if full := (*commands.Overloaded)(nil); err == nil || errors.As(err, &full) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", commands.ErrUnavailable, err)
+}
+
+type keyAndTenant struct {
+	key    *domain.APIKey
+	tenant *domain.Tenant
+}
+
+// Keys implements commands.Keyring. What it answers was true within the last second.
+type Keys struct {
+	cache[[32]byte, keyAndTenant]
+}
+
+func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
+	return &Keys{cache[[32]byte, keyAndTenant]{
+		now: now, kept: map[[32]byte]kept[keyAndTenant]{},
+		name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, home: homeOfKey,
+		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {
+			leave, err := loads.acquire(ctx)
+			if err != nil {
+				return keyAndTenant{}, err
+			}
+			defer leave()
+			return loadKey(ctx, pool, hash)
+		},
+	}}
+}
+
+// homeOfKey returns the partition of changes to a key and its tenant; none for an unknown key.
+func homeOfKey(_ [32]byte, v keyAndTenant) (int16, bool) {
+	if v.key == nil {
+		return 0, false
+	}
+	return events.PartitionOf(v.key.TenantID), true
+}
+
+// Find implements commands.Keyring.
+func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, error) {
+	kt, err := k.get(ctx, hash)
+	return kt.key, kt.tenant, unavailable(err)
+}
+
+const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at`
+
+func scanKey(row pgx.Row) (*domain.APIKey, error) {
+	var k domain.APIKey
+	err := row.Scan(&k.ID, &k.TenantID, &k.Name, &k.Prefix, &k.Mode, &k.Scopes, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a key: %w", err)
+	}
+	return &k, nil
+}
+
+func loadKey(ctx context.Context, pool postgres.Pool, hash [32]byte) (keyAndTenant, error) {
+	key, err := scanKey(pool.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:]))
+	if err != nil || key == nil || key.TenantID == uuid.Nil {
+		return keyAndTenant{key: key}, err
+	}
+	tenant, err := scanTenant(pool.QueryRow(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, key.TenantID))
+	return keyAndTenant{key, tenant}, err
+}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+var (
+	_ commands.RebuildStore = (*Rebuilds)(nil)
+	_ commands.RebuildTx    = (*rebuildTx)(nil)
+)
+
+// The first flip of a projection is never removed. Its lock guards changes to the
+// projection's generations; checkpoints and heads are locked after it.
+const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
+
+// Rebuilds changes the rebuilds of projections, and reads them. It implements
+// commands.RebuildStore.
+type Rebuilds struct{ Store *Store }
+
+// rebuildTx is a change of rebuilds.
+type rebuildTx struct{ *changeTx }
+
+// ChangeRebuilds implements commands.RebuildStore.
+func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
+	hold := func(t pgx.Tx) error {
+		_, err := t.Exec(ctx, holdProjection, projection)
+		return err
+	}
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx}) })
+}
+
+const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
+ workers, coalesce(flip, 0), differs, created_at, ready_at, ended_at`
+
+func scanRebuild(row pgx.CollectableRow) (r domain.Rebuild, err error) {
+	return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey,
+		&r.Reason, &r.State, &r.Failure, &r.Workers, &r.Flip, &r.Differs, &r.CreatedAt, &r.ReadyAt, &r.EndedAt)
+}
+
+func readRebuilds(ctx context.Context, q postgres.Queryer, where string, args ...any) ([]domain.Rebuild, error) {
+	rows, err := q.Query(ctx, where, args...)
+	if err == nil {
+		var list []domain.Rebuild
+		if list, err = pgx.CollectRows(rows, scanRebuild); err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("reading rebuilds: %w", err)
+}
+
+const (
+	rebuildSQL      = `SELECT ` + rebuildColumns + ` FROM projection_rebuilds WHERE id = $1`
+	openRebuildsSQL = `SELECT ` + rebuildColumns + ` FROM projection_rebuilds WHERE projection = $1 AND state IN ('FOLDING', 'CATCHING_UP', 'READY')`
+)
+
+func oneRebuild(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*domain.Rebuild, error) {
+	list, err := readRebuilds(ctx, q, rebuildSQL, id)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// Rebuild implements commands.RebuildStore.
+func (s *Rebuilds) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
+	r, err := oneRebuild(ctx, s.Store.pool, id)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return r, nil
+}
+
+func (t *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
+	return oneRebuild(t.ctx, t.tx, id)
+}
+
+func (t *rebuildTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
+	return readRebuilds(t.ctx, t.tx, openRebuildsSQL, projection)
+}
+
+// Readers of a scope may see several generations: every pointer that shares a figure
+// with the scope counts, except those that a later one covers there.
+const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
+ WHERE p.projection = $1 AND p.live
+   AND (p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') OR $2 = '00000000-0000-0000-0000-000000000000')
+   AND (p.period_key IN ($3, '') OR $3 = '')
+   AND NOT EXISTS (SELECT FROM projection_pointers over
+     WHERE over.projection = p.projection AND over.live AND over.flip > p.flip
+       AND over.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') AND over.period_key IN ($3, ''))`
+
+func (t *rebuildTx) LiveFolds(projection string, tenant uuid.UUID, periodKey string) (versions []string, err error) {
+	if err := t.tx.QueryRow(t.ctx, liveFolds, projection, tenant, periodKey).Scan(&versions); err != nil {
+		return nil, fmt.Errorf("reading the live folds: %w", err)
+	}
+	return versions, nil
+}
+
+const (
+	nextGeneration = `SELECT max(generation) + 1 FROM projection_generations WHERE projection = $1`
+	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
+	newRebuild     = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+	// This locks no rows: the position of the live generation is only the first target.
+	newUnits = `WITH live AS (
+  SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $2 AND joined AND ($4::smallint IS NULL OR partition = $4)),
+ made AS (
+  INSERT INTO consumer_checkpoints (consumer, generation, partition, joined, serving) SELECT $2, $3, partition, false, false FROM live)
+ INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, partition, position FROM live`
+)
+
+func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
+	if err := t.tx.QueryRow(t.ctx, nextGeneration, r.Projection).Scan(&r.Generation); err != nil {
+		return 0, fmt.Errorf("numbering a generation: %w", err)
+	}
+	var partition *int16
+	if r.TenantID != uuid.Nil {
+		p := events.PartitionOf(r.TenantID)
+		partition = &p
+	}
+	err := t.exec("generation", newGeneration, r.Projection, r.Generation, r.FoldVersion, r.TenantID, r.PeriodKey)
+	if err == nil {
+		err = t.exec("rebuild", newRebuild, r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
+			r.Reason, r.State, r.Workers, r.CreatedAt)
+	}
+	if err == nil {
+		err = t.exec("rebuild's units", newUnits, r.ID, r.Consumer, r.Generation, partition)
+	}
+	return r.Generation, err
+}
+
+func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error {
+	return t.exec("rebuild", `UPDATE projection_rebuilds SET state = $2, flip = nullif($3, 0), differs = $4, ended_at = $5 WHERE id = $1`,
+		r.ID, r.State, r.Flip, r.Differs, r.EndedAt)
+}

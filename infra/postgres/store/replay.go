@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+)
+
+var (
+	_ commands.ReplayStore = (*Replays)(nil)
+	_ commands.ReplayTx    = (*replayTx)(nil)
+)
+
+// The cursors are locked in their order, before any head and after checkpoints: a
+// transaction that holds cursors locks no checkpoint.
+const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
+
+// Replays changes the replays of published events, and reads them. It implements
+// commands.ReplayStore.
+type Replays struct{ Store *Store }
+
+// replayTx is a change of replays.
+type replayTx struct{ *changeTx }
+
+// ChangeReplays implements commands.ReplayStore.
+func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
+	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
+	hold := func(t pgx.Tx) error {
+		if cursors {
+			if _, err := t.Exec(ctx, holdCursorsSQL); err != nil {
+				return fmt.Errorf("locking the relay's cursors: %w", err)
+			}
+		}
+		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition})
+	}
+	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
+}
+
+// A consumer that has read all of its topic needs no more records, at any position of
+// its checkpoint.
+const relayCursorsSQL = `SELECT c.partition, c.position, least(c.position, coalesce((
+  SELECT min(k.position) FROM consumer_checkpoints k JOIN unnest($1::text[], $2::int[]) t (consumer, topic) USING (consumer)
+  WHERE k.partition = c.partition AND k.joined AND k.position < h.topic_positions[t.topic]), c.position))
+ FROM relay_cursors c JOIN log_heads h USING (partition) ORDER BY c.partition`
+
+// RelayCursors implements commands.ReplayTx: all of them, in their order.
+func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
+	var consumers []string
+	var topics []int
+	for _, info := range events.Topics() {
+		if info.Consumer != "" && !info.Topic.Outside() {
+			consumers, topics = append(consumers, info.Consumer), append(topics, int(info.Topic))
+		}
+	}
+	rows, err := t.tx.Query(t.ctx, relayCursorsSQL, consumers, topics)
+	if err != nil {
+		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
+	}
+	cursors, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.RelayCursor])
+	if err == nil && len(cursors) != events.Partitions {
+		err = fmt.Errorf("%d of %d", len(cursors), events.Partitions)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
+	}
+	return cursors, nil
+}
+
+// Before implements commands.ReplayTx.
+func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT partition, position_before(partition, $1) FROM log_heads`, at)
+	if err != nil {
+		return last, fmt.Errorf("looking up positions of a time: %w", err)
+	}
+	var partition int16
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&partition, &position}, func() error {
+		last[partition] = position
+		return nil
+	})
+	if err != nil {
+		return last, fmt.Errorf("looking up positions of a time: %w", err)
+	}
+	return last, nil
+}
+
+// RecordedAt implements commands.ReplayTx.
+func (t *replayTx) RecordedAt(p events.Position) (at time.Time, ok bool, err error) {
+	err = t.tx.QueryRow(t.ctx, `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, p.Partition, p.Number).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, false, nil
+	}
+	if err != nil {
+		return at, false, fmt.Errorf("reading when %s was recorded: %w", p, err)
+	}
+	return at, true, nil
+}
+
+// The new fence ends a lease: the steps of its holder are refused, and its renewal
+// fails. furthest keeps records that are published again from counting as a backlog of
+// ingestion.
+const rewindRelaySQL = `UPDATE relay_cursors c SET furthest = greatest(c.furthest, c.position), position = n.becomes, fence = c.fence + 1,
+ owner = NULL, lease_until = '-infinity', attempts = 0, last_error = NULL
+ FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) n (partition, was, becomes)
+ WHERE c.partition = n.partition AND c.position = n.was AND n.becomes < n.was`
+
+// RewindRelay implements commands.ReplayTx.
+func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
+	var partitions []int16
+	var was, becomes []int64
+	for _, s := range steps {
+		partitions, was, becomes = append(partitions, s.Partition), append(was, s.From), append(becomes, s.To)
+	}
+	tag, err := t.tx.Exec(t.ctx, rewindRelaySQL, partitions, was, becomes)
+	if err != nil {
+		return fmt.Errorf("moving the relay back: %w", err)
+	}
+	if tag.RowsAffected() != int64(len(steps)) {
+		return fmt.Errorf("moving the relay back: %d of %d cursors were where they were read", tag.RowsAffected(), len(steps))
+	}
+	return nil
+}
+
+const startReplaySQL = `WITH r AS (
+ INSERT INTO replays (id, kind, topic, tenant_id, consumer, target, reason, state, created_at, ended_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+) INSERT INTO replay_units (replay_id, partition, first, cursor, upto)
+ SELECT $1, u.* FROM unnest($11::smallint[], $12::bigint[], $13::bigint[], $14::bigint[]) u`
+
+// StartReplay implements commands.ReplayTx.
+func (t *replayTx) StartReplay(r commands.Replay) error {
+	topic, _ := events.TopicOf(r.Topic)
+	var partitions []int16
+	var first, cursor, upTo []int64
+	for _, u := range r.Units {
+		partitions, first = append(partitions, u.Partition), append(first, u.First)
+		cursor, upTo = append(cursor, u.Cursor), append(upTo, u.UpTo)
+	}
+	return t.exec("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt,
+		partitions, first, cursor, upTo)
+}
+
+const (
+	endReplaySQL = `UPDATE replays SET state = $2, failure = $3, ended_at = $4 WHERE id = $1 AND state = 'RUNNING'`
+	endUnitsSQL  = `UPDATE replay_units u SET cursor = n.cursor, upto = n.upto
+ FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) n (partition, cursor, upto) WHERE u.replay_id = $1 AND u.partition = n.partition`
+)
+
+// EndReplay implements commands.ReplayTx.
+func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []commands.ReplayUnit) (bool, error) {
+	tag, err := t.tx.Exec(t.ctx, endReplaySQL, id, state, failure, at)
+	if err != nil {
+		return false, fmt.Errorf("ending a replay: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	var partitions []int16
+	var cursor, upTo []int64
+	for _, u := range units {
+		partitions, cursor, upTo = append(partitions, u.Partition), append(cursor, u.Cursor), append(upTo, u.UpTo)
+	}
+	return true, t.exec("replay's figures", endUnitsSQL, id, partitions, cursor, upTo)
+}
+
+const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'range'
+ AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto) ORDER BY r.id`
+
+// PublishedRanges implements commands.ReplayTx.
+func (t *replayTx) PublishedRanges() ([]commands.Replay, error) {
+	return readReplays(t.ctx, t.tx, publishedRangesSQL)
+}
+
+// The units are read with their replay, so that one statement sees both at one moment.
+const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.target, r.reason, r.state, r.failure, r.created_at, r.ended_at,
+ coalesce((SELECT sum(greatest(v.upto - CASE r.kind WHEN 'relay' THEN greatest(c.position, v.cursor) ELSE v.cursor END, 0))
+  FROM replay_units v JOIN relay_cursors c USING (partition) WHERE v.replay_id = r.id AND r.kind <> 'consumer'), 0)::bigint,
+ u.partitions, u.firsts, u.cursors, u.uptos, u.records
+ FROM replays r CROSS JOIN LATERAL (
+  SELECT coalesce(array_agg(partition ORDER BY partition), '{}') AS partitions, coalesce(array_agg(first ORDER BY partition), '{}') AS firsts,
+   coalesce(array_agg(cursor ORDER BY partition), '{}') AS cursors, coalesce(array_agg(upto ORDER BY partition), '{}') AS uptos,
+   coalesce(array_agg(records ORDER BY partition), '{}') AS records
+  FROM replay_units WHERE replay_id = r.id) u`
+
+const (
+	replaySQL = replayColumns + ` WHERE r.id = $1`
+	// The newest first; ids follow time.
+	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
+	// The oldest pending rewind of a consumer.
+	dueRewindSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'consumer' AND r.consumer = $1 ORDER BY r.id LIMIT 1`
+)
+
+func scanReplay(row pgx.CollectableRow) (r commands.Replay, err error) {
+	var topic events.Topic
+	var partitions []int16
+	var firsts, cursors, upTos, records []int64
+	err = row.Scan(&r.ID, &r.Kind, &topic, &r.TenantID, &r.Consumer, &r.Target, &r.Reason, &r.State, &r.Failure, &r.CreatedAt, &r.EndedAt, &r.Remaining,
+		&partitions, &firsts, &cursors, &upTos, &records)
+	r.Topic = topic.Name()
+	for i, p := range partitions {
+		r.Units = append(r.Units, commands.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i], Records: records[i]})
+	}
+	return r, err
+}
+
+func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...any) ([]commands.Replay, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err == nil {
+		var list []commands.Replay
+		if list, err = pgx.CollectRows(rows, scanReplay); err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("reading replays: %w", err)
+}
+
+// Replay implements commands.ReplayStore; nil if the id is unknown.
+func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
+	return s.oneReplay(ctx, replaySQL, id)
+}
+
+// Replays implements commands.ReplayStore.
+func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, error) {
+	var after *uuid.UUID
+	if p.After != "" {
+		id, err := uuid.Parse(p.After)
+		if err != nil {
+			return nil, fmt.Errorf("a page after %q: %w", p.After, err)
+		}
+		after = &id
+	}
+	list, err := readReplays(ctx, s.Store.pool, replaysSQL, after, p.Limit)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return list, nil
+}
+
+// DueRewind returns the oldest pending rewind of a consumer, or nil.
+func (s *Replays) DueRewind(ctx context.Context, consumer string) (*commands.Replay, error) {
+	return s.oneReplay(ctx, dueRewindSQL, consumer)
+}
+
+func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*commands.Replay, error) {
+	list, err := readReplays(ctx, s.Store.pool, sql, arg)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return &list[0], nil
+}

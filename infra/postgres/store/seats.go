@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+)
+
+// patience is how long a request waits for a connection, or for a seat to make a
+// change. A longer wait means a backlog that cannot be worked off in time.
+const patience = time.Second
+
+// borrow acquires a connection for a request, or refuses it.
+func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := pool.Acquire(soon)
+	switch {
+	case err == nil:
+		return conn, nil
+	case soon.Err() != nil && ctx.Err() == nil:
+		return nil, busy()
+	}
+	return nil, unavailable(err)
+}
+
+// busy refuses a request that got no connection.
+func busy() error { return &commands.Overloaded{Wait: patience, Database: true} }
+
+// How many catalogue changes, and how many loads of keys and histories, may hold a
+// connection of the pool that events are written through. Changes wait for each other
+// at the heads of the log; a client that guesses keys causes any number of loads. With
+// the seats of projections.Rebuilder these bounds leave a connection for every writer.
+const (
+	maxChanges = 3
+	maxLoads   = 3
+)
+
+// seats limit how many connections one kind of work holds at once.
+type seats chan struct{}
+
+// acquire waits for a seat, for patience at most.
+func (s seats) acquire(ctx context.Context) (leave func(), err error) {
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-soon.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, unavailable(err)
+		}
+		return nil, busy()
+	}
+}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Changes of the catalogue wait for each other at a head; they may not take the
+// connections that events need.
+func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
+	s, l, pool, _ := openStore(t)
+	let := holdHead(t, pool, 0)
+	var tenant uuid.UUID
+	for tenant == uuid.Nil || events.PartitionOf(tenant) == 0 {
+		tenant = uuid.New()
+	}
+	var all sync.WaitGroup
+	var refused, began atomic.Int64
+	for range pool.Config().MaxConns + 8 {
+		all.Go(func() {
+			began.Add(1)
+			err := s.Change(context.Background(), events.Platform, func(commands.Tx) error { return errors.New("nothing to change") })
+			if isOverloaded(err) {
+				refused.Add(1)
+			}
+		})
+	}
+	until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
+		t.Errorf("%v", got[0].Status)
+	}
+	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
+		t.Errorf("%d connections are taken", n)
+	}
+	until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
+	let()
+	all.Wait()
+	if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Each unknown key of a client that guesses keys is looked up.
+func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
+	s, l, pool, _ := openStore(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(let)
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE api_keys`); err != nil { // looks at keys take long
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	callers := 2 * int64(pool.Config().MaxConns)
+	for n := range callers {
+		all.Go(func() {
+			if _, _, err := s.Keys.Find(context.Background(), [32]byte{byte(n)}); isOverloaded(err) {
+				refused.Add(1)
+			}
+		})
+	}
+	until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
+	tenant := uuid.New()
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
+		t.Errorf("%v", got[0].Status)
+	}
+	until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })
+	let()
+	all.Wait()
+	if _, _, err := s.Keys.Find(t.Context(), [32]byte{255}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
+	_, _, pool, _ := openStore(t)
+	catalogue := &Catalogue{Pool: pool}
+	var held []*pgxpool.Conn
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+	}
+	if _, err := catalogue.Features(t.Context(), commands.Page{Limit: 1}); !isOverloaded(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := catalogue.Feature(t.Context(), "x"); !isOverloaded(err) {
+		t.Errorf("%v", err)
+	}
+	for _, conn := range held {
+		conn.Release()
+	}
+	if _, err := catalogue.Features(t.Context(), commands.Page{Limit: 1}); err != nil {
+		t.Errorf("%v", err)
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are held", n)
+	}
+}

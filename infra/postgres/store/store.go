@@ -1,0 +1,254 @@
+// Package store keeps the tables of the write side in PostgreSQL: the catalogue, keys, rebuilds and
+// replays. Each change is recorded in the event log by the same transaction.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+)
+
+// Config says how a store caches.
+type Config struct {
+	Now func() time.Time // nil: time.Now
+	// Catalogue, if set, saves repeated reads of keys and subscriptions.
+	Catalogue CatalogueSeen
+}
+
+// Store changes the tables of the write side, each change together with its events. It implements
+// the stores of commands.
+type Store struct {
+	// Keys and Histories forget what they hold as soon as a change is committed here.
+	Keys      *Keys
+	Histories *Histories
+
+	log     *eventlog.Log
+	pool    postgres.Pool
+	changes seats
+}
+
+var (
+	_ commands.Store           = (*Store)(nil)
+	_ commands.CatalogueStore  = (*Store)(nil)
+	_ commands.DeadLetterStore = (*Store)(nil)
+)
+
+// New returns a store whose changes are recorded in a log of the same database.
+func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Catalogue == nil {
+		cfg.Catalogue = func(time.Duration) *[events.Partitions]int64 { return nil }
+	}
+	loads := make(seats, maxLoads) // of keys and histories
+	return &Store{
+		log: log, pool: pool, changes: make(seats, maxChanges),
+		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
+	}
+}
+
+// Change implements commands.Store. If COMMIT is not answered, Change looks up the
+// change's own events under the head's lock, to find the outcome.
+func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// ChangeCatalogue implements commands.CatalogueStore, as Change does.
+func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+// ChangeDeadLetters implements commands.DeadLetterStore, as Change does.
+func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+}
+
+func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error) error {
+	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant)}
+	hold := func(t pgx.Tx) error {
+		return s.log.LockHeads(ctx, t, []int16{tx.partition})
+	}
+	return s.changing(ctx, tx, hold, decide)
+}
+
+// changing runs a change. It runs it once more if the same Idempotency-Key was used
+// concurrently under other locks: that change is committed, so its answer is visible now.
+func (s *Store) changing(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+	attempt := func() error {
+		tx.appended = nil
+		return s.changeHolding(ctx, tx, hold, decide)
+	}
+	err := s.log.InServerLife(ctx, attempt)
+	if answeredMeanwhile(err) {
+		err = attempt()
+	}
+	return s.changed(tx, err)
+}
+
+// answeredMeanwhile reports whether an Idempotency-Key was answered after its look-up.
+func answeredMeanwhile(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == postgres.UniqueViolation && pg.ConstraintName == "idempotency_answers_pkey"
+}
+
+// changed invalidates caches and notifies after a successful change. For an unanswered
+// commit it first resolves the outcome.
+func (s *Store) changed(tx *changeTx, err error) error {
+	if errors.Is(err, postgres.ErrCommitUnknown) && len(tx.appended) > 0 {
+		err = s.log.Resolve(&tx.appended[0])
+	}
+	if err == nil {
+		s.Histories.forget()
+		s.Keys.forget()
+		if len(tx.appended) > 0 {
+			s.log.Appended(tx.appended)
+		}
+		return nil
+	}
+	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {
+		return refusal
+	}
+	return unavailable(err)
+}
+
+// changeHolding runs decide in a transaction, after hold has taken its locks.
+func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold func(pgx.Tx) error, decide func(*changeTx) error) error {
+	leave, err := s.changes.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
+		tx.tx = t
+		if err := hold(t); err != nil {
+			return err
+		}
+		return decide(tx)
+	})
+}
+
+// changeTx implements the transactions of commands. Its context is that of the one change it serves.
+type changeTx struct {
+	log       *eventlog.Log
+	ctx       context.Context
+	tx        pgx.Tx
+	partition int16
+	appended  []events.Pending
+}
+
+func (t *changeTx) exec(what, sql string, args ...any) error {
+	if _, err := t.tx.Exec(t.ctx, sql, args...); err != nil {
+		return fmt.Errorf("keeping a %s: %w", what, err)
+	}
+	return nil
+}
+
+// Append implements commands.Appender.
+func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
+	positions, err := t.log.AppendTx(t.ctx, t.tx, list)
+	if err == nil {
+		t.appended = append(t.appended, list...)
+	}
+	return positions, err
+}
+
+// Answer reads an answer under the platform's id: the key names its holder already.
+func (t *changeTx) Answer(key string) (*commands.Answer, error) {
+	var a commands.Answer
+	var hash []byte
+	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil, key).Scan(&hash, &a.Body)
+	copy(a.RequestHash[:], hash)
+	return one(&a, "stored answer", err)
+}
+
+func (t *changeTx) SaveAnswer(key string, a commands.Answer) error {
+	return t.exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0, $4, now())`,
+		uuid.Nil, key, a.RequestHash[:], a.Body)
+}
+
+func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
+	return scanTenant(t.tx.QueryRow(t.ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id))
+}
+
+func (t *changeTx) SaveTenant(v domain.Tenant) error {
+	return t.exec("tenant", `INSERT INTO tenants (`+tenantColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
+ ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt)
+}
+
+func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
+	return scanKey(t.tx.QueryRow(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id))
+}
+
+func (t *changeTx) SaveKey(k domain.APIKey, secretHash []byte) error {
+	if secretHash == nil {
+		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt)
+	}
+	return t.exec("key", `INSERT INTO api_keys (`+keyColumns+`, secret_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		k.ID, k.TenantID, k.Name, k.Prefix, k.Mode, k.Scopes, k.CreatedAt, k.ExpiresAt, k.RevokedAt, secretHash)
+}
+
+func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
+	return scanFeature(t.tx.QueryRow(t.ctx, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey))
+}
+
+func (t *changeTx) SaveFeature(f domain.Feature) error {
+	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4)
+ ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit`, f.LookupKey, f.Name, f.Type, f.Unit)
+}
+
+func (t *changeTx) Plan(key string) (*domain.Plan, error) {
+	return scanPlan(t.tx.QueryRow(t.ctx, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key))
+}
+
+func (t *changeTx) SavePlan(p domain.Plan) error {
+	entitlements, err := json.Marshal(p.Entitlements)
+	if err != nil {
+		return fmt.Errorf("encoding a plan: %w", err)
+	}
+	return t.exec("plan", `INSERT INTO plans (`+planColumns+`) VALUES ($1, $2, $3)
+ ON CONFLICT (key) DO UPDATE SET name = excluded.name, entitlements = excluded.entitlements`, p.Key, p.Name, entitlements)
+}
+
+func (t *changeTx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
+	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id))
+}
+
+func (t *changeTx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
+	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant))
+}
+
+func (t *changeTx) SaveSubscription(s domain.Subscription) error {
+	entitlements, err := json.Marshal(s.Entitlements)
+	if err != nil {
+		return fmt.Errorf("encoding a subscription: %w", err)
+	}
+	return t.exec("subscription", `INSERT INTO subscriptions (`+subscriptionColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
+ ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, entitlements = excluded.entitlements`,
+		s.ID, s.TenantID, s.Plan, s.Status, entitlements, s.CreatedAt)
+}
+
+func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
+	var snapshot []byte
+	if e.Subscription != nil {
+		var err error
+		if snapshot, err = json.Marshal(e.Subscription); err != nil {
+			return fmt.Errorf("encoding a subscription: %w", err)
+		}
+	}
+	return t.exec("subscription's history", `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, $3, $4)`,
+		tenant, e.FromPosition, e.EffectiveFrom, snapshot)
+}

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+)
+
+// openStore makes a migrated database with a log and a store on it.
+func openStore(t testing.TB) (*Store, *eventlog.Log, *pgxpool.Pool, string) {
+	url := localtest.Migrated(t, postgres.Migrate)
+	s, l, pool := openStoreAt(t, url)
+	return s, l, pool, url
+}
+
+func openStoreAt(t testing.TB, url string) (*Store, *eventlog.Log, *pgxpool.Pool) {
+	l, pool := openLogAt(t, url)
+	return New(pool, l, Config{}), l, pool
+}
+
+func openLogAt(t testing.TB, url string) (*eventlog.Log, *pgxpool.Pool) {
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l, err := eventlog.New(t.Context(), pool, eventlog.Config{
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+		// A slow machine must not cause refusals: tests of refusals set their own bound.
+		LongestWait: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l, pool
+}
+
+func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// holdHead locks a partition's head until it is released, and so blocks its appends.
+func holdHead(t *testing.T, pool *pgxpool.Pool, partition int16) (let func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, partition); err != nil {
+		t.Fatal(err)
+	}
+	let = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(let)
+	return let
+}
+
+func isOverloaded(err error) bool {
+	var full *commands.Overloaded
+	return errors.As(err, &full) && errors.Is(err, commands.ErrUnavailable)
+}
+
+// asOwner opens a database as its owner, which may write rows that the service may not.
+func asOwner(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	owner, err := postgres.OwnerDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = owner.Close() })
+	return owner
+}
+
+// usageEvent makes a submission, in short as those that are decoded; other amounts make other payloads.
+func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
+	return commands.Submitted{Pending: events.Pending{
+		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
+		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
+	}}
+}
+
+func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
+	t.Helper()
+	places, err := l.Submit(t.Context(), tenant, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return places
+}
+
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so within 30 s: " + what)
+		}
+	}
+}

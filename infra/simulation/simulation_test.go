@@ -1,0 +1,234 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/models"
+	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/projections/validate"
+)
+
+// The simulation runs the service's own code – verdicts at the door, group commit and
+// dedupe, relay, consumers, folds, every codec – in a world of one goroutine at a
+// time, whose database, broker and clock are its own. A seed decides who goes next
+// and what goes wrong; the same seed is the same run. Run more, or one again, with
+// METERPLEX_TEST_SEEDS=100000 and METERPLEX_SIM_SEED=n.
+
+// setup is what a run is made of besides its seed: less of it makes a failure shorter.
+type setup struct {
+	requests int   // the most of a client
+	without  []int // rates of weather that are left out
+	tell     bool
+	lie      lie
+}
+
+// lie is what the world says and does not do: then the simulation must fail.
+type lie int
+
+const (
+	truth       lie = iota
+	commitLies      // a COMMIT is answered and has not happened
+	uniqueLies      // a key that is taken is taken again
+	brokerLies      // a record is acknowledged and not kept
+	lockLies        // heads and checkpoints that somebody has are given to others
+	offsetsLies     // a consumer's checkpoint is not kept
+)
+
+const usualRequests = 4
+
+func newSim(seed uint64, with setup) *sim {
+	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), counts: map[string]int{}, tell: with.tell, lie: with.lie, began: time.Now()}
+	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), with.requests)
+	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{}, accepted: map[simKey]usageItem{}}
+	s.w = newWeather(s.rng, with.without)
+	s.subscribe()
+	return s
+}
+
+// newWeather leaves about half of the faults out of each run, so that those that
+// are left meet more of the work.
+func newWeather(rng *rand.Rand, without []int) weather {
+	w := weather{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
+		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1}
+	for i, rate := range w.rates() {
+		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
+		if slices.Contains(without, i) {
+			*rate = 0
+		}
+	}
+	return w
+}
+
+// runSeed runs a world to its end.
+func runSeed(t *testing.T, seed uint64, with setup) *sim {
+	var s *sim
+	synctest.Test(t, func(*testing.T) {
+		s = newSim(seed, with)
+		s.doors = make([]*commands.IngestUsage, 2)
+		for i := range s.doors {
+			s.startAPI(i)
+		}
+		for i := range 2 {
+			s.startRelay(fmt.Sprint("relay-", i))
+			s.startCommands(fmt.Sprint("commands-", i))
+			s.startConsumer(fmt.Sprint("validator-", i), func(p *proc) projections.Consumer { return validate.Consumer(p.newID) })
+			s.startConsumer(fmt.Sprint("aggregator-", i), func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
+			if s.w.retries > 0 {
+				s.startConsumer(fmt.Sprint("retries-", i), s.commandsConsumer)
+			}
+			if s.w.rebuilds > 0 {
+				s.startRebuilder(fmt.Sprint("rebuilder-", i))
+			}
+		}
+		s.tasks, s.retrying = s.newTasks(), s.w.retries > 0
+		s.model.open = len(s.plan.clients) + 1
+		s.operate()
+		for i, list := range s.plan.clients[:len(s.plan.clients)-1] {
+			s.client(i, list)
+		}
+		s.schedule()
+		s.mu.Lock()
+		if s.broken == nil {
+			s.model.check()
+		}
+		for _, p := range slices.Clone(s.procs) {
+			p.start = nil
+			s.kill(p)
+		}
+		s.mu.Unlock()
+		s.wait.Wait()
+	})
+	return s
+}
+
+func aggregatorOfPoison(newID func() uuid.UUID) projections.Consumer {
+	return usage.Consumer(newID, poisonedFolds().Usage)
+}
+
+// poisonedFolds has a fold of usage that fails on poison.
+func poisonedFolds() models.Folds {
+	folds := models.DefaultFolds()
+	folds.Usage = folds.Usage.With(usage.V1, foldPoisoned)
+	return folds
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// shorter finds less that fails with the same seed: fewer requests, fewer kinds of faults.
+func shorter(t *testing.T, seed uint64) *sim {
+	with := setup{requests: usualRequests, tell: true}
+	last := runSeed(t, seed, with)
+	try := func(next setup) bool {
+		s := runSeed(t, seed, next)
+		if s.broken != nil {
+			with, last = next, s
+		}
+		return s.broken != nil
+	}
+	for with.requests > 1 && try(setup{requests: with.requests - 1, without: with.without, tell: true}) {
+	}
+	for i := range new(weather).rates() {
+		try(setup{requests: with.requests, without: append(slices.Clone(with.without), i), tell: true})
+	}
+	return last
+}
+
+func seedsOf(t *testing.T) (first, n uint64) {
+	number := func(name string, otherwise uint64) uint64 {
+		text := os.Getenv(name)
+		if text == "" {
+			return otherwise
+		}
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return v
+	}
+	if seed := number("METERPLEX_SIM_SEED", 0); seed > 0 {
+		return seed, 1
+	}
+	return 1, number("METERPLEX_TEST_SEEDS", 2000)
+}
+
+func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
+	first, n := seedsOf(t)
+	counts, steps := map[string]int{}, 0
+	for seed := first; seed < first+n; seed++ {
+		s := runSeed(t, seed, setup{requests: usualRequests})
+		if s.broken != nil {
+			short := shorter(t, seed)
+			t.Fatalf("seed %d: %v\nshorter: %v\n%s\nagain: METERPLEX_SIM_SEED=%d go test ./infra/simulation -run %s", seed, s.broken,
+				short.broken, strings.Join(short.trace[max(0, len(short.trace)-120):], "\n"), seed, t.Name())
+		}
+		for what, n := range s.counts {
+			counts[what] += n
+		}
+		steps += s.steps
+		for _, h := range s.db.heads {
+			counts["events in the log"] += int(h.position)
+		}
+	}
+	t.Logf("%d seeds, %d steps", n, steps)
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%8d %s", counts[what], what)
+	}
+	if n < 1000 {
+		return
+	}
+	for _, what := range append(fateNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
+		"shuffled", "published again", "unique violation", "head left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
+		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
+		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "records of an ended history") {
+		if counts[what] == 0 {
+			t.Errorf("%q never happened", what)
+		}
+	}
+}
+
+func TestTheSimulationFindsOutWhatLies(t *testing.T) {
+	for name, lie := range map[string]lie{"commit": commitLies, "unique keys": uniqueLies, "broker": brokerLies, "locks": lockLies, "checkpoints": offsetsLies} {
+		const most = 100
+		seed := uint64(1)
+		for seed <= most && runSeed(t, seed, setup{requests: usualRequests, lie: lie}).broken == nil {
+			seed++
+		}
+		if t.Logf("%s: seed %d", name, seed); seed > most {
+			t.Errorf("%s that lie are not found out", name)
+		}
+	}
+}
+
+func TestASimulatedSeedIsTheSameRunAgain(t *testing.T) {
+	for seed := uint64(1); seed <= 40; seed++ {
+		a, b := runSeed(t, seed, setup{requests: usualRequests, tell: true}), runSeed(t, seed, setup{requests: usualRequests, tell: true})
+		if a.hash != b.hash {
+			for i := range a.trace {
+				if i >= len(b.trace) || a.trace[i] != b.trace[i] {
+					t.Fatalf("seed %d: step %d was %s, and then %s", seed, i, a.trace[i], b.trace[min(i, len(b.trace)-1)])
+				}
+			}
+			t.Fatalf("seed %d: %d steps, and then %d", seed, a.steps, b.steps)
+		}
+	}
+}
