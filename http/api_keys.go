@@ -16,19 +16,20 @@ func (s *service) keyOperations(t *site) {
 	const tenants, operators = prefix + "/tenants/{tenantId}/api-keys", prefix + "/operator-keys"
 	const shown = "The secret is in this answer and nowhere else. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone, reused := nethttp.StatusNotFound, nethttp.StatusUnprocessableEntity
-	serve(t, operation{method: nethttp.MethodPost, path: tenants, id: "createKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPost, path: tenants, who: Operator, scopes: admins, id: "createKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
 		summary: "Create a key of a tenant", description: shown, problems: []int{gone, reused}}, s.createTenantKey)
-	serve(t, operation{method: nethttp.MethodGet, path: tenants, id: "listKeys", tag: "Keys", summary: "List a tenant's keys", problems: []int{gone}}, s.listTenantKeys)
-	serve(t, operation{method: nethttp.MethodPost, path: tenants + "/{keyId}/rotate", id: "rotateKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
+	serve(t, operation{method: nethttp.MethodGet, path: tenants, who: Operator, scopes: admins, id: "listKeys", tag: "Keys", summary: "List a tenant's keys", problems: []int{gone}}, s.listTenantKeys)
+	serve(t, operation{method: nethttp.MethodPost, path: tenants + "/{keyId}/rotate", who: Operator, scopes: admins, id: "rotateKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
 		summary: "Replace a key of a tenant", description: shown, problems: []int{gone, reused, nethttp.StatusConflict}}, s.rotateTenantKey)
-	serve(t, operation{method: nethttp.MethodDelete, path: tenants + "/{keyId}", id: "revokeKey", tag: "Keys", summary: "Revoke a key of a tenant",
+	serve(t, operation{method: nethttp.MethodDelete, path: tenants + "/{keyId}", who: Operator, scopes: admins, id: "revokeKey", tag: "Keys", summary: "Revoke a key of a tenant",
 		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeTenantKey)
-	serve(t, operation{method: nethttp.MethodPost, path: operators, id: "createOperatorKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
+	serve(t, operation{method: nethttp.MethodPost, path: operators, who: Operator, scopes: admins, id: "createOperatorKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
 		summary: "Create an operator key", description: shown, problems: []int{reused}}, s.createOperatorKey)
-	serve(t, operation{method: nethttp.MethodGet, path: operators, id: "listOperatorKeys", tag: "Keys", summary: "List operator keys"}, s.listOperatorKeys)
-	serve(t, operation{method: nethttp.MethodPost, path: operators + "/{keyId}/rotate", id: "rotateOperatorKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
+	serve(t, operation{method: nethttp.MethodGet, path: operators, who: Operator, scopes: admins, id: "listOperatorKeys", tag: "Keys", summary: "List operator keys"}, s.listOperatorKeys)
+	serve(t, operation{method: nethttp.MethodPost, path: operators + "/{keyId}/rotate", who: Operator, scopes: admins, id: "rotateOperatorKey", tag: "Keys", status: nethttp.StatusCreated, also: nethttp.StatusOK,
 		summary: "Replace an operator key", description: shown, problems: []int{gone, reused, nethttp.StatusConflict}}, s.rotateOperatorKey)
-	serve(t, operation{method: nethttp.MethodDelete, path: operators + "/{keyId}", id: "revokeOperatorKey", tag: "Keys", summary: "Revoke an operator key",
+	serve(t, operation{method: nethttp.MethodDelete, path: operators + "/{keyId}", who: Operator, scopes: admins, id: "revokeOperatorKey", tag: "Keys", summary: "Revoke an operator key",
 		description: "Holds everywhere within a second.", problems: []int{gone}}, s.revokeOperatorKey)
 }
 

@@ -15,15 +15,16 @@ import (
 func (s *service) deadLetterOperations(t *site) {
 	const path, one = prefix + "/dead-letters", prefix + "/dead-letters/{deadLetterId}"
 	gone := nethttp.StatusNotFound
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listDeadLetters", tag: "Dead letters", summary: "List dead letters",
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listDeadLetters", tag: "Dead letters", summary: "List dead letters",
 		description: "Newest first, without payloads.", problems: []int{gone}}, s.listDeadLetters)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter",
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: readers, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter",
 		problems: []int{gone}}, s.getDeadLetter)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/retry", id: "retryDeadLetter", tag: "Dead letters", status: nethttp.StatusAccepted,
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/retry", who: Operator, scopes: deciders, id: "retryDeadLetter", tag: "Dead letters", status: nethttp.StatusAccepted,
 		summary:     "Retry a dead letter",
 		description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts at most once.",
 		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.retryDeadLetter)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/discard", id: "discardDeadLetter", tag: "Dead letters",
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/discard", who: Operator, scopes: deciders, id: "discardDeadLetter", tag: "Dead letters",
 		summary:     "Discard a dead letter",
 		description: "Closes a FAILED one for good: its event is never counted, in rebuilds too.",
 		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.discardDeadLetter)

@@ -13,10 +13,11 @@ import (
 
 func (s *service) bulkDeadLetterOperations(t *site) {
 	const path = prefix + "/dead-letters"
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/groups", id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/groups", who: Operator, scopes: readers, id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
 		description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without its quotes, numbers and ids.",
 		problems:    []int{nethttp.StatusNotFound}}, s.listDeadLetterGroups)
-	serve(t, operation{method: nethttp.MethodPost, path: path + "/bulk", id: "bulkDeadLetters", tag: "Dead letters", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+	serve(t, operation{method: nethttp.MethodPost, path: path + "/bulk", who: Operator, scopes: deciders, id: "bulkDeadLetters", tag: "Dead letters", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
 		summary: "Retry or discard many dead letters",
 		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
 			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. At most 10,000 are taken at a time.",

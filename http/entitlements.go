@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -18,12 +19,13 @@ import (
 
 func (s *service) entitlementOperations(t *site) {
 	const path = prefix + "/entitlements"
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/{feature}/check", id: "checkEntitlement", tag: "Entitlements",
+	granted := []string{commands.ScopeEntitlementsRead}
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/{feature}/check", who: Tenant, scopes: granted, id: "checkEntitlement", tag: "Entitlements",
 		summary:     "May the tenant use an amount of a feature?",
 		description: "200 also if it may not: allowed is false, with a reason. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
-	serve(t, operation{method: nethttp.MethodPost, path: path + "/check", id: "checkEntitlements", tag: "Entitlements",
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
+	serve(t, operation{method: nethttp.MethodPost, path: path + "/check", who: Tenant, scopes: granted, id: "checkEntitlements", tag: "Entitlements",
 		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -21,23 +22,21 @@ const eventTag = "Event log"
 func (s *service) eventOperations(t *site) {
 	const path, one = prefix + "/events", prefix + "/events/{event}"
 	gone := []int{nethttp.StatusNotFound}
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listEvents", tag: eventTag, summary: "List events of the log",
+	readers := []string{commands.ScopeEventsRead, commands.ScopeAudit}
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Either, scopes: readers, id: "listEvents", tag: eventTag, summary: "List events of the log",
 		description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a bounded part of the log: " +
 			"it may hold fewer events than the limit, even none, and still have a nextCursor. Events recorded meanwhile shift no page.", problems: gone}, s.listEvents)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getEvent", tag: eventTag, summary: "Read one event",
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Either, scopes: readers, id: "getEvent", tag: eventTag, summary: "Read one event",
 		description: "By its eventId or its position.", problems: gone}, s.getEvent)
-	serve(t, operation{method: nethttp.MethodGet, path: one + "/lineage", id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
+	serve(t, operation{method: nethttp.MethodGet, path: one + "/lineage", who: Either, scopes: readers, id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
 		description: "A graph by causationId: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
 	streams := &logStreams{service: s}
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/export", id: "exportEvents", tag: eventTag, summary: "Export events",
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/export", who: Either, scopes: readers, id: "exportEvents", tag: eventTag, summary: "Export events",
 		description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",
 		problems:    gone}, describeExport, streams.export)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/stream", id: "streamEvents", tag: eventTag, summary: "Follow the log",
+	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/stream", who: Either, scopes: readers, id: "streamEvents", tag: eventTag, summary: "Follow the log",
 		description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the last id (Last-Event-ID) misses no event and gets none twice.",
 		problems:    gone}, describeEventStream, streams.tail)
-	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/usage/aggregates/explain", id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
-		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
-		problems:    gone}, s.explain)
 }
 
 // EventsWanted holds the query parameters that filter events of the log.

@@ -10,10 +10,11 @@ import (
 
 func (s *service) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
-	serve(t, operation{method: nethttp.MethodPut, path: one, also: nethttp.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPut, path: one, who: Operator, scopes: admins, also: nethttp.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
 		description: "201 for a new one, 200 for a changed one. The type stays.", problems: []int{nethttp.StatusConflict}}, s.putFeature)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
 		problems: []int{nethttp.StatusNotFound}}, s.getFeature)
 }
 

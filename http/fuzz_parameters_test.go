@@ -39,8 +39,8 @@ func served(t testing.TB) ([]*huma.Operation, huma.Registry, *service) {
 	if s.metrics, err = newMetrics(nil); err != nil {
 		t.Fatal(err)
 	}
-	site := newSite(s, Routes())
-	s.operations(site)
+	site := newSite(s)
+	site.operations()
 	if err := site.finish(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type guard struct {
 
 func (t *site) guard(row *Route, query *queryRules, body *bodyRules, next nethttp.Handler) nethttp.Handler {
 	g := &guard{t, row, query, body, next, &t.others, t.limits.Others}
-	if row.isIngest() {
+	if row.Ingest {
 		g.inWork, g.bound = &t.ingests, t.limits.Requests
 	}
 	return g

@@ -109,17 +109,17 @@ func problemCodes() []problemCode {
 	return list
 }
 
-// describe builds huma's operation: its security from the route table, its problems from
-// the kind of route.
+// describe declares an operation and builds huma's: its security from who may call it, its
+// problems from the kind of route.
 func (t *site) describe(o operation) huma.Operation {
-	row := t.rows[o.method+" "+o.path]
+	route := t.declare(o)
 	op := huma.Operation{
 		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Description: o.description,
 		Tags: []string{o.tag}, DefaultStatus: o.status, Responses: map[string]*huma.Response{},
 	}
 	statuses := append([]int{nethttp.StatusBadRequest, nethttp.StatusInternalServerError, nethttp.StatusServiceUnavailable}, o.problems...)
-	if row != nil && row.Who != Public {
-		op.Security = security(row)
+	if route.Who != Public {
+		op.Security = security(route)
 		statuses = append(statuses, nethttp.StatusUnauthorized, nethttp.StatusForbidden)
 	} else {
 		op.Security = []map[string][]string{}
@@ -149,9 +149,9 @@ func refusalHeaders(status int) map[string]*huma.Param {
 }
 
 // security lists the accepted keys as alternatives.
-func security(row *Route) []map[string][]string {
+func security(route *Route) []map[string][]string {
 	var all []map[string][]string
-	for _, scope := range row.Scopes {
+	for _, scope := range route.Scopes {
 		scheme := tenantScheme
 		if slices.Contains(commands.OperatorScopes(), scope) {
 			scheme = operatorScheme

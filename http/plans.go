@@ -10,10 +10,11 @@ import (
 
 func (s *service) planOperations(t *site) {
 	const path, one = prefix + "/plans", prefix + "/plans/{key}"
-	serve(t, operation{method: nethttp.MethodPut, path: one, also: nethttp.StatusCreated, id: "putPlan", tag: "Features and plans", summary: "Define a plan or change it",
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPut, path: one, who: Operator, scopes: admins, also: nethttp.StatusCreated, id: "putPlan", tag: "Features and plans", summary: "Define a plan or change it",
 		description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took."}, s.putPlan)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listPlans", tag: "Features and plans", summary: "List plans"}, s.listPlans)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getPlan", tag: "Features and plans", summary: "Read a plan",
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listPlans", tag: "Features and plans", summary: "List plans"}, s.listPlans)
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getPlan", tag: "Features and plans", summary: "Read a plan",
 		problems: []int{nethttp.StatusNotFound}}, s.getPlan)
 }
 

@@ -16,13 +16,14 @@ import (
 func (s *service) projectionOperations(t *site) {
 	const path, one = prefix + "/projections", prefix + "/projections/{name}"
 	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listProjections", tag: "Projections", summary: "List projections",
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listProjections", tag: "Projections", summary: "List projections",
 		description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/rebuilds", id: "startRebuild", tag: "Projections", status: nethttp.StatusAccepted,
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/rebuilds", who: Operator, scopes: deciders, id: "startRebuild", tag: "Projections", status: nethttp.StatusAccepted,
 		summary:     "Rebuild a projection",
 		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it until it is promoted.",
 		problems:    []int{gone, busy, other}}, s.startRebuild)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/verify", id: "verifyProjection", tag: "Projections", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+	serve(t, operation{method: nethttp.MethodPost, path: one + "/verify", who: Operator, scopes: deciders, id: "verifyProjection", tag: "Projections", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
 		summary: "Compare a projection with the log",
 		description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
 			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",

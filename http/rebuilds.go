@@ -14,18 +14,19 @@ import (
 func (s *service) rebuildOperations(t *site) {
 	const path, one = prefix + "/rebuilds", prefix + "/rebuilds/{rebuildId}"
 	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
 		description: "Newest first, without the units of their work."}, s.listRebuilds)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: readers, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
 		description: "With its progress in exact positions of the log, and the findings of a verify.", problems: []int{gone}}, s.getRebuild)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/events", id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
+	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/events", who: Operator, scopes: readers, id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
 		description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` when it is folded or has ended.",
 		problems:    []int{gone}}, describeRebuildEvents, s.watchRebuild)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", id: "diffRebuild", tag: "Projections", summary: "Read the changes of a rebuild",
+	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", who: Operator, scopes: readers, id: "diffRebuild", tag: "Projections", summary: "Read the changes of a rebuild",
 		description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless `all=true`. " +
 			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is one answer.",
 		problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
-	serve(t, operation{method: nethttp.MethodGet, path: one + "/diff/events", id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
+	serve(t, operation{method: nethttp.MethodGet, path: one + "/diff/events", who: Operator, scopes: readers, id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
 		description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that differ from their own fold of the log.",
 		problems:    []int{gone, busy}}, s.diffEvents)
 	for _, step := range []struct {
@@ -36,7 +37,7 @@ func (s *service) rebuildOperations(t *site) {
 		{"abandon", "abandonRebuild", "Drop a rebuild", "", s.abandonRebuild},
 		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
 	} {
-		serve(t, operation{method: nethttp.MethodPost, path: one + "/" + step.name, id: step.id, tag: "Projections", status: nethttp.StatusAccepted,
+		serve(t, operation{method: nethttp.MethodPost, path: one + "/" + step.name, who: Operator, scopes: deciders, id: step.id, tag: "Projections", status: nethttp.StatusAccepted,
 			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)
 	}
 }

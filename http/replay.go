@@ -15,16 +15,17 @@ import (
 func (s *service) replayOperations(t *site) {
 	const path, one = prefix + "/replays", prefix + "/replays/{replayId}"
 	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
-	serve(t, operation{method: nethttp.MethodPost, path: path, id: "replayRange", tag: "Replays", status: nethttp.StatusAccepted, summary: "Publish a range of the log again",
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPost, path: path, who: Operator, scopes: admins, id: "replayRange", tag: "Replays", status: nethttp.StatusAccepted, summary: "Publish a range of the log again",
 		description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no figure changes.",
 		problems:    []int{gone, other}}, s.replayRange)
-	serve(t, operation{method: nethttp.MethodPost, path: path + "/rewind", id: "rewind", tag: "Replays", status: nethttp.StatusAccepted,
+	serve(t, operation{method: nethttp.MethodPost, path: path + "/rewind", who: Operator, scopes: admins, id: "rewind", tag: "Replays", status: nethttp.StatusAccepted,
 		summary: "Let the relay, or a consumer, go back",
 		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
 			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
 		problems: []int{gone, busy, other}}, s.rewind)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
 }
 
 // replayBody is a replay in its wire format.

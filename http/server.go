@@ -1,8 +1,7 @@
 // Package http is the only package that serves HTTP. It converts requests to calls of
 // commands and projections, and their results to JSON or problem+json. It makes no
-// decisions about usage, holds no durable state and knows no database. Every route has a
-// row in one table, which says who may call it; the service does not start if a row is
-// missing.
+// decisions about usage, holds no durable state and knows no database. Every operation
+// says who may call it; the service does not start if one does not.
 package http
 
 import (
@@ -128,19 +127,18 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Handler serves the API. It fails if a route is not in the route table, or a row of the
-// table has no route.
+// Handler serves the API. It fails if an operation does not say who may call it.
 func (s *Server) Handler() (nethttp.Handler, error) {
-	return s.handler(Routes(), (*service).operations)
+	return s.handler((*site).operations)
 }
 
 // HealthHandler serves only liveness, readiness and metrics, for an instance without the
 // API role.
 func (s *Server) HealthHandler() (nethttp.Handler, error) {
-	return s.handler(healthRoutes(), (*service).healthOperations)
+	return s.handler(func(t *site) { t.healthOperations(t) })
 }
 
-func (s *Server) handler(routes []Route, operations func(*service, *site)) (nethttp.Handler, error) {
+func (s *Server) handler(operations func(*site)) (nethttp.Handler, error) {
 	svc := &service{Server: s, limits: s.Limits.orDefault(), log: s.Logger, now: s.Now, ingestRate: newRates(), leaving: make(chan struct{})}
 	if svc.log == nil {
 		svc.log = slog.New(slog.DiscardHandler)
@@ -159,8 +157,8 @@ func (s *Server) handler(routes []Route, operations func(*service, *site)) (neth
 	if svc.metrics, err = newMetrics(s.Registerer, svc.inFlight()...); err != nil {
 		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
 	}
-	site := newSite(svc, routes)
-	operations(svc, site)
+	site := newSite(svc)
+	operations(site)
 	if err := site.finish(); err != nil {
 		return nil, err
 	}
@@ -224,18 +222,18 @@ type service struct {
 }
 
 // operations registers every route. Each noun has its own file.
-func (s *service) operations(site *site) {
-	s.usageOperations(site)
-	s.eventOperations(site)
-	s.entitlementOperations(site)
-	s.tenantOperations(site)
-	s.keyOperations(site)
-	s.featureOperations(site)
-	s.planOperations(site)
-	s.subscriptionOperations(site)
-	s.deadLetterOperations(site)
-	s.replayOperations(site)
-	s.projectionOperations(site)
-	s.rebuildOperations(site)
-	s.systemOperations(site)
+func (t *site) operations() {
+	t.usageOperations(t)
+	t.eventOperations(t)
+	t.entitlementOperations(t)
+	t.tenantOperations(t)
+	t.keyOperations(t)
+	t.featureOperations(t)
+	t.planOperations(t)
+	t.subscriptionOperations(t)
+	t.deadLetterOperations(t)
+	t.replayOperations(t)
+	t.projectionOperations(t)
+	t.rebuildOperations(t)
+	t.systemOperations(t)
 }

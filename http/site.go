@@ -16,21 +16,19 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 )
 
-// site is the router together with its OpenAPI document: an operation cannot be served
-// without being documented, and neither without a row in the route table.
+// site is the router together with its OpenAPI document and the route table: an operation
+// cannot be served without being documented, and neither without saying who may call it.
 type site struct {
 	*service
-	router *chi.Mux
-	api    huma.API
-	rows   map[string]*Route // rows without a route so far
-	faults []error
+	router   *chi.Mux
+	api      huma.API
+	routes   []*Route
+	declared map[string]*Route // by name
+	faults   []error
 }
 
-func newSite(s *service, rows []Route) *site {
-	t := &site{service: s, router: chi.NewMux(), rows: map[string]*Route{}}
-	for _, row := range rows {
-		t.rows[row.name()] = &row
-	}
+func newSite(s *service) *site {
+	t := &site{service: s, router: chi.NewMux(), declared: map[string]*Route{}}
 	t.router.Use(middleware.GetHead)
 	t.router.NotFound(t.notFound)
 	t.router.MethodNotAllowed(t.methodNotAllowed)
@@ -60,20 +58,16 @@ func (t *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) { t.route
 // mount serves an operation behind its guard. body is nil if the operation has none or
 // reads it itself.
 func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) {
-	row := t.rows[op.Method+" "+op.Path]
-	if row == nil {
-		t.faults = append(t.faults, fmt.Errorf("the route %s %s has no row in the route table, or is served twice", op.Method, op.Path))
+	route := t.declared[op.Method+" "+op.Path]
+	if route == nil {
+		t.faults = append(t.faults, fmt.Errorf("the operation %s %s is not in the route table: register it by serve, serveRaw or servePlain", op.Method, op.Path))
 		return
 	}
-	delete(t.rows, row.name())
-	t.router.Method(op.Method, op.Path, t.guard(row, newQueryRules(op), body, next))
+	t.router.Method(op.Method, op.Path, t.guard(route, newQueryRules(op), body, next))
 }
 
-// finish returns the errors of the routes and completes the OpenAPI document.
+// finish returns the errors of the operations and completes the OpenAPI document.
 func (t *site) finish() error {
-	for name := range t.rows {
-		t.faults = append(t.faults, fmt.Errorf("the route table has a row for %s, which no handler serves", name))
-	}
 	tidy(t.api.OpenAPI())
 	return errors.Join(t.faults...)
 }
@@ -81,6 +75,9 @@ func (t *site) finish() error {
 // operation holds the fields of an operation that its handler's file sets.
 type operation struct {
 	method, path string
+	who          Who
+	scopes       []string // of which a key needs one
+	ingest       bool     // see Route
 	id           string
 	summary      string
 	description  string
@@ -124,8 +121,9 @@ func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), ha
 }
 
 // servePlain registers a page that is not part of the OpenAPI document.
-func (t *site) servePlain(path string, handler nethttp.Handler) {
-	t.mount(&huma.Operation{Method: nethttp.MethodGet, Path: path}, nil, handler)
+func (t *site) servePlain(o operation, handler nethttp.Handler) {
+	t.declare(o)
+	t.mount(&huma.Operation{Method: o.method, Path: o.path}, nil, handler)
 }
 
 // schemas returns the schema of a Go type.

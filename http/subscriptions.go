@@ -14,14 +14,15 @@ func (s *service) subscriptionOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/subscriptions"
 	const one = path + "/{subscriptionId}"
 	gone, clash := nethttp.StatusNotFound, nethttp.StatusConflict
-	serve(t, operation{method: nethttp.MethodPost, path: path, id: "createSubscription", tag: "Tenants", status: nethttp.StatusCreated,
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPost, path: path, who: Operator, scopes: admins, id: "createSubscription", tag: "Tenants", status: nethttp.StatusCreated,
 		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan. A tenant has at most one subscription that is ACTIVE or TRIALING.",
 		problems: []int{gone, clash, nethttp.StatusUnprocessableEntity}}, s.createSubscription)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions",
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions",
 		problems: []int{gone}}, s.listSubscriptions)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getSubscription", tag: "Tenants", summary: "Read a subscription",
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription",
 		problems: []int{gone}}, s.getSubscription)
-	serve(t, operation{method: nethttp.MethodPatch, path: one, id: "changeSubscription", tag: "Tenants", summary: "Change a subscription",
+	serve(t, operation{method: nethttp.MethodPatch, path: one, who: Operator, scopes: admins, id: "changeSubscription", tag: "Tenants", summary: "Change a subscription",
 		description: "A plan takes a new snapshot.", problems: []int{gone, clash}}, s.changeSubscription)
 }
 

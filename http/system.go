@@ -8,29 +8,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
 func (s *service) systemOperations(t *site) {
-	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", id: "getIdentity", tag: "System",
+	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", who: Operator, scopes: operators, id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
-	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system", id: "getSystem", tag: "System",
+	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system", who: Operator, scopes: operators, id: "getSystem", tag: "System",
 		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
 	s.healthOperations(t)
-	t.servePlain("/openapi.json", t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
-	t.servePlain("/openapi.yaml", t.document("application/yaml", t.api.OpenAPI().YAML))
-	t.servePlain("/docs", newReference())
+	t.servePlain(operation{method: nethttp.MethodGet, path: "/openapi.json", who: Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
+	t.servePlain(operation{method: nethttp.MethodGet, path: "/openapi.yaml", who: Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
+	t.servePlain(operation{method: nethttp.MethodGet, path: "/docs", who: Public}, newReference())
 }
 
 func (s *service) healthOperations(t *site) {
-	serve(t, operation{method: nethttp.MethodGet, path: "/livez", id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
-	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", id: "ready", tag: "System", summary: "Can the process serve?",
+	serve(t, operation{method: nethttp.MethodGet, path: "/livez", who: Public, id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
+	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", who: Public, id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
-	if s.Metrics == nil {
-		t.servePlain("/metrics", nethttp.NotFoundHandler())
-	} else {
-		t.servePlain("/metrics", s.Metrics)
+	metrics := s.Metrics
+	if metrics == nil {
+		metrics = nethttp.NotFoundHandler()
 	}
+	t.servePlain(operation{method: nethttp.MethodGet, path: "/metrics", who: Public}, metrics)
 }
 
 type identityAnswer struct{ Body audit.Identity }

@@ -12,12 +12,13 @@ import (
 
 func (s *service) tenantOperations(t *site) {
 	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
-	serve(t, operation{method: nethttp.MethodPost, path: path, id: "createTenant", tag: "Tenants", status: nethttp.StatusCreated,
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: nethttp.MethodPost, path: path, who: Operator, scopes: admins, id: "createTenant", tag: "Tenants", status: nethttp.StatusCreated,
 		summary: "Create a tenant", problems: []int{nethttp.StatusUnprocessableEntity}}, s.createTenant)
-	serve(t, operation{method: nethttp.MethodGet, path: path, id: "listTenants", tag: "Tenants", summary: "List tenants"}, s.listTenants)
-	serve(t, operation{method: nethttp.MethodGet, path: one, id: "getTenant", tag: "Tenants", summary: "Read a tenant",
+	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants"}, s.listTenants)
+	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant",
 		problems: []int{nethttp.StatusNotFound}}, s.getTenant)
-	serve(t, operation{method: nethttp.MethodPatch, path: one, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
+	serve(t, operation{method: nethttp.MethodPatch, path: one, who: Operator, scopes: admins, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
 		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{nethttp.StatusNotFound}}, s.changeTenant)
 }
 

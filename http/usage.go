@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -17,17 +18,21 @@ import (
 func (s *service) usageOperations(t *site) {
 	const path = prefix + "/usage"
 	gone := []int{nethttp.StatusNotFound}
-	t.serveRaw(operation{method: nethttp.MethodPost, path: path + "/events", id: "ingestUsage", tag: "Usage", summary: "Send usage events",
+	readers := []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
+	t.serveRaw(operation{method: nethttp.MethodPost, path: path + "/events", who: Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
 		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once.",
 		problems:    []int{nethttp.StatusTooManyRequests}}, describeIngest, s.ingest)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/events", id: "listUsageEvents", tag: "Usage", summary: "List usage events",
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/events", who: Either, scopes: readers, id: "listUsageEvents", tag: "Usage", summary: "List usage events",
 		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/events/{eventId}", id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/events/{eventId}", who: Either, scopes: readers, id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
 		description: "Each step with its time: recorded, published, validated or rejected, aggregated; and the conflicts seen.", problems: gone}, s.receipt)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/conflicts", id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/conflicts", who: Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates", id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates", who: Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
 		description: "Newest period first. Amounts are exact integers.", problems: gone}, s.aggregates)
+	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates/explain", who: Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
+		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
+		problems:    gone}, s.explain)
 }
 
 // OfTenant names the tenant of a read.

@@ -48,7 +48,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 		{
 			name: "route-scope-too-many", what: "a key that may read dead letters may retry them, too",
 			promise: "P9: a key allows its own scopes only",
-			edits:   []overlay.Edit{edit("http/routes.go", `{post, one + "/retry", Operator, deciders},`, `{post, one + "/retry", Operator, readers},`)},
+			edits:   []overlay.Edit{edit("http/dead_letters.go", `path: one + "/retry", who: Operator, scopes: deciders,`, `path: one + "/retry", who: Operator, scopes: readers,`)},
 			pkg:     "./http", run: "TestP9_WhoMayDoWhat",
 			says: `takes operator keys with one of "billing audit"; it is for`,
 		},
