@@ -7,6 +7,7 @@ import (
 	nethttp "net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -15,18 +16,25 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// readBootstrapKey stores the hash of the configured operator key.
-func (s *service) readBootstrapKey() error {
-	key := s.BootstrapOperatorKey
-	if key == "" {
-		return nil
+// authenticator finds the callers of requests.
+type authenticator struct {
+	keys      commands.Keyring
+	bootstrap *[sha256.Size]byte // the hash of the configured operator key
+	now       func() time.Time
+}
+
+// newAuthenticator fails if the bootstrap operator key is neither empty nor a valid key.
+func newAuthenticator(keys commands.Keyring, bootstrap string, now func() time.Time) (*authenticator, error) {
+	a := &authenticator{keys: keys, now: now}
+	if bootstrap == "" {
+		return a, nil
 	}
-	if !isKey(key) || !strings.HasPrefix(key, "mp_op_") {
-		return errors.New("the bootstrap operator key must match ^mp_op_[A-Za-z0-9_-]{32,}$")
+	if !isKey(bootstrap) || !strings.HasPrefix(bootstrap, "mp_op_") {
+		return nil, errors.New("the bootstrap operator key must match ^mp_op_[A-Za-z0-9_-]{32,}$")
 	}
-	sum := commands.HashSecret(key)
-	s.bootstrap = &sum
-	return nil
+	sum := commands.HashSecret(bootstrap)
+	a.bootstrap = &sum
+	return a, nil
 }
 
 // Bounds of a key: 256 random bits need 43 characters. A bootstrap key may be of any
@@ -72,46 +80,53 @@ func unauthenticated() *Problem {
 	return newProblem("unauthenticated", "Send a valid key as Authorization: Bearer mp_…")
 }
 
-// authenticate finds the caller and checks that it may call this route.
-func (s *service) authenticate(r *nethttp.Request, x *exchange, row *Route) *Problem {
+// authenticate finds the caller, and its tenant unless it is an operator, and checks that it
+// may call the route.
+func (a *authenticator) authenticate(r *nethttp.Request, route *Route) (by commands.Caller, of *domain.Tenant, err error) {
 	secret := bearer(r)
 	if secret == "" {
-		return unauthenticated()
+		return by, nil, unauthenticated()
 	}
-	key, tenant, err := s.findKey(r, commands.HashSecret(secret))
+	key, tenant, err := a.findKey(r, commands.HashSecret(secret))
 	if err != nil {
-		return s.problem(r.Context(), err)
+		return by, nil, err
 	}
-	if key == nil || !key.Usable(s.now()) || (tenant == nil) != (key.TenantID == events.Platform) {
-		return unauthenticated()
+	if key == nil || !key.Usable(a.now()) || (tenant == nil) != (key.TenantID == events.Platform) {
+		return by, nil, unauthenticated()
 	}
-	x.caller = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes, CorrelationID: x.trace}
-	x.tenant = tenant
+	by = commands.Caller{TenantID: key.TenantID, KeyID: key.ID, Scopes: key.Scopes}
 	if tenant != nil {
-		x.caller.Residency = tenant.DataResidency
+		by.Residency = tenant.DataResidency
 	}
 	if tenant != nil && tenant.Status == domain.TenantSuspended {
-		return newProblem("tenant_suspended", "The tenant is suspended; its keys are not taken until an operator lifts that")
+		return by, tenant, newProblem("tenant_suspended", "The tenant is suspended; its keys are not taken until an operator lifts that")
 	}
-	return x.authorize(row)
+	if p := route.authorize(by, tenant != nil); p != nil {
+		return by, tenant, p
+	}
+	return by, tenant, nil
 }
 
-// authorize checks the key against the route's row.
-func (x *exchange) authorize(row *Route) *Problem {
-	if isTenant := x.tenant != nil; isTenant && row.Who == Operator || !isTenant && row.Who == Tenant {
-		return newProblem("forbidden", "This route takes "+string(row.Who)+" keys only")
+// authorize checks that a key of a tenant, or of an operator, may call the route.
+func (r *Route) authorize(by commands.Caller, isTenant bool) *Problem {
+	if isTenant && r.Who == Operator || !isTenant && r.Who == Tenant {
+		return newProblem("forbidden", "This route takes "+string(r.Who)+" keys only")
 	}
-	if !slices.ContainsFunc(row.Scopes, x.caller.Has) {
-		return newProblem("forbidden", "The key needs one of the scopes: "+strings.Join(row.Scopes, ", "))
+	if !slices.ContainsFunc(r.Scopes, by.Has) {
+		return newProblem("forbidden", "The key needs one of the scopes: "+strings.Join(r.Scopes, ", "))
 	}
 	return nil
 }
 
-func (s *service) findKey(r *nethttp.Request, sum [sha256.Size]byte) (*domain.APIKey, *domain.Tenant, error) {
-	if s.bootstrap != nil && subtle.ConstantTimeCompare(s.bootstrap[:], sum[:]) == 1 {
+func (a *authenticator) findKey(r *nethttp.Request, sum [sha256.Size]byte) (*domain.APIKey, *domain.Tenant, error) {
+	if a.bootstrap != nil && subtle.ConstantTimeCompare(a.bootstrap[:], sum[:]) == 1 {
 		return bootstrapKey(), nil, nil
 	}
-	return s.Keys.Find(r.Context(), sum)
+	return a.keys.Find(r.Context(), sum)
+}
+
+func isAlphanumeric(c byte) bool {
+	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
 // bootstrapKey is the caller for the configured key. Its id is the same in every

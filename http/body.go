@@ -3,14 +3,11 @@ package http
 import (
 	"errors"
 	"io"
-	"math/bits"
-	"mime"
 	"net"
 	nethttp "net/http"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -26,63 +23,37 @@ const maxWindow = 8 << 20
 
 var errBodyTooLarge = errors.New("the body is over its limit")
 
-// readBody reads and decompresses a whole body. Both the sent and the decompressed size
-// are bounded, whatever the headers say.
-func (s *service) readBody(r *nethttp.Request, takes func(media string) bool) ([]byte, *Problem) {
+// reader reads the bodies of requests.
+type reader struct {
+	limit     int64           // of a body in bytes, both as sent and decompressed
+	leaving   <-chan struct{} // closed if the server shuts down
+	unpackers unpackers
+}
+
+// newReader returns a reader of bodies up to limit bytes. It stops waiting for the rest of
+// a refused body if leaving is closed.
+func newReader(limit int64, leaving <-chan struct{}) *reader {
+	return &reader{limit: limit, leaving: leaving}
+}
+
+// read reads and decompresses a whole body. Both the sent and the decompressed size are
+// bounded, whatever the headers say. to is the answer's connection, nil in unit tests.
+func (b *reader) read(r *nethttp.Request, to nethttp.ResponseWriter, charge *charge, takes func(media string) bool) ([]byte, *Problem) {
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
 	}
-	limit, charge := s.limits.Body, &exchangeOf(r.Context()).charge
-	if r.ContentLength > limit {
-		return nil, bodyProblem(errBodyTooLarge, limit)
+	if r.ContentLength > b.limit {
+		return nil, bodyProblem(errBodyTooLarge, b.limit)
 	}
 	if !charge.fits(r.ContentLength) {
 		return nil, tooLargeTogether()
 	}
-	defer s.setReadDeadline(r)()
-	body, err := s.unpackers.read(&limitedReader{from: r.Body, left: limit}, r, limit, charge)
+	defer b.setReadDeadline(r, to)()
+	body, err := b.unpackers.read(&limitedReader{from: r.Body, left: b.limit}, r, b.limit, charge)
 	if err != nil {
-		return nil, bodyProblem(err, limit)
+		return nil, bodyProblem(err, b.limit)
 	}
 	return body, nil
-}
-
-// maxDrain is how many bytes above the body limit are still read from a connection.
-const maxDrain = 16 << 20
-
-// drain reads the rest of a body before its refusal is written. Many clients read no
-// answer before they have sent everything: if the connection is closed under them, as
-// net/http does with more than 256 KiB unread, they see only that. drain does not wait
-// for a client that announces far more or waits for 100-continue, nor for a body that is
-// late already. A client that gets a 5xx sends the request again in any case. HTTP/2
-// clients read while they send, and one connection carries hundreds of requests.
-func (s *service) drain(r *nethttp.Request, p *Problem) {
-	switch {
-	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > s.limits.Body+maxDrain:
-		return
-	case r.Header.Get("Expect") != "" || p.Status == nethttp.StatusRequestTimeout || p.Status >= nethttp.StatusInternalServerError:
-		return
-	}
-	if x := exchangeOf(r.Context()); x.to != nil {
-		control := nethttp.NewResponseController(x.to)
-		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
-		defer s.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
-	}
-	_, _ = io.CopyN(io.Discard, r.Body, s.limits.Body+maxDrain) // the read deadline ends the wait for missing bytes
-}
-
-// onShutdown calls end if the server shuts down before over is called.
-func (s *service) onShutdown(end func()) (over func()) {
-	done := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-s.leaving:
-			end()
-		case <-done:
-		}
-	})
-	return func() { close(done); watch.Wait() }
 }
 
 // readAll grows its buffer as bytes arrive: a client that announces a large body and
@@ -130,50 +101,6 @@ func bodyProblem(err error, limit int64) *Problem {
 	return newProblem("malformed_body", "The body is corrupt or ends too early")
 }
 
-// bufferPools are pools of large buffers for bodies and answers: one pool for each power
-// of two from minPooled to maxPooled.
-var bufferPools [7]sync.Pool
-
-// Sizes of pooled buffers: smaller buffers cost little, larger ones are rare.
-const (
-	minPooled = 16 << 10
-	maxPooled = minPooled << (len(bufferPools) - 1)
-)
-
-// bufferSize is the buffer size to allocate for n bytes: the next power of two if buffers
-// of that size are pooled, else n.
-func bufferSize(n int) int {
-	if n < minPooled || n > maxPooled {
-		return n
-	}
-	return 1 << bits.Len(uint(n-1))
-}
-
-// poolIndex returns the index of the pool for a size, or -1.
-func poolIndex(size int) int {
-	if size < minPooled || size > maxPooled || size&(size-1) != 0 {
-		return -1
-	}
-	return bits.Len(uint(size/minPooled)) - 1
-}
-
-// getBuffer returns an empty buffer of exactly that capacity.
-func getBuffer(size int) []byte {
-	if pool := poolIndex(size); pool >= 0 {
-		if kept, ok := bufferPools[pool].Get().(*[]byte); ok {
-			return (*kept)[:0]
-		}
-	}
-	return make([]byte, 0, size)
-}
-
-// putBuffer returns an unreferenced buffer to its pool.
-func putBuffer(b []byte) {
-	if pool := poolIndex(cap(b)); pool >= 0 {
-		bufferPools[pool].Put(&b)
-	}
-}
-
 // limitedReader reads up to left bytes and fails if there are more.
 type limitedReader struct {
 	from io.Reader
@@ -190,25 +117,6 @@ func (b *limitedReader) Read(p []byte) (int, error) {
 	}
 	b.left -= int64(n)
 	return n, err
-}
-
-// isJSONMedia accepts the media type of the catalogue's bodies.
-func isJSONMedia(media string) bool { return media == "application/json" }
-
-// checkMedia checks the Content-Type: an accepted media type, in UTF-8.
-func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
-	values := r.Header["Content-Type"]
-	if len(values) == 1 && values[0] == "application/json" && takes(values[0]) {
-		return nil
-	}
-	if len(values) == 1 {
-		media, parameters, err := mime.ParseMediaType(values[0])
-		charset, named := parameters["charset"]
-		if err == nil && takes(media) && (!named || strings.EqualFold(charset, "utf-8")) {
-			return nil
-		}
-	}
-	return newProblem("media_type_unsupported", "Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
 }
 
 // unpackers pool decompressors. Each has one worker and therefore no goroutines.

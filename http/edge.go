@@ -1,24 +1,89 @@
 package http
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	nethttp "net/http"
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/commands"
 )
 
-// edge wraps every request: request ids, common headers, panics, metrics, the access log.
+// edge admits requests: what happens before a handler, and the answers of refused requests.
 type edge struct {
-	*service
+	limits      Limits
+	log         *slog.Logger
+	now         func() time.Time
+	newID       func(now time.Time) uuid.UUID
+	keys        *authenticator
+	bodies      *reader
+	metrics     *requestMetrics
+	rates       *rates
+	ratePolicy  []string // the header
+	ingests     counter  // ingest requests in flight
+	others      counter
+	memory      counter // bytes held by requests in flight
+	connections counter
+	leaving     chan struct{} // closed when the server shuts down, to end streams
+	left        sync.Once
+}
+
+// edgeConfig holds the dependencies of an edge. Only keys is required, if a route takes keys.
+type edgeConfig struct {
+	keys                 commands.Keyring
+	bootstrapOperatorKey string
+	limits               Limits
+	logger               *slog.Logger
+	now                  func() time.Time
+	newID                func(now time.Time) uuid.UUID
+	registerer           prometheus.Registerer
+}
+
+// newEdge fails if the bootstrap key is invalid or a metric cannot be registered.
+func newEdge(c edgeConfig) (*edge, error) {
+	e := &edge{limits: c.limits.orDefault(), log: c.logger, now: c.now, newID: c.newID, leaving: make(chan struct{})}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.newID == nil {
+		e.newID = func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	e.rates, e.ratePolicy = newRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
+	e.bodies = newReader(e.limits.Body, e.leaving)
+	var err error
+	if e.keys, err = newAuthenticator(c.keys, c.bootstrapOperatorKey, e.now); err != nil {
+		return nil, err
+	}
+	if e.metrics, err = newRequestMetrics(c.registerer, e.inFlight()...); err != nil {
+		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
+	}
+	return e, nil
+}
+
+// shutdown is closed when the server shuts down: streams end then.
+func (e *edge) shutdown() <-chan struct{} { return e.leaving }
+
+// handled wraps every request: request ids, common headers, panics, metrics, the access log.
+type handled struct {
+	*edge
 	next nethttp.Handler
 }
 
-func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
+// handle returns the handler of all requests, which passes them to next.
+func (e *edge) handle(next nethttp.Handler) nethttp.Handler { return &handled{e, next} }
+
+func (e *handled) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	start := time.Now()
 	x, out := newExchange(r, e.newID(start)), &recorder{ResponseWriter: w}
 	header := w.Header()
@@ -26,7 +91,7 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	header["X-Content-Type-Options"] = noSniff
 	header["Cache-Control"] = noStore
 	x.to = w
-	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	r = r.WithContext(withExchange(r.Context(), x))
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {
 		e.refuse(out, r, refused)
@@ -37,9 +102,8 @@ func (e *edge) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 
 // Header values that many answers share: net/http does not write to them.
 var (
-	noSniff  = []string{"nosniff"}
-	noStore  = []string{"no-store"}
-	jsonType = []string{mediaJSON}
+	noSniff = []string{"nosniff"}
+	noStore = []string{"no-store"}
 )
 
 // finish recovers a panic, counts the request and logs it.

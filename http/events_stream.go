@@ -51,10 +51,10 @@ func (s *logStreams) begin(w nethttp.ResponseWriter, r *nethttp.Request) (*logSt
 		return nil, nil, newProblem("overloaded", "Too many streams of the log are open; come again later")
 	}
 	x := exchangeOf(r.Context())
-	ctx, cancel := context.WithCancel(context.WithValue(x.from.Context(), exchangeKey{}, x))
+	ctx, cancel := context.WithCancel(withExchange(x.from.Context(), x))
 	go func() {
 		select {
-		case <-s.leaving:
+		case <-s.edge.shutdown():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -84,7 +84,7 @@ func (l *logStream) flush() error {
 func (l *logStream) alive() bool {
 	if time.Since(l.checked) >= checkEvery {
 		l.checked = time.Now()
-		if l.authenticate(l.x.from.WithContext(l.ctx), l.x, l.x.route) != nil {
+		if l.edge.authenticate(l.x.from.WithContext(l.ctx), l.x) != nil {
 			return false
 		}
 	}

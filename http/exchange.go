@@ -29,6 +29,11 @@ type exchange struct {
 
 type exchangeKey struct{}
 
+// withExchange returns a context that holds an exchange.
+func withExchange(ctx context.Context, x *exchange) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, x)
+}
+
 // exchangeOf returns the exchange that edge has put into every request's context.
 func exchangeOf(ctx context.Context) *exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
@@ -58,15 +63,11 @@ const maxRequestID = 128
 
 func isRequestID(id string) bool {
 	for _, c := range []byte(id) {
-		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+		if alphanumeric := c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'; !alphanumeric && c != '-' && c != '_' && c != '.' {
 			return false
 		}
 	}
 	return id != "" && len(id) <= maxRequestID
-}
-
-func isAlphanumeric(c byte) bool {
-	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
 // traceOf reads the trace id of a traceparent header (W3C Trace Context, section 3.2). A

@@ -2,16 +2,12 @@ package http
 
 import (
 	"bytes"
-	stdgzip "compress/gzip"
 	"encoding/json"
-	"io"
-	"mime"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
@@ -29,35 +25,39 @@ func awkwardBodies() []string {
 // member, and holds no text that the database refuses.
 func FuzzBodies(f *testing.F) {
 	ops, registry, _ := served(f)
-	var rules []*bodyRules
+	var (
+		rules   []*bodyRules
+		schemas []string
+	)
 	for _, op := range ops {
 		if b := newBodyRules(op, registry); b != nil && op.OperationID != "ingestUsage" {
 			for _, body := range awkwardBodies() {
 				f.Add(uint8(len(rules)), []byte(body))
 			}
 			rules = append(rules, b)
+			schemas = append(schemas, op.RequestBody.Content["application/json"].Schema.Ref)
 		}
 	}
 	f.Fuzz(func(t *testing.T, n uint8, raw []byte) {
-		b := rules[int(n)%len(rules)]
+		b, schema := rules[int(n)%len(rules)], schemas[int(n)%len(rules)]
 		if b.check(raw) != nil {
 			return
 		}
 		if fault := strictjson.Check(raw); fault != nil {
 			t.Fatalf("%q is taken, and: %v", raw, fault)
 		}
-		into := typeOf(b)
+		into := typeOf(registry, schema)
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(into.Interface()); err != nil {
-			t.Fatalf("%q is taken by %s, and: %v", raw, b.schema.Ref, err)
+			t.Fatalf("%q is taken by %s, and: %v", raw, schema, err)
 		}
 		checkTexts(t, into.Elem())
 		again, err := json.Marshal(into.Interface())
 		if err != nil {
 			t.Fatal(err)
 		}
-		second := typeOf(b)
+		second := typeOf(registry, schema)
 		if err := json.Unmarshal(again, second.Interface()); err != nil || !reflect.DeepEqual(second.Interface(), into.Interface()) {
 			t.Fatalf("%q becomes %s, %v", raw, again, err)
 		}
@@ -65,8 +65,8 @@ func FuzzBodies(f *testing.F) {
 }
 
 // typeOf returns a new value of the type that a body is decoded into.
-func typeOf(b *bodyRules) reflect.Value {
-	t := b.registry.TypeFromRef(b.schema.Ref)
+func typeOf(registry huma.Registry, schema string) reflect.Value {
+	t := registry.TypeFromRef(schema)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -94,102 +94,4 @@ func checkTexts(t *testing.T, v reflect.Value) {
 			checkTexts(t, v.Elem())
 		}
 	}
-}
-
-// packed compresses with both codings.
-func packed(plain []byte) (gzipped, zstandard []byte) {
-	var b bytes.Buffer
-	z := stdgzip.NewWriter(&b)
-	_, _ = z.Write(plain)
-	_ = z.Close()
-	w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	return b.Bytes(), w.EncodeAll(plain, nil)
-}
-
-// FuzzUnpack: a decompressed body equals the output of another implementation, never
-// exceeds the limit, and its charge is released. An invalid body does not affect the next
-// one.
-func FuzzUnpack(f *testing.F) {
-	const limit = 4 << 10
-	for _, plain := range [][]byte{nil, []byte(`{"events":[]}`), bytes.Repeat([]byte("a"), limit), bytes.Repeat([]byte("a"), limit+1), make([]byte, 1<<20)} {
-		g, z := packed(plain)
-		f.Add("gzip", g)
-		f.Add("zstd", z)
-		f.Add("gzip", append(g[:len(g):len(g)], g...))
-		f.Add("zstd", append(z[:len(z):len(z)], z...))
-		f.Add("gzip", g[:len(g)/2])
-		f.Add("zstd", z[:len(z)/2])
-		f.Add("", plain[:min(len(plain), limit+1)])
-	}
-	f.Add("GZIP", []byte("\x1f\x8b"))
-	f.Add("gzip, zstd", []byte("x"))
-	f.Add("br", []byte("x"))
-	var kept unpackers
-	f.Fuzz(func(t *testing.T, coding string, sent []byte) {
-		var held counter
-		unpack := func(coding string, sent []byte) ([]byte, error) {
-			c := &charge{all: &held, allBound: 64 << 20}
-			defer c.close()
-			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
-			r.Header.Set("Content-Encoding", coding)
-			return kept.read(&limitedReader{from: r.Body, left: limit}, r, limit, c)
-		}
-		body, err := unpack(coding, sent)
-		if len(body) > limit && err == nil {
-			t.Fatalf("%d bytes", len(body))
-		}
-		if err == nil {
-			if want, wrong := reference(coding, sent); wrong != nil || !bytes.Equal(want, body) {
-				t.Fatalf("%q %q is %q; another reader says %q, %v", coding, sent, body, want, wrong)
-			}
-		}
-		g, z := packed([]byte("next"))
-		for coding, sent := range map[string][]byte{"gzip": g, "zstd": z, "": []byte("next")} {
-			if body, err := unpack(coding, sent); err != nil || string(body) != "next" {
-				t.Fatalf("the body after it: %q, %v", body, err)
-			}
-		}
-		if held.n.Load() != 0 {
-			t.Fatalf("%d bytes are held by nobody", held.n.Load())
-		}
-	})
-}
-
-// reference decompresses with another implementation.
-func reference(coding string, sent []byte) ([]byte, error) {
-	switch strings.ToLower(coding) {
-	case "gzip":
-		z, err := stdgzip.NewReader(bytes.NewReader(sent))
-		if err != nil {
-			return nil, err
-		}
-		return io.ReadAll(z)
-	case "zstd":
-		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, err
-		}
-		defer z.Close()
-		return z.DecodeAll(sent, nil)
-	}
-	return sent, nil
-}
-
-// FuzzMedia: an accepted Content-Type is a media type in UTF-8.
-func FuzzMedia(f *testing.F) {
-	for _, value := range []string{"application/json", "Application/JSON; charset=UTF-8", "application/json;charset=latin1", "application/json; charset", "application/json, text/plain", "", "text/plain", "application/json; q=\"", "application/cloudevents+json;a=b", "\x00"} {
-		f.Add(value)
-	}
-	f.Fuzz(func(t *testing.T, value string) {
-		r := httptest.NewRequest("POST", "/", nil)
-		r.Header["Content-Type"] = []string{value}
-		media := ""
-		if checkMedia(r, func(m string) bool { media = m; return isJSONMedia(m) }) != nil {
-			return
-		}
-		got, parameters, err := mime.ParseMediaType(value)
-		if err != nil || got != media || got != "application/json" || parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
-			t.Fatalf("%q is taken: %q %v %v", value, got, parameters, err)
-		}
-	})
 }

@@ -5,14 +5,13 @@ import (
 	"context"
 	"io"
 	nethttp "net/http"
-	"strings"
 )
 
 // guard runs before every operation: it refuses requests without an authorized key, and
 // parameters or members that the operation does not define.
 type guard struct {
-	*site
-	row    *Route
+	*edge
+	route  *Route
 	query  *queryRules
 	body   *bodyRules
 	next   nethttp.Handler
@@ -20,19 +19,21 @@ type guard struct {
 	bound  int64    // its limit
 }
 
-func (t *site) guard(row *Route, query *queryRules, body *bodyRules, next nethttp.Handler) nethttp.Handler {
-	g := &guard{t, row, query, body, next, &t.others, t.limits.Others}
-	if row.Ingest {
-		g.inWork, g.bound = &t.ingests, t.limits.Requests
+// guard returns the handler of an operation, behind its guard. body is nil if the operation
+// has none or reads it itself.
+func (e *edge) guard(route *Route, query *queryRules, body *bodyRules, next nethttp.Handler) nethttp.Handler {
+	g := &guard{e, route, query, body, next, &e.others, e.limits.Others}
+	if route.Ingest {
+		g.inWork, g.bound = &e.ingests, e.limits.Requests
 	}
 	return g
 }
 
 func (g *guard) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) {
 	x := exchangeOf(r.Context())
-	x.route = g.row
+	x.route = g.route
 	var p *Problem
-	if limited(g.row) {
+	if limited(g.route) {
 		p = g.within(w, r, x)
 	} else {
 		p = g.serveAdmitted(w, r, x)
@@ -60,7 +61,7 @@ func (g *guard) within(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange
 
 // serveAdmitted admits a request and serves it. The caller must write the problem that it returns.
 func (g *guard) serveAdmitted(w nethttp.ResponseWriter, r *nethttp.Request, x *exchange) *Problem {
-	if p := g.admit(r, x, g.row, g.query, g.body); p != nil {
+	if p := g.admit(r, x, g.query, g.body); p != nil {
 		return p
 	}
 	g.next.ServeHTTP(w, r)
@@ -69,18 +70,16 @@ func (g *guard) serveAdmitted(w nethttp.ResponseWriter, r *nethttp.Request, x *e
 
 // limited reports whether a route belongs to the API. Health routes are not limited: they
 // answer also if the API is full.
-func limited(row *Route) bool { return strings.HasPrefix(row.Path, prefix) }
+func limited(route *Route) bool { return route.Who != Public }
 
 // admit checks the key, then the query, then the body, so that an unauthenticated caller
 // learns nothing about the rest.
-func (t *site) admit(r *nethttp.Request, x *exchange, row *Route, query *queryRules, body *bodyRules) *Problem {
-	if row.Who != Public {
-		if p := t.authenticate(r, x, row); p != nil {
+func (e *edge) admit(r *nethttp.Request, x *exchange, query *queryRules, body *bodyRules) *Problem {
+	if limited(x.route) {
+		if p := e.authenticate(r, x); p != nil {
 			return p
 		}
-	}
-	if limited(row) {
-		if p := t.open(x); p != nil {
+		if p := e.open(x); p != nil {
 			return p
 		}
 	}
@@ -90,11 +89,42 @@ func (t *site) admit(r *nethttp.Request, x *exchange, row *Route, query *queryRu
 	if body == nil || body.optional && r.ContentLength == 0 {
 		return nil
 	}
-	raw, p := t.readBody(r, isJSONMedia)
+	raw, p := e.readBody(r, isJSONMedia)
 	if p != nil {
 		return p
 	}
 	x.body = raw
 	r.Body = io.NopCloser(bytes.NewReader(raw))
 	return body.check(raw)
+}
+
+// authenticate finds the caller and checks that it may call the request's route. Streams
+// repeat it: a key may be revoked meanwhile.
+func (e *edge) authenticate(r *nethttp.Request, x *exchange) *Problem {
+	caller, tenant, err := e.keys.authenticate(r, x.route)
+	if err != nil {
+		return e.problem(r.Context(), err)
+	}
+	caller.CorrelationID = x.trace
+	x.caller, x.tenant = caller, tenant
+	return nil
+}
+
+// open starts the charge of an authenticated request.
+func (e *edge) open(x *exchange) *Problem {
+	var share *counter
+	if x.tenant != nil {
+		share = &e.rates.of(x.caller.TenantID, e.now()).memory
+	}
+	var ok bool
+	if x.charge, ok = openCharge(&e.memory, e.limits.Memory, share); !ok {
+		return tooLargeTogether()
+	}
+	return nil
+}
+
+// readBody reads and decompresses the whole body of a request.
+func (e *edge) readBody(r *nethttp.Request, takes func(media string) bool) ([]byte, *Problem) {
+	x := exchangeOf(r.Context())
+	return e.bodies.read(r, x.to, &x.charge, takes)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
+// jsonType is the header of answers in JSON: net/http does not write to it.
+var jsonType = []string{mediaJSON}
+
 // Media types of ingest beside application/json.
 const (
 	mediaJSON            = "application/json"
@@ -27,14 +30,14 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	if err := s.admitQueue(x); err != nil {
 		return err
 	}
-	if p := x.readReplay(r.Header["Meterplex-Replay"]); p != nil {
+	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
 		return p
 	}
 	items, err := s.readEvents(r)
 	if err != nil {
 		return err
 	}
-	if p := s.admitEvents(w.Header(), x.caller.TenantID, len(items)); p != nil {
+	if p := s.edge.admitEvents(w.Header(), x.caller.TenantID, len(items)); p != nil {
 		return p
 	}
 	verdicts, err := s.Ingest.Do(r.Context(), x.caller, items)
@@ -43,8 +46,8 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	}
 	sums := countVerdicts(verdicts)
 	body := appendVerdicts(getBuffer(bufferSize(answerRoom*(1+len(verdicts)))), sums, verdicts)
-	s.metrics.ingest.Observe(time.Since(start).Seconds())
-	s.metrics.ingested.add(sums)
+	s.metrics.seconds.Observe(time.Since(start).Seconds())
+	s.metrics.verdicts.add(sums)
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -54,9 +57,24 @@ func (s *service) ingest(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	return nil
 }
 
+// admitBacklog refuses ingest while too many events wait to be published.
+func (s *service) admitBacklog() *Problem {
+	if s.Backlog == nil {
+		return nil
+	}
+	if waiting, bound := s.Backlog(); waiting > bound {
+		return newProblem("backlog_full", "Too many events wait to be published; no event of the batch was stored, send it again later")
+	}
+	return nil
+}
+
+// admitQueue refuses a request before its body is read if it would wait too long in the
+// queue.
+func (s *service) admitQueue(x *exchange) error { return s.Ingest.Admit(x.caller) }
+
 // readReplay reads the Meterplex-Replay header, which a client sends with events that it
 // queued during an outage. It is stored in the envelope's metadata, never in the payload.
-func (x *exchange) readReplay(values []string) *Problem {
+func readReplay(x *exchange, values []string) *Problem {
 	if len(values) == 0 {
 		return nil
 	}
@@ -72,7 +90,7 @@ func (x *exchange) readReplay(values []string) *Problem {
 func (s *service) readEvents(r *nethttp.Request) ([]domain.BatchItem, error) {
 	binary := hasAttributes(r.Header)
 	media := ""
-	body, p := s.readBody(r, func(m string) bool {
+	body, p := s.edge.readBody(r, func(m string) bool {
 		media = m
 		switch {
 		case binary && !strings.HasPrefix(m, "application/cloudevents"):

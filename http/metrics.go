@@ -2,116 +2,30 @@ package http
 
 import (
 	"errors"
-	"maps"
-	"strconv"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
 )
 
-// metrics counts answers. No label names a tenant.
+// metrics counts ingest. No label names a tenant.
 type metrics struct {
-	ingested *ingested
-	ingest   prometheus.Histogram
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	refused  *prometheus.CounterVec
-	kinds    atomic.Pointer[map[answerKind]answerMeters] // replaced if a new kind is added
+	verdicts *ingested
+	seconds  prometheus.Histogram
 }
 
-// answerKind is the label set of an answer. There are few.
-type answerKind struct {
-	route  *Route
-	method string
-	status int
-}
-
-type answerMeters struct {
-	requests prometheus.Counter
-	seconds  prometheus.Observer
-}
-
-// newMetrics registers the metrics and the gauges of requests in flight.
-func newMetrics(registerer prometheus.Registerer, gauges ...prometheus.Collector) (*metrics, error) {
+// newMetrics registers the metrics of ingest.
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		registerer = prometheus.NewRegistry()
 	}
-	buckets := []float64{.0005, .001, .002, .004, .008, .016, .032, .064, .128, .25, .5, 1, 2.5, 10, 30}
 	verdicts, err := newIngested(registerer)
 	if err != nil {
 		return nil, err
 	}
-	m := &metrics{
-		ingested: verdicts,
-		ingest: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds", Buckets: buckets,
-			Help: "From the body of an ingest request to its verdicts."}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_requests_total",
-			Help: "HTTP requests answered."}, []string{"method", "route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds", Buckets: buckets,
-			Help: "From the header of a request to the end of its answer."}, []string{"method", "route"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_refused_total",
-			Help: "HTTP requests that were refused for now (429, 503), by the exhausted resource."}, []string{"reason"}),
-	}
-	for _, reason := range reasons() {
-		m.refused.WithLabelValues(reason)
-	}
-	var faults []error
-	for _, c := range append(gauges, m.ingest, m.requests, m.seconds, m.refused) {
-		faults = append(faults, registerer.Register(c))
-	}
-	return m, errors.Join(faults...)
-}
-
-// refuse counts a problem if it has a reason label.
-func (m *metrics) refuse(p *Problem) {
-	if reason := p.reason(); reason != "" {
-		m.refused.WithLabelValues(reason).Inc()
-	}
-}
-
-// inFlight returns the gauges of current requests and memory.
-func (s *service) inFlight() []prometheus.Collector {
-	gauge := func(name, help string, labels prometheus.Labels, c *counter) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.n.Load()) })
-	}
-	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
-	return []prometheus.Collector{
-		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &s.ingests), gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &s.others),
-		gauge("http_request_bytes", "Estimated memory of the requests in work.", nil, &s.memory),
-		gauge("http_connections", "Connections that clients hold open.", nil, &s.connections),
-	}
-}
-
-// answered counts one request. All requests without a route share one label, otherwise a
-// scanner could create any number of label values.
-func (m *metrics) answered(route *Route, method string, status int, took time.Duration) {
-	if route == nil {
-		method = "none"
-	}
-	meters := m.metersOf(answerKind{route, method, status})
-	meters.requests.Inc()
-	meters.seconds.Observe(took.Seconds())
-}
-
-// metersOf caches the meters of each kind, which saves label lookups on each request.
-func (m *metrics) metersOf(kind answerKind) answerMeters {
-	known := m.kinds.Load()
-	if known != nil {
-		if meters, ok := (*known)[kind]; ok {
-			return meters
-		}
-	}
-	path := routePath(kind.route)
-	meters := answerMeters{m.requests.WithLabelValues(kind.method, path, strconv.Itoa(kind.status)), m.seconds.WithLabelValues(kind.method, path)}
-	more := map[answerKind]answerMeters{kind: meters}
-	if known != nil {
-		maps.Copy(more, *known)
-	}
-	m.kinds.CompareAndSwap(known, &more) // if another goroutine was first, the next answer tries again
-	return meters
+	m := &metrics{verdicts, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds", Buckets: latencyBuckets(),
+		Help: "From the body of an ingest request to its verdicts."})}
+	return m, registerer.Register(m.seconds)
 }
 
 // ingested counts verdicts of all ingest transports.

@@ -3,6 +3,7 @@ package http
 import (
 	"encoding/json"
 	nethttp "net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -101,26 +102,12 @@ func (p *Problem) GetHeaders() nethttp.Header {
 const maxInstance = 256
 
 // of adds the trace id and the path of the request.
-func (p *Problem) of(r *nethttp.Request) *Problem {
-	p.TraceID = exchangeOf(r.Context()).traceID()
-	if p.Instance = r.URL.EscapedPath(); len(p.Instance) > maxInstance || !strings.HasPrefix(p.Instance, "/") {
+func (p *Problem) of(trace string, u *url.URL) *Problem {
+	p.TraceID = trace
+	if p.Instance = u.EscapedPath(); len(p.Instance) > maxInstance || !strings.HasPrefix(p.Instance, "/") {
 		p.Instance = "/"
 	}
 	return p
-}
-
-// refuse writes a problem. The caller must not have written any of the answer.
-func (s *service) refuse(w nethttp.ResponseWriter, r *nethttp.Request, p *Problem) {
-	s.metrics.refuse(p)
-	s.drain(r, p)
-	body := p.of(r).encode()
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
-	w.Header().Set("Content-Type", problemType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a disconnected client does not need it
 }
 
 func (p *Problem) encode() []byte {

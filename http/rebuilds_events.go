@@ -105,11 +105,11 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.leaving:
+		case <-s.edge.shutdown():
 			return nil
 		case <-ticker.C:
 		}
-		if s.authenticate(x.from, x, x.route) != nil {
+		if s.edge.authenticate(x.from, x) != nil {
 			return nil // the key has been revoked
 		}
 		if next, err := s.refresh(ctx, found); err == nil {

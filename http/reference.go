@@ -43,7 +43,7 @@ func (t *site) document(media string, write func() ([]byte, error)) nethttp.Hand
 	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		body, err := once()
 		if err != nil {
-			t.refuse(w, r, t.problem(r.Context(), err))
+			t.edge.refuse(w, r, t.edge.problem(r.Context(), err))
 			return
 		}
 		w.Header().Set("Content-Type", media)

@@ -129,14 +129,3 @@ func isOutage(err error) bool {
 // idleTooLong ends a session whose transaction was idle too long: the network was
 // interrupted.
 const idleTooLong = "25P03"
-
-// problem converts an error to a problem and logs it unless only the caller is at fault.
-func (s *service) problem(ctx context.Context, err error) *Problem {
-	p, cause := problemOf(err)
-	if cause != nil && ctx.Err() != context.Canceled {
-		x := exchangeOf(ctx)
-		s.log.ErrorContext(ctx, "a request failed", "request", x.id, "trace", x.traceID(),
-			"route", routePath(x.route), "code", p.Code, "error", cause)
-	}
-	return p
-}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
+
+	"github.com/meterplex/meterplex/commands"
 )
 
 // bare returns a handler without dependencies.
@@ -24,16 +26,19 @@ func bare(t *testing.T, s *Server) nethttp.Handler {
 }
 
 func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
-	h := bare(t, &Server{}).(*edge)
+	site, err := (&Server{}).site((*site).operations)
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := map[string]bool{}
-	err := chi.Walk(h.next.(*chi.Mux), func(method, path string, _ nethttp.Handler, _ ...func(nethttp.Handler) nethttp.Handler) error {
+	err = chi.Walk(site.router, func(method, path string, _ nethttp.Handler, _ ...func(nethttp.Handler) nethttp.Handler) error {
 		served[method+" "+path] = true
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	described := describedRoutes(t, h)
+	described := describedRoutes(t, site.router)
 	plain := []string{"GET /metrics", "GET /openapi.json", "GET /openapi.yaml", "GET /docs"}
 	rows := 0
 	for _, row := range Routes() {
@@ -110,6 +115,19 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 		_, err := (&Server{}).handler(func(t *site) { t.operations(); register(t) })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: started: %v", want, err)
+		}
+	}
+}
+
+// Tenant keys are never given operator scopes. A key that has one by mistake still opens
+// no operator route.
+func TestP9_AKeyIsOfItsKindWhateverItsScopes(t *testing.T) {
+	for _, row := range Routes() {
+		if row.Who != Tenant && row.Who != Operator {
+			continue
+		}
+		if p := row.authorize(commands.Caller{Scopes: row.Scopes}, row.Who == Operator); p == nil || p.Status != 403 {
+			t.Errorf("%s: a key of the other kind is answered %+v", row.name(), p)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type site struct {
 func newSite(s *service) *site {
 	t := &site{service: s, router: chi.NewMux(), declared: map[string]*Route{}}
 	t.router.Use(middleware.GetHead)
-	t.router.NotFound(t.notFound)
+	t.router.NotFound(t.edge.notFound)
 	t.router.MethodNotAllowed(t.methodNotAllowed)
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: description(s.Version),
@@ -52,7 +52,7 @@ func (t *site) Handle(op *huma.Operation, next func(huma.Context)) {
 	}))
 }
 
-// ServeHTTP completes huma's adapter interface. It is never called: edge serves.
+// ServeHTTP completes huma's adapter interface. It is never called: the edge serves.
 func (t *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) { t.router.ServeHTTP(w, r) }
 
 // mount serves an operation behind its guard. body is nil if the operation has none or
@@ -63,7 +63,7 @@ func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) 
 		t.faults = append(t.faults, fmt.Errorf("the operation %s %s is not in the route table: register it by serve, serveRaw or servePlain", op.Method, op.Path))
 		return
 	}
-	t.router.Method(op.Method, op.Path, t.guard(route, newQueryRules(op), body, next))
+	t.router.Method(op.Method, op.Path, t.edge.guard(route, newQueryRules(op), body, next))
 }
 
 // finish returns the errors of the operations and completes the OpenAPI document.
@@ -97,7 +97,7 @@ func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) 
 	huma.Register(t.api, op, func(ctx context.Context, in *In) (*Out, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
-			return nil, t.problem(ctx, err)
+			return nil, t.edge.problem(ctx, err)
 		}
 		return out, nil
 	})
@@ -115,7 +115,7 @@ func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), ha
 	t.api.OpenAPI().AddOperation(&op)
 	t.mount(&op, nil, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		if err := handle(w, r); err != nil {
-			exchangeOf(r.Context()).refused = t.problem(r.Context(), err) // guard writes it
+			exchangeOf(r.Context()).refused = t.edge.problem(r.Context(), err) // guard writes it
 		}
 	}))
 }
@@ -175,18 +175,8 @@ func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 	if x, ok := ctx.(*humaExchange); ok {
 		x.status = p.Status
 	}
-	t.metrics.refuse(p)
 	u := ctx.URL()
-	r := &nethttp.Request{URL: &u}
-	return p.of(r.WithContext(ctx.Context())), nil
-}
-
-func (t *site) notFound(w nethttp.ResponseWriter, r *nethttp.Request) {
-	t.refuse(w, r, noRoute())
-}
-
-func noRoute() *Problem {
-	return newProblem("not_found", "No route has this path; paths are case-sensitive and have no slash at the end. /openapi.json lists all that there are")
+	return t.edge.complete(ctx.Context(), &u, p), nil
 }
 
 // methodNotAllowed lists the allowed methods, as RFC 9110 requires.
@@ -205,11 +195,11 @@ func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 		}
 	}
 	if taken == nil {
-		t.notFound(w, r)
+		t.edge.notFound(w, r)
 		return
 	}
 	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
-	t.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
+	t.edge.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
 }
 
 // pathValue returns a decoded path parameter: chi matches the escaped path.
@@ -222,11 +212,4 @@ func pathValue(r *nethttp.Request, name string) string {
 		return decoded
 	}
 	return v
-}
-
-func routePath(r *Route) string {
-	if r == nil {
-		return "none"
-	}
-	return r.Path
 }

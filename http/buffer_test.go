@@ -1,10 +1,7 @@
 package http
 
 import (
-	"bytes"
 	"testing"
-
-	"github.com/google/uuid"
 )
 
 // Buffers have a size that is pooled, at most twice the requested size: the request is
@@ -31,27 +28,6 @@ func TestBuffersAreKeptBySize(t *testing.T) {
 			if at := poolIndex(odd); at >= 0 {
 				t.Errorf("a buffer of %d bytes is kept, in pool %d", odd, at)
 			}
-		}
-	}
-}
-
-// A body is read correctly into a reused buffer.
-func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
-	for pool := range bufferPools {
-		putBuffer(bytes.Repeat([]byte{0xff}, minPooled<<pool))
-	}
-	for _, n := range []int{0, 1, minPooled, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, maxPooled + 5} {
-		sent := bytes.Repeat([]byte(uuid.NewString()), n/36+1)[:n]
-		for _, told := range []int64{int64(n), -1} {
-			charge := &charge{}
-			got, err := readAll(bytes.NewReader(sent), told, charge)
-			if err != nil || !bytes.Equal(got, sent) {
-				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
-			}
-			if told > 0 && n >= minPooled && n < maxPooled && poolIndex(cap(got)) < 0 {
-				t.Errorf("%d bytes are read into a buffer of %d, which is not kept", n, cap(got))
-			}
-			putBuffer(got)
 		}
 	}
 }

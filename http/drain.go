@@ -1,0 +1,72 @@
+package http
+
+import (
+	"io"
+	nethttp "net/http"
+	"sync"
+	"time"
+)
+
+// A large body must arrive at slowestBody bytes per second, plus bodyGrace. Small bodies
+// have the connection's read timeout.
+const (
+	slowestBody = 128 << 10
+	bodyGrace   = 10 * time.Second
+	smallBody   = 64 << 10
+)
+
+// setReadDeadline sets the read deadline of a large body, or of one of unknown size.
+func (b *reader) setReadDeadline(r *nethttp.Request, to nethttp.ResponseWriter) (relax func()) {
+	size := r.ContentLength
+	if size >= 0 && size <= smallBody {
+		return func() {}
+	}
+	if size < 0 {
+		size = b.limit
+	}
+	start := time.Now()
+	if to == nil {
+		return func() {}
+	}
+	control := nethttp.NewResponseController(to)
+	_ = control.SetReadDeadline(start.Add(bodyGrace + time.Duration(size)*time.Second/slowestBody))
+	return func() { _ = control.SetReadDeadline(start.Add(readTime)) }
+}
+
+// maxDrain is how many bytes above the body limit are still read from a connection.
+const maxDrain = 16 << 20
+
+// drain reads the rest of a body before its refusal is written. Many clients read no
+// answer before they have sent everything: if the connection is closed under them, as
+// net/http does with more than 256 KiB unread, they see only that. drain does not wait
+// for a client that announces far more or waits for 100-continue, nor for a body that is
+// late already. A client that gets a 5xx sends the request again in any case. HTTP/2
+// clients read while they send, and one connection carries hundreds of requests.
+func (b *reader) drain(r *nethttp.Request, to nethttp.ResponseWriter, p *Problem) {
+	switch {
+	case r.ProtoMajor > 1 || r.Body == nil || r.ContentLength == 0 || r.ContentLength > b.limit+maxDrain:
+		return
+	case r.Header.Get("Expect") != "" || p.Status == nethttp.StatusRequestTimeout || p.Status >= nethttp.StatusInternalServerError:
+		return
+	}
+	if to != nil {
+		control := nethttp.NewResponseController(to)
+		_ = control.SetReadDeadline(time.Now().Add(bodyGrace))
+		defer b.onShutdown(func() { _ = control.SetReadDeadline(time.Now()) })()
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, b.limit+maxDrain) // the read deadline ends the wait for missing bytes
+}
+
+// onShutdown calls end if the server shuts down before over is called.
+func (b *reader) onShutdown(end func()) (over func()) {
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-b.leaving:
+			end()
+		case <-done:
+		}
+	})
+	return func() { close(done); watch.Wait() }
+}

@@ -1,0 +1,26 @@
+package http
+
+import (
+	"mime"
+	nethttp "net/http"
+	"strings"
+)
+
+// isJSONMedia accepts the media type of the catalogue's bodies.
+func isJSONMedia(media string) bool { return media == "application/json" }
+
+// checkMedia checks the Content-Type: an accepted media type, in UTF-8.
+func checkMedia(r *nethttp.Request, takes func(media string) bool) *Problem {
+	values := r.Header["Content-Type"]
+	if len(values) == 1 && values[0] == "application/json" && takes(values[0]) {
+		return nil
+	}
+	if len(values) == 1 {
+		media, parameters, err := mime.ParseMediaType(values[0])
+		charset, named := parameters["charset"]
+		if err == nil && takes(media) && (!named || strings.EqualFold(charset, "utf-8")) {
+			return nil
+		}
+	}
+	return newProblem("media_type_unsupported", "Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
+}
