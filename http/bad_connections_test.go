@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // TestTwoKeysAreNone sends two keys to every route; both may be valid.
@@ -14,7 +15,7 @@ func TestTwoKeysAreNone(t *testing.T) {
 	m := newMatrix(t)
 	before := m.stored()
 	for _, route := range http.Routes() {
-		if route.Who == http.Public {
+		if route.Who == auth.Public {
 			continue
 		}
 		c, _ := m.sample(route)

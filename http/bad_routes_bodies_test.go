@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // bodyCases returns the bad bodies that apply to any route.
-func (m *matrix) bodyCases(route http.Route, base call, schema shape, optional bool) (list []badCase) {
+func (m *matrix) bodyCases(route auth.Route, base call, schema shape, optional bool) (list []badCase) {
 	good, isText := []byte(nil), false
 	if text, ok := base.body.(string); ok {
 		good, isText = []byte(text), true

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // badCase is a request that a route must refuse with one of the statuses and one of the
@@ -83,7 +84,7 @@ func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 			t.Errorf("%s has no sample to make bad input of", name)
 			continue
 		}
-		if base.key = bootstrap; route.Who == http.Tenant || route.Who == http.Either {
+		if base.key = bootstrap; route.Who == auth.Tenant || route.Who == auth.Either {
 			base.key = m.a.key
 		}
 		of := doc.Paths[route.Path][strings.ToLower(route.Method)]
@@ -115,9 +116,9 @@ func TestEveryRouteRefusesEveryKindOfBadInput(t *testing.T) {
 	t.Logf("%d cases: %v", total, counts)
 }
 
-func wantedKinds(route http.Route, of described) []string {
+func wantedKinds(route auth.Route, of described) []string {
 	want := slices.Clone(everyRoute)
-	if route.Who == http.Public {
+	if route.Who == auth.Public {
 		want = []string{"methods", "paths", "query"}
 	}
 	if len(of.RequestBody.Content) > 0 {
@@ -147,7 +148,7 @@ func (m *matrix) refusedAs(route string, c badCase) {
 	m.refused(got, got.status, p.Code)
 }
 
-func (m *matrix) badCases(route http.Route, base call, of described, doc description) (all []badCase) {
+func (m *matrix) badCases(route auth.Route, base call, of described, doc description) (all []badCase) {
 	all = append(all, methodCases(route, base)...)
 	all = append(all, pathCases(route, base)...)
 	all = append(all, queryCases(base)...)
@@ -161,7 +162,7 @@ func (m *matrix) badCases(route http.Route, base call, of described, doc descrip
 		}
 		all = append(all, made...)
 	}
-	if route.Who != http.Public {
+	if route.Who != auth.Public {
 		none := base
 		none.key = ""
 		all = append(all, badCase{"keys", "none", none, []int{401}, []string{"unauthenticated"}})
@@ -176,7 +177,7 @@ func (m *matrix) badCases(route http.Route, base call, of described, doc descrip
 	return all
 }
 
-func methodCases(route http.Route, base call) (list []badCase) {
+func methodCases(route auth.Route, base call) (list []badCase) {
 	taken := map[string]bool{"HEAD": true} // handled like GET, or refused without a body
 	for _, r := range http.Routes() {
 		if r.Path == route.Path {
@@ -198,7 +199,7 @@ func methodCases(route http.Route, base call) (list []badCase) {
 	return list
 }
 
-func pathCases(route http.Route, base call) (list []badCase) {
+func pathCases(route auth.Route, base call) (list []badCase) {
 	path, query, _ := strings.Cut(base.path, "?")
 	if query != "" {
 		query = "?" + query

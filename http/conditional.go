@@ -3,7 +3,7 @@ package http
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	nethttp "net/http"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +21,7 @@ func entityTag(says []byte) string {
 }
 
 // unchanged reports whether If-None-Match names the tag, by weak comparison.
-func unchanged(r *nethttp.Request, tag string) bool {
+func unchanged(r *http.Request, tag string) bool {
 	for _, value := range r.Header["If-None-Match"] {
 		for candidate := range strings.SplitSeq(value, ",") {
 			candidate = strings.TrimSpace(candidate)

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 // cursor is the position of the next page. It is opaque to clients: its content may
@@ -45,8 +47,8 @@ func (l list) next(generation int, after string) *string {
 	return &text
 }
 
-func cursorInvalid() *Problem {
-	return newProblem("cursor_invalid", "cursor is not one that this list gave for these filters; start again without it")
+func cursorInvalid() *problem.Problem {
+	return problem.New("cursor_invalid", "cursor is not one that this list gave for these filters; start again without it")
 }
 
 // open decodes a cursor that next wrote for the same list; "" is the first page.

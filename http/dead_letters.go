@@ -2,32 +2,34 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *service) deadLetterOperations(t *site) {
 	const path, one = prefix + "/dead-letters", prefix + "/dead-letters/{deadLetterId}"
-	gone := nethttp.StatusNotFound
+	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listDeadLetters", tag: "Dead letters", summary: "List dead letters",
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listDeadLetters", tag: "Dead letters", summary: "List dead letters",
 		description: "Newest first, without payloads.", problems: []int{gone}}, s.listDeadLetters)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: readers, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter",
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getDeadLetter", tag: "Dead letters", summary: "Read a dead letter",
 		problems: []int{gone}}, s.getDeadLetter)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/retry", who: Operator, scopes: deciders, id: "retryDeadLetter", tag: "Dead letters", status: nethttp.StatusAccepted,
+	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryDeadLetter", tag: "Dead letters", status: http.StatusAccepted,
 		summary:     "Retry a dead letter",
 		description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts at most once.",
-		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.retryDeadLetter)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/discard", who: Operator, scopes: deciders, id: "discardDeadLetter", tag: "Dead letters",
+		problems:    []int{gone, http.StatusConflict, http.StatusUnprocessableEntity}}, s.retryDeadLetter)
+	serve(t, operation{method: http.MethodPost, path: one + "/discard", who: auth.Operator, scopes: deciders, id: "discardDeadLetter", tag: "Dead letters",
 		summary:     "Discard a dead letter",
 		description: "Closes a FAILED one for good: its event is never counted, in rebuilds too.",
-		problems:    []int{gone, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity}}, s.discardDeadLetter)
+		problems:    []int{gone, http.StatusConflict, http.StatusUnprocessableEntity}}, s.discardDeadLetter)
 	s.bulkDeadLetterOperations(t)
 }
 
@@ -156,7 +158,7 @@ func (s *service) retryDeadLetter(ctx context.Context, in *retryRequest) (*retry
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	position, err := s.Letters.RequestRetry(ctx, exchangeOf(ctx).request(once), letter.ID, letter.TenantID, reason)
+	position, err := s.Letters.RequestRetry(ctx, edge.ExchangeOf(ctx).Request(once), letter.ID, letter.TenantID, reason)
 	answer := &retryAnswer{Location: prefix + "/dead-letters/" + letter.ID.String()}
 	answer.Body.DeadLetterID, answer.Body.Position = letter.ID, position
 	return answer, err
@@ -181,6 +183,6 @@ func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*d
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Letters.Discard(ctx, exchangeOf(ctx).request(once), letter.ID, letter.TenantID, in.Body.Reason)
+	done, err := s.Letters.Discard(ctx, edge.ExchangeOf(ctx).Request(once), letter.ID, letter.TenantID, in.Body.Reason)
 	return &discardAnswer{done}, err
 }

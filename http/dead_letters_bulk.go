@@ -2,26 +2,29 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
 func (s *service) bulkDeadLetterOperations(t *site) {
 	const path = prefix + "/dead-letters"
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/groups", who: Operator, scopes: readers, id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
+	serve(t, operation{method: http.MethodGet, path: path + "/groups", who: auth.Operator, scopes: readers, id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
 		description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without its quotes, numbers and ids.",
-		problems:    []int{nethttp.StatusNotFound}}, s.listDeadLetterGroups)
-	serve(t, operation{method: nethttp.MethodPost, path: path + "/bulk", who: Operator, scopes: deciders, id: "bulkDeadLetters", tag: "Dead letters", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+		problems:    []int{http.StatusNotFound}}, s.listDeadLetterGroups)
+	serve(t, operation{method: http.MethodPost, path: path + "/bulk", who: auth.Operator, scopes: deciders, id: "bulkDeadLetters", tag: "Dead letters", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Retry or discard many dead letters",
 		description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
 			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. At most 10,000 are taken at a time.",
-		problems: []int{nethttp.StatusNotFound, nethttp.StatusUnprocessableEntity}}, s.bulkDeadLetters)
+		problems: []int{http.StatusNotFound, http.StatusUnprocessableEntity}}, s.bulkDeadLetters)
 }
 
 func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
@@ -81,17 +84,17 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 		return nil, err
 	}
 	ask := commands.BulkAsk{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun}
-	done, err := s.Letters.Bulk(ctx, exchangeOf(ctx).request(once), ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
+	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), ask, func(ctx context.Context) ([]commands.DeadLetterRef, error) {
 		return s.findDeadLetters(ctx, filter)
 	})
 	if err != nil {
 		return nil, err
 	}
-	answer := &bulkAnswer{Status: nethttp.StatusAccepted}
+	answer := &bulkAnswer{Status: http.StatusAccepted}
 	b := &answer.Body
 	b.DryRun, b.Matched, b.Refused = ask.DryRun, done.Matched, done.Refused
 	if ask.DryRun {
-		answer.Status = nethttp.StatusOK
+		answer.Status = http.StatusOK
 		b.Eligible, b.Sample = &done.Done, done.Sample
 	} else {
 		b.BulkID, b.Requested = &done.BulkID, &done.Done
@@ -112,7 +115,7 @@ func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLe
 	for _, text := range in.IDs {
 		id, err := idOf(text, "not_found")
 		if err != nil {
-			return filter, newProblem("ids_invalid", "ids must be ids of dead letters, as lists show them").at("/filter/ids")
+			return filter, problem.New("ids_invalid", "ids must be ids of dead letters, as lists show them").At("/filter/ids")
 		}
 		filter.IDs = append(filter.IDs, id)
 	}

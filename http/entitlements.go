@@ -3,7 +3,7 @@ package http
 import (
 	"context"
 	"encoding/json"
-	nethttp "net/http"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -13,6 +13,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -20,17 +22,17 @@ import (
 func (s *service) entitlementOperations(t *site) {
 	const path = prefix + "/entitlements"
 	granted := []string{commands.ScopeEntitlementsRead}
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/{feature}/check", who: Tenant, scopes: granted, id: "checkEntitlement", tag: "Entitlements",
+	t.serveRaw(operation{method: http.MethodGet, path: path + "/{feature}/check", who: auth.Tenant, scopes: granted, id: "checkEntitlement", tag: "Entitlements",
 		summary:     "May the tenant use an amount of a feature?",
 		description: "200 also if it may not: allowed is false, with a reason. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
-	serve(t, operation{method: nethttp.MethodPost, path: path + "/check", who: Tenant, scopes: granted, id: "checkEntitlements", tag: "Entitlements",
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements"}, s.entitlements)
+	serve(t, operation{method: http.MethodPost, path: path + "/check", who: auth.Tenant, scopes: granted, id: "checkEntitlements", tag: "Entitlements",
 		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }
 
 // check is a hot path: it parses parameters and encodes the answer by hand.
-func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
+func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	feature := pathValue(r, "feature")
 	if !isFeature(feature) {
 		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
@@ -45,8 +47,8 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	if err != nil {
 		return err
 	}
-	x := exchangeOf(r.Context())
-	tenant := x.caller.TenantID
+	x := edge.ExchangeOf(r.Context())
+	tenant := x.Caller.TenantID
 	found, err := s.Reads.Entitlements.Check(r.Context(), query.Viewer{TenantID: tenant}, tenant, feature, amount, wait)
 	if err != nil {
 		return err
@@ -61,13 +63,13 @@ func (s *service) check(w nethttp.ResponseWriter, r *nethttp.Request) error {
 		header["Preference-Applied"] = []string{applied}
 	}
 	if unchanged(r, tag) {
-		w.WriteHeader(nethttp.StatusNotModified)
+		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	body := appendPosition(says, found.AsOf)
 	header["Content-Type"] = []string{mediaJSON}
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	w.WriteHeader(nethttp.StatusOK)
+	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body)
 	return nil
 }
@@ -182,7 +184,7 @@ func (s *service) entitlements(ctx context.Context, in *entitlementsRequest) (*e
 	if err != nil {
 		return nil, err
 	}
-	tenant := exchangeOf(ctx).caller.TenantID
+	tenant := edge.ExchangeOf(ctx).Caller.TenantID
 	l := list{"entitlements", tenant.String()}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -234,7 +236,7 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 			questions[i].Amount = *q.Amount
 		}
 	}
-	tenant := exchangeOf(ctx).caller.TenantID
+	tenant := edge.ExchangeOf(ctx).Caller.TenantID
 	found, err := s.Reads.Entitlements.Checks(ctx, query.Viewer{TenantID: tenant}, tenant, questions, wait)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 	"reflect"
 	"strings"
 	"time"
@@ -13,6 +13,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -21,20 +24,20 @@ const eventTag = "Event log"
 
 func (s *service) eventOperations(t *site) {
 	const path, one = prefix + "/events", prefix + "/events/{event}"
-	gone := []int{nethttp.StatusNotFound}
+	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeEventsRead, commands.ScopeAudit}
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Either, scopes: readers, id: "listEvents", tag: eventTag, summary: "List events of the log",
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Either, scopes: readers, id: "listEvents", tag: eventTag, summary: "List events of the log",
 		description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a bounded part of the log: " +
 			"it may hold fewer events than the limit, even none, and still have a nextCursor. Events recorded meanwhile shift no page.", problems: gone}, s.listEvents)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Either, scopes: readers, id: "getEvent", tag: eventTag, summary: "Read one event",
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Either, scopes: readers, id: "getEvent", tag: eventTag, summary: "Read one event",
 		description: "By its eventId or its position.", problems: gone}, s.getEvent)
-	serve(t, operation{method: nethttp.MethodGet, path: one + "/lineage", who: Either, scopes: readers, id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
+	serve(t, operation{method: http.MethodGet, path: one + "/lineage", who: auth.Either, scopes: readers, id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
 		description: "A graph by causationId: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
 	streams := &logStreams{service: s}
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/export", who: Either, scopes: readers, id: "exportEvents", tag: eventTag, summary: "Export events",
+	t.serveRaw(operation{method: http.MethodGet, path: path + "/export", who: auth.Either, scopes: readers, id: "exportEvents", tag: eventTag, summary: "Export events",
 		description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",
 		problems:    gone}, describeExport, streams.export)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: path + "/stream", who: Either, scopes: readers, id: "streamEvents", tag: eventTag, summary: "Follow the log",
+	t.serveRaw(operation{method: http.MethodGet, path: path + "/stream", who: auth.Either, scopes: readers, id: "streamEvents", tag: eventTag, summary: "Follow the log",
 		description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the last id (Last-Event-ID) misses no event and gets none twice.",
 		problems:    gone}, describeEventStream, streams.tail)
 }
@@ -68,12 +71,12 @@ func (s *service) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer,
 			return v, f, after, err
 		}
 		if f.Stream.NeedsTenant() && f.TenantID == nil {
-			return v, f, after, newProblem("parameter_missing", "An eventId is a tenant's own: name the tenant by tenantId")
+			return v, f, after, problem.New("parameter_missing", "An eventId is a tenant's own: name the tenant by tenantId")
 		}
 	}
 	if in.CorrelationID != "" {
 		if f.CorrelationID, err = uuid.Parse(in.CorrelationID); err != nil || strings.ContainsAny(in.CorrelationID, "{:}") {
-			return v, f, after, newProblem("parameter_invalid", "correlationId is the id of a trace, 32 digits in hex")
+			return v, f, after, problem.New("parameter_invalid", "correlationId is the id of a trace, 32 digits in hex")
 		}
 	}
 	if in.After != "" {
@@ -92,7 +95,7 @@ func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 
 // logOf finds the tenant whose log is read, nil for all tenants, and the viewer.
 func (s *service) logOf(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
-	isOperator := exchangeOf(ctx).tenant == nil
+	isOperator := edge.ExchangeOf(ctx).Tenant == nil
 	if isOperator && named == "" {
 		return query.Viewer{Operator: true}, nil, nil
 	}

@@ -3,7 +3,7 @@ package http
 import (
 	"bytes"
 	"context"
-	nethttp "net/http"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -12,6 +12,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/limit"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
@@ -28,7 +31,7 @@ const mediaNDJSON = "application/x-ndjson"
 // holds only its connection.
 type logStreams struct {
 	*service
-	open counter
+	open limit.Counter
 }
 
 // logStream is one stream. Its context ends with the connection, not with the request
@@ -36,9 +39,9 @@ type logStreams struct {
 type logStream struct {
 	*service
 	ctx     context.Context
-	x       *exchange
-	w       nethttp.ResponseWriter
-	control *nethttp.ResponseController
+	x       *edge.Exchange
+	w       http.ResponseWriter
+	control *http.ResponseController
 	checked time.Time
 	spoke   time.Time
 	buffer  []byte
@@ -46,28 +49,28 @@ type logStream struct {
 
 // begin returns the stream and a function that ends it, or a problem if too many streams
 // are open.
-func (s *logStreams) begin(w nethttp.ResponseWriter, r *nethttp.Request) (*logStream, func(), error) {
-	if !s.open.enter(maxStreams) {
-		return nil, nil, newProblem("overloaded", "Too many streams of the log are open; come again later")
+func (s *logStreams) begin(w http.ResponseWriter, r *http.Request) (*logStream, func(), error) {
+	if !s.open.Enter(maxStreams) {
+		return nil, nil, problem.New("overloaded", "Too many streams of the log are open; come again later")
 	}
-	x := exchangeOf(r.Context())
-	ctx, cancel := context.WithCancel(withExchange(x.from.Context(), x))
+	x := edge.ExchangeOf(r.Context())
+	ctx, cancel := context.WithCancel(edge.WithExchange(x.From.Context(), x))
 	go func() {
 		select {
-		case <-s.edge.shutdown():
+		case <-s.edge.Shutdown():
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: nethttp.NewResponseController(w), checked: time.Now(), spoke: time.Now()}
-	return l, func() { cancel(); s.open.leave() }, nil
+	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: http.NewResponseController(w), checked: time.Now(), spoke: time.Now()}
+	return l, func() { cancel(); s.open.Leave() }, nil
 }
 
 // start writes the status and headers. After it, an error cannot become a problem.
 func (l *logStream) start(media string) {
 	l.w.Header().Set("Content-Type", media)
 	l.w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers the answer
-	l.w.WriteHeader(nethttp.StatusOK)
+	l.w.WriteHeader(http.StatusOK)
 }
 
 // flush sends the buffer. An error means that the client is gone.
@@ -84,7 +87,7 @@ func (l *logStream) flush() error {
 func (l *logStream) alive() bool {
 	if time.Since(l.checked) >= checkEvery {
 		l.checked = time.Now()
-		if l.edge.authenticate(l.x.from.WithContext(l.ctx), l.x) != nil {
+		if l.edge.Authenticate(l.x.From.WithContext(l.ctx), l.x) != nil {
 			return false
 		}
 	}
@@ -105,10 +108,10 @@ func (l *logStream) appendLine(e *events.Envelope) error {
 }
 
 // export streams the current log once.
-func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error {
+func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 	in, more := wantedOf(r)
 	if more.Get("format") == "parquet" {
-		return newProblem("format_not_supported", "Parquet is not written yet; ndjson, the default, is")
+		return problem.New("format_not_supported", "Parquet is not written yet; ndjson, the default, is")
 	}
 	viewer, filter, after, err := s.wanted(r.Context(), in)
 	if err != nil {
@@ -124,12 +127,12 @@ func (s *logStreams) export(w nethttp.ResponseWriter, r *nethttp.Request) error 
 	}
 	defer end()
 	l.start(mediaNDJSON)
-	if r.Method == nethttp.MethodHead {
+	if r.Method == http.MethodHead {
 		return nil
 	}
 	for !walk.Done() {
 		if !l.alive() || l.exportPage(walk) != nil {
-			panic(nethttp.ErrAbortHandler) // the client sees that the answer is incomplete
+			panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
 		}
 	}
 	return nil
@@ -146,13 +149,13 @@ func (l *logStream) exportPage(walk *audit.EventWalk) error {
 		err = l.flush()
 	}
 	if err != nil && l.ctx.Err() == nil {
-		l.log.WarnContext(l.ctx, "an export broke off", "request", l.x.id, "error", err)
+		l.log.WarnContext(l.ctx, "an export broke off", "request", l.x.ID, "error", err)
 	}
 	return err
 }
 
 // tail streams new events until the client disconnects.
-func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
+func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	in, more := wantedOf(r)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		in.After = last // a browser repeats the first URL when it reconnects
@@ -169,9 +172,9 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	start.Last, _ = strconv.Atoi(more.Get("last"))
 	switch {
 	case start.After != nil && start.Last > 0:
-		return newProblem("parameter_invalid", "after and last both give the place to begin; give one of them")
+		return problem.New("parameter_invalid", "after and last both give the place to begin; give one of them")
 	case start.After != nil && filter.TenantID == nil && !strings.Contains(in.After, ","):
-		return newProblem("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
+		return problem.New("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
 	}
 	tail, err := s.Reads.Events.Tail(r.Context(), viewer, filter, start)
 	if err != nil {
@@ -183,7 +186,7 @@ func (s *logStreams) tail(w nethttp.ResponseWriter, r *nethttp.Request) error {
 	}
 	defer end()
 	l.start(mediaEvents)
-	if r.Method != nethttp.MethodHead {
+	if r.Method != http.MethodHead {
 		l.follow(tail, more.Get("follow") != "false")
 	}
 	return nil
@@ -232,7 +235,7 @@ func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) erro
 }
 
 // wantedOf parses the query, which the guard has validated.
-func wantedOf(r *nethttp.Request) (*EventsWanted, url.Values) {
+func wantedOf(r *http.Request) (*EventsWanted, url.Values) {
 	q := r.URL.Query()
 	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"), CorrelationID: q.Get("correlationId"),
 		From: q.Get("from"), To: q.Get("to"), After: q.Get("after")}, q

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	nethttp "net/http"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -262,7 +262,7 @@ func TestExportsAreWholeAndGoOnWhereTheyBroke(t *testing.T) {
 	if got := lines(rest); len(got) != 1 || !strings.Contains(got[0], `"eventId":"since"`) {
 		t.Errorf("since the last export: %s", got)
 	}
-	if head := w.do(call{method: nethttp.MethodHead, path: "/api/v1/events/export", key: a.key}); head.status != 200 || len(head.body) > 0 {
+	if head := w.do(call{method: http.MethodHead, path: "/api/v1/events/export", key: a.key}); head.status != 200 || len(head.body) > 0 {
 		t.Errorf("HEAD: %d %s", head.status, head.body)
 	}
 }

@@ -2,20 +2,22 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
-	serve(t, operation{method: nethttp.MethodPut, path: one, who: Operator, scopes: admins, also: nethttp.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
-		description: "201 for a new one, 200 for a changed one. The type stays.", problems: []int{nethttp.StatusConflict}}, s.putFeature)
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
-		problems: []int{nethttp.StatusNotFound}}, s.getFeature)
+	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putFeature", tag: "Features and plans", summary: "Define a feature or change it",
+		description: "201 for a new one, 200 for a changed one. The type stays.", problems: []int{http.StatusConflict}}, s.putFeature)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listFeatures", tag: "Features and plans", summary: "List features"}, s.listFeatures)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getFeature", tag: "Features and plans", summary: "Read a feature",
+		problems: []int{http.StatusNotFound}}, s.getFeature)
 }
 
 type FeaturePath struct {
@@ -30,9 +32,9 @@ type featureAnswer struct {
 
 func putStatus(created bool) int {
 	if created {
-		return nethttp.StatusCreated
+		return http.StatusCreated
 	}
-	return nethttp.StatusOK
+	return http.StatusOK
 }
 
 type putFeatureRequest struct {
@@ -45,7 +47,7 @@ type putFeatureRequest struct {
 }
 
 func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
-	f, created, err := s.Catalogue.PutFeature(ctx, exchangeOf(ctx).request(commands.Idempotency{}),
+	f, created, err := s.Catalogue.PutFeature(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}),
 		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit})
 	if err == nil {
 		s.confirm(ctx)
@@ -66,5 +68,5 @@ func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*f
 	if f == nil {
 		return nil, absent("feature_not_found")
 	}
-	return &featureAnswer{nethttp.StatusOK, *f}, nil
+	return &featureAnswer{http.StatusOK, *f}, nil
 }

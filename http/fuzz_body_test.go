@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/http/shape"
 )
 
 // awkwardBodies are seeds of catalogue bodies.
@@ -26,11 +27,11 @@ func awkwardBodies() []string {
 func FuzzBodies(f *testing.F) {
 	ops, registry, _ := served(f)
 	var (
-		rules   []*bodyRules
+		rules   []*shape.Body
 		schemas []string
 	)
 	for _, op := range ops {
-		if b := newBodyRules(op, registry); b != nil && op.OperationID != "ingestUsage" {
+		if b := shape.NewBody(op, registry); b != nil && op.OperationID != "ingestUsage" {
 			for _, body := range awkwardBodies() {
 				f.Add(uint8(len(rules)), []byte(body))
 			}
@@ -40,7 +41,7 @@ func FuzzBodies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, n uint8, raw []byte) {
 		b, schema := rules[int(n)%len(rules)], schemas[int(n)%len(rules)]
-		if b.check(raw) != nil {
+		if b.Check(raw) != nil {
 			return
 		}
 		if fault := strictjson.Check(raw); fault != nil {

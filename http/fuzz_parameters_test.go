@@ -18,6 +18,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/shape"
 )
 
 // anyTenant finds every tenant.
@@ -58,13 +60,13 @@ func FuzzQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, n uint8, raw string) {
 		op := ops[int(n)%len(ops)]
-		rules, known := newQueryRules(op), map[string]*huma.Schema{}
+		rules, known := shape.NewQuery(op), map[string]*huma.Schema{}
 		for _, p := range op.Parameters {
 			if p.In == "query" {
 				known[p.Name] = p.Schema
 			}
 		}
-		if rules.check(raw) != nil {
+		if rules.Check(raw) != nil {
 			return
 		}
 		values, err := url.ParseQuery(raw)
@@ -83,7 +85,7 @@ func FuzzQuery(f *testing.F) {
 				}
 			}
 		}
-		if p := rules.check(values.Encode()); p != nil {
+		if p := rules.Check(values.Encode()); p != nil {
 			t.Fatalf("%q is taken, and written anew refused: %s", raw, p.Detail)
 		}
 	})
@@ -199,7 +201,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 			r := httptest.NewRequest("POST", "/", nil)
 			r.URL.Path = path
 			r.Header["Idempotency-Key"] = []string{key}
-			return once(withExchange(t.Context(), &exchange{from: r, body: body}))
+			return once(edge.WithExchange(t.Context(), &edge.Exchange{From: r, Body: body}))
 		}
 		first, err := hash(path, body)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // TestP9_IDsBelongToTheirTenant combines one tenant's id with another tenant's entity, on
@@ -21,10 +22,10 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 	doc, before, cases := m.describedRoutes(), m.stored(), 0
 	for _, route := range http.Routes() {
 		c, _ := m.sample(route)
-		if c.key = m.allowed(route); route.Who == http.Public {
+		if c.key = m.allowed(route); route.Who == auth.Public {
 			continue
 		}
-		if route.Who == http.Either {
+		if route.Who == auth.Either {
 			c.key = m.a.key
 		}
 		ask := func(name, theirs, none string) {
@@ -53,7 +54,7 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 			ask(name, strings.Replace(c.path, url.PathEscape(mine), id, 1), strings.Replace(c.path, url.PathEscape(mine), newID().String(), 1))
 		}
 		for _, p := range doc.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
-			if id, known := of[p.Name]; known && p.In == "query" && route.Who != http.Operator {
+			if id, known := of[p.Name]; known && p.In == "query" && route.Who != auth.Operator {
 				ask(p.Name, with(c.path, p.Name+"="+id), with(c.path, p.Name+"="+newID().String()))
 			} else if p.In == "query" && strings.HasSuffix(p.Name, "Id") && !known && !slices.Contains([]string{"tenantId", "correlationId"}, p.Name) {
 				t.Errorf("%s %s: whose is a %s?", route.Method, route.Path, p.Name)

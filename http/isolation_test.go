@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // matrix holds the fixtures of the isolation tests: a tenant whose ids are used, another
@@ -95,7 +96,7 @@ func (m *matrix) badKeys() {
 
 // sample returns a valid request for a route, with ids of tenant A. Every route that
 // requires a key must have one here.
-func (m *matrix) sample(r http.Route) (call, bool) {
+func (m *matrix) sample(r auth.Route) (call, bool) {
 	bodies := map[string]any{
 		"POST /usage/events":                                       batch(event("matrix", nil)),
 		"POST /entitlements/check":                                 `{"features":[{"feature":"api_calls"}]}`,
@@ -154,9 +155,9 @@ func with(path, query string) string {
 var parameter = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
 // allowed returns a key that a route accepts.
-func (m *matrix) allowed(r http.Route) string {
+func (m *matrix) allowed(r auth.Route) string {
 	switch {
-	case r.Who == http.Tenant:
+	case r.Who == auth.Tenant:
 		return m.a.key
 	case slices.Contains(r.Scopes, "audit"):
 		return m.audit
@@ -167,9 +168,9 @@ func (m *matrix) allowed(r http.Route) string {
 }
 
 // denied lists the keys that a route must refuse, with the code of the refusal.
-func (m *matrix) denied(r http.Route) map[string][2]string {
+func (m *matrix) denied(r auth.Route) map[string][2]string {
 	keys := map[string][2]string{"suspended": {m.suspended, "tenant_suspended"}}
-	if r.Who == http.Operator {
+	if r.Who == auth.Operator {
 		keys["tenant"] = [2]string{m.a.key, "forbidden"}
 	} else {
 		keys["lacking scope"] = [2]string{m.eventsReader, "forbidden"}
@@ -177,7 +178,7 @@ func (m *matrix) denied(r http.Route) map[string][2]string {
 			keys["lacking scope"] = [2]string{m.a.reader, "forbidden"}
 		}
 	}
-	if r.Who == http.Tenant {
+	if r.Who == auth.Tenant {
 		for name, key := range map[string]string{"billing": m.billing, "audit": m.audit, "admin": m.admin, "bootstrap": bootstrap} {
 			keys[name] = [2]string{key, "forbidden"}
 		}
@@ -196,7 +197,7 @@ func TestP9_NoRouteLetsAnyKeyInThatMayNot(t *testing.T) {
 	before, cases := m.stored(), 0
 	same := ""
 	for _, route := range http.Routes() {
-		if route.Who == http.Public {
+		if route.Who == auth.Public {
 			continue
 		}
 		base, known := m.sample(route)
@@ -243,14 +244,14 @@ func TestP9_TheRightKeyIsLetIn(t *testing.T) {
 	m := newMatrix(t)
 	// Deletes last, because the other requests need the deleted entities.
 	routes := http.Routes()
-	slices.SortStableFunc(routes, func(a, b http.Route) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(routes, func(a, b auth.Route) int { return rank(a) - rank(b) })
 	for _, route := range routes {
-		if route.Who == http.Public {
+		if route.Who == auth.Public {
 			continue
 		}
 		c, _ := m.sample(route)
 		c.key = m.allowed(route)
-		if route.Who == http.Either {
+		if route.Who == auth.Either {
 			c.path = with(c.path, "tenantId="+m.a.id)
 		}
 		if got := m.do(c); got.status < 200 || got.status > 299 {
@@ -259,7 +260,7 @@ func TestP9_TheRightKeyIsLetIn(t *testing.T) {
 	}
 }
 
-func rank(r http.Route) int {
+func rank(r auth.Route) int {
 	if r.Method == "DELETE" {
 		return 1
 	}
@@ -272,13 +273,13 @@ func TestP9_AnothersIsAsIfItWasNot(t *testing.T) {
 	m := newMatrix(t)
 	nobody := newID().String()
 	for _, route := range http.Routes() {
-		if route.Who != http.Tenant && route.Who != http.Either {
+		if route.Who != auth.Tenant && route.Who != auth.Either {
 			continue
 		}
 		c, _ := m.sample(route)
 		c.key = m.b.key
 		ids := map[string][2]string{}
-		if route.Who == http.Either {
+		if route.Who == auth.Either {
 			ids["tenantId"] = [2]string{with(c.path, "tenantId="+m.a.id), with(c.path, "tenantId="+nobody)}
 		}
 		if strings.Contains(route.Path, "{eventId}") {
@@ -316,7 +317,7 @@ func TestP9_EqualEventIDsOfTwoTenantsNeverMeet(t *testing.T) {
 	}
 }
 
-func (m *matrix) showsNothingOf(p *party, a answer, route http.Route) {
+func (m *matrix) showsNothingOf(p *party, a answer, route auth.Route) {
 	m.Helper()
 	for _, word := range []string{p.id, p.subscription, p.keyID, p.letterID, "secret-of-A", "rejected-of-A"} {
 		if strings.Contains(string(a.body), word) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 // Idempotent describes the header that once reads.
@@ -18,28 +20,23 @@ const maxIdempotencyKey = 255
 // once returns the idempotency key of the request, if it has one. Two requests are the
 // same if method, path and canonical body are equal.
 func once(ctx context.Context) (commands.Idempotency, error) {
-	x := exchangeOf(ctx)
-	values := x.from.Header["Idempotency-Key"]
+	x := edge.ExchangeOf(ctx)
+	values := x.From.Header["Idempotency-Key"]
 	if len(values) == 0 {
 		return commands.Idempotency{}, nil
 	}
 	if len(values) > 1 || !isIdempotencyKey(values[0]) {
-		return commands.Idempotency{}, newProblem("idempotency_key_invalid", "Idempotency-Key must be there once, with 1 to 255 printable ASCII characters")
+		return commands.Idempotency{}, problem.New("idempotency_key_invalid", "Idempotency-Key must be there once, with 1 to 255 printable ASCII characters")
 	}
 	var canonical []byte
-	if len(x.body) > 0 {
+	if len(x.Body) > 0 {
 		var fault *strictjson.Fault
-		if canonical, fault = strictjson.Canonical(x.body); fault != nil {
-			return commands.Idempotency{}, newProblem(fault.Code, fault.Message)
+		if canonical, fault = strictjson.Canonical(x.Body); fault != nil {
+			return commands.Idempotency{}, problem.New(fault.Code, fault.Message)
 		}
 	}
-	request := append([]byte(x.from.Method+" "+x.from.URL.EscapedPath()+"\n"), canonical...)
+	request := append([]byte(x.From.Method+" "+x.From.URL.EscapedPath()+"\n"), canonical...)
 	return commands.Idempotency{Key: values[0], RequestHash: sha256.Sum256(request)}, nil
-}
-
-// request returns the origin of a change that the request makes.
-func (x *exchange) request(once commands.Idempotency) commands.Request {
-	return commands.Request{By: x.caller, Idempotency: once}
 }
 
 func isIdempotencyKey(key string) bool {

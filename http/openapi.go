@@ -2,7 +2,7 @@ package http
 
 import (
 	"encoding/json"
-	nethttp "net/http"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
@@ -103,8 +105,8 @@ type problemCode struct {
 // problemCodes lists the codes with a status or title of their own.
 func problemCodes() []problemCode {
 	var list []problemCode
-	for _, r := range refusals() {
-		list = append(list, problemCode{r.code, r.status, r.title})
+	for _, r := range problem.Refusals() {
+		list = append(list, problemCode{r.Code, r.Status, r.Title})
 	}
 	return list
 }
@@ -117,21 +119,21 @@ func (t *site) describe(o operation) huma.Operation {
 		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Description: o.description,
 		Tags: []string{o.tag}, DefaultStatus: o.status, Responses: map[string]*huma.Response{},
 	}
-	statuses := append([]int{nethttp.StatusBadRequest, nethttp.StatusInternalServerError, nethttp.StatusServiceUnavailable}, o.problems...)
-	if route.Who != Public {
+	statuses := append([]int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}, o.problems...)
+	if route.Who != auth.Public {
 		op.Security = security(route)
-		statuses = append(statuses, nethttp.StatusUnauthorized, nethttp.StatusForbidden)
+		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden)
 	} else {
 		op.Security = []map[string][]string{}
 	}
-	if o.method != nethttp.MethodGet && o.method != nethttp.MethodDelete {
-		statuses = append(statuses, nethttp.StatusRequestTimeout, nethttp.StatusRequestEntityTooLarge, nethttp.StatusUnsupportedMediaType)
+	if o.method != http.MethodGet && o.method != http.MethodDelete {
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
-	problem := schemas{t.api.OpenAPI().Components.Schemas}.of(Problem{})
+	described := schemas{t.api.OpenAPI().Components.Schemas}.of(problem.Problem{})
 	for _, status := range statuses {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: nethttp.StatusText(status), Headers: refusalHeaders(status),
-			Content: map[string]*huma.MediaType{problemType: {Schema: problem}},
+			Description: http.StatusText(status), Headers: refusalHeaders(status),
+			Content: map[string]*huma.MediaType{problem.MediaType: {Schema: described}},
 		}
 	}
 	return op
@@ -140,16 +142,16 @@ func (t *site) describe(o operation) huma.Operation {
 // refusalHeaders documents the headers that tell a client how to react to a status.
 func refusalHeaders(status int) map[string]*huma.Param {
 	switch status {
-	case nethttp.StatusUnauthorized:
+	case http.StatusUnauthorized:
 		return map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "How a key is sent."}}
-	case nethttp.StatusTooManyRequests, nethttp.StatusServiceUnavailable:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "So many seconds later the same may be sent again."}}
 	}
 	return nil
 }
 
 // security lists the accepted keys as alternatives.
-func security(route *Route) []map[string][]string {
+func security(route *auth.Route) []map[string][]string {
 	var all []map[string][]string
 	for _, scope := range route.Scopes {
 		scheme := tenantScheme

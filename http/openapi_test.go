@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
 )
 
 // document holds the parts of the description that the tests read.
@@ -69,9 +72,9 @@ func TestTheDescriptionIsWhole(t *testing.T) {
 		t.Errorf("%s %v", d.OpenAPI, d.Info)
 	}
 	ids := map[string]bool{}
-	rows := map[string]Route{}
+	rows := map[string]auth.Route{}
 	for _, row := range Routes() {
-		rows[row.name()] = row
+		rows[row.Name()] = row
 	}
 	for path, item := range d.Paths {
 		for method, call := range item {
@@ -124,7 +127,7 @@ func checkDocumented(t *testing.T, name, path string, call documentedCall) {
 	}
 	for status, response := range call.Responses {
 		success = success || status[0] == '2'
-		if response.Description == "" || status[0] >= '4' && response.Content[problemType] == nil {
+		if response.Description == "" || status[0] >= '4' && response.Content[problem.MediaType] == nil {
 			t.Errorf("%s: the answer %s is not described", name, status)
 		}
 		if (status == "429" || status == "503") != (response.Headers["Retry-After"] != nil) {
@@ -156,7 +159,7 @@ func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 func TestAnswersAreJSONWhateverIsAccepted(t *testing.T) {
 	h := bare(t, &Server{})
 	for _, accept := range []string{"", "*/*", "application/json", "application/problem+json", "application/xml", "text/html", "json", "application/cbor", ";;;"} {
-		for path, media := range map[string]string{"/livez": "application/json", "/livez?x=1": problemType} {
+		for path, media := range map[string]string{"/livez": "application/json", "/livez?x=1": problem.MediaType} {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Header.Set("Accept", accept)
 			w := httptest.NewRecorder()

@@ -2,20 +2,22 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) planOperations(t *site) {
 	const path, one = prefix + "/plans", prefix + "/plans/{key}"
 	admins := []string{commands.ScopeAdmin}
-	serve(t, operation{method: nethttp.MethodPut, path: one, who: Operator, scopes: admins, also: nethttp.StatusCreated, id: "putPlan", tag: "Features and plans", summary: "Define a plan or change it",
+	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPlan", tag: "Features and plans", summary: "Define a plan or change it",
 		description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took."}, s.putPlan)
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listPlans", tag: "Features and plans", summary: "List plans"}, s.listPlans)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getPlan", tag: "Features and plans", summary: "Read a plan",
-		problems: []int{nethttp.StatusNotFound}}, s.getPlan)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listPlans", tag: "Features and plans", summary: "List plans"}, s.listPlans)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getPlan", tag: "Features and plans", summary: "Read a plan",
+		problems: []int{http.StatusNotFound}}, s.getPlan)
 }
 
 type PlanPath struct {
@@ -56,7 +58,7 @@ func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*planAnswer,
 	for i, e := range in.Body.Entitlements {
 		plan.Entitlements[i] = domain.Entitlement(e)
 	}
-	plan, created, err := s.Catalogue.PutPlan(ctx, exchangeOf(ctx).request(commands.Idempotency{}), plan)
+	plan, created, err := s.Catalogue.PutPlan(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), plan)
 	return &planAnswer{putStatus(created), planBody(plan)}, err
 }
 
@@ -73,5 +75,5 @@ func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*planAns
 	if p == nil {
 		return nil, absent("plan_not_found")
 	}
-	return &planAnswer{nethttp.StatusOK, planBody(*p)}, nil
+	return &planAnswer{http.StatusOK, planBody(*p)}, nil
 }

@@ -2,7 +2,7 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -10,20 +10,22 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 func (s *service) projectionOperations(t *site) {
 	const path, one = prefix + "/projections", prefix + "/projections/{name}"
-	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
+	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listProjections", tag: "Projections", summary: "List projections",
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listProjections", tag: "Projections", summary: "List projections",
 		description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/rebuilds", who: Operator, scopes: deciders, id: "startRebuild", tag: "Projections", status: nethttp.StatusAccepted,
+	serve(t, operation{method: http.MethodPost, path: one + "/rebuilds", who: auth.Operator, scopes: deciders, id: "startRebuild", tag: "Projections", status: http.StatusAccepted,
 		summary:     "Rebuild a projection",
 		description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it until it is promoted.",
 		problems:    []int{gone, busy, other}}, s.startRebuild)
-	serve(t, operation{method: nethttp.MethodPost, path: one + "/verify", who: Operator, scopes: deciders, id: "verifyProjection", tag: "Projections", status: nethttp.StatusAccepted, also: nethttp.StatusOK,
+	serve(t, operation{method: http.MethodPost, path: one + "/verify", who: auth.Operator, scopes: deciders, id: "verifyProjection", tag: "Projections", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Compare a projection with the log",
 		description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
 			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",
@@ -88,7 +90,7 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).request(once), ask)
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,7 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 		}
 	}
 	ask.Verify = true
-	r, err := s.Rebuilds.Start(ctx, exchangeOf(ctx).request(once), ask)
+	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), ask)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +155,12 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	if err != nil {
 		return nil, err
 	}
-	answer := &verifyAnswer{Status: nethttp.StatusAccepted, Location: rebuildLocation(r.ID)}
+	answer := &verifyAnswer{Status: http.StatusAccepted, Location: rebuildLocation(r.ID)}
 	if wait > 0 {
 		answer.Applied = "wait=" + strconv.Itoa(int(wait/time.Second))
 	}
 	if verified(&found) {
-		answer.Status = nethttp.StatusOK
+		answer.Status = http.StatusOK
 	}
 	b := &answer.Body
 	b.RebuildID, b.State, b.Differs, b.Failure = found.ID, found.State, found.Differs, found.Failure

@@ -2,31 +2,33 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
 func (s *service) rebuildOperations(t *site) {
 	const path, one = prefix + "/rebuilds", prefix + "/rebuilds/{rebuildId}"
-	gone, busy, other := nethttp.StatusNotFound, nethttp.StatusConflict, nethttp.StatusUnprocessableEntity
+	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: readers, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listRebuilds", tag: "Projections", summary: "List rebuilds",
 		description: "Newest first, without the units of their work."}, s.listRebuilds)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: readers, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getRebuild", tag: "Projections", summary: "Read a rebuild",
 		description: "With its progress in exact positions of the log, and the findings of a verify.", problems: []int{gone}}, s.getRebuild)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/events", who: Operator, scopes: readers, id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
+	t.serveRaw(operation{method: http.MethodGet, path: one + "/events", who: auth.Operator, scopes: readers, id: "watchRebuild", tag: "Projections", summary: "Watch a rebuild's progress",
 		description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` when it is folded or has ended.",
 		problems:    []int{gone}}, describeRebuildEvents, s.watchRebuild)
-	t.serveRaw(operation{method: nethttp.MethodGet, path: one + "/diff", who: Operator, scopes: readers, id: "diffRebuild", tag: "Projections", summary: "Read the changes of a rebuild",
+	t.serveRaw(operation{method: http.MethodGet, path: one + "/diff", who: auth.Operator, scopes: readers, id: "diffRebuild", tag: "Projections", summary: "Read the changes of a rebuild",
 		description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless `all=true`. " +
 			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is one answer.",
 		problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
-	serve(t, operation{method: nethttp.MethodGet, path: one + "/diff/events", who: Operator, scopes: readers, id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
+	serve(t, operation{method: http.MethodGet, path: one + "/diff/events", who: auth.Operator, scopes: readers, id: "diffRebuildEvents", tag: "Projections", summary: "Read which events make a key's difference",
 		description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that differ from their own fold of the log.",
 		problems:    []int{gone, busy}}, s.diffEvents)
 	for _, step := range []struct {
@@ -37,7 +39,7 @@ func (s *service) rebuildOperations(t *site) {
 		{"abandon", "abandonRebuild", "Drop a rebuild", "", s.abandonRebuild},
 		{"rollback", "rollBackRebuild", "Let readers see what they saw before", "Possible until `canRollBackUntil`.", s.rollBackRebuild},
 	} {
-		serve(t, operation{method: nethttp.MethodPost, path: one + "/" + step.name, who: Operator, scopes: deciders, id: step.id, tag: "Projections", status: nethttp.StatusAccepted,
+		serve(t, operation{method: http.MethodPost, path: one + "/" + step.name, who: auth.Operator, scopes: deciders, id: step.id, tag: "Projections", status: http.StatusAccepted,
 			summary: step.summary, description: step.description, problems: []int{gone, busy, other}}, step.take)
 	}
 }
@@ -101,7 +103,7 @@ func (s *service) decided(ctx context.Context, in *decisionRequest, decide decis
 	if err != nil {
 		return nil, err
 	}
-	if _, err := decide(ctx, exchangeOf(ctx).request(once), id, in.Body.Reason); err != nil {
+	if _, err := decide(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason); err != nil {
 		return nil, err
 	}
 	s.confirm(ctx)

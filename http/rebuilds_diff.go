@@ -5,7 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	nethttp "net/http"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -59,7 +61,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 const defaultPage = 100
 
 // diffAsked parses the query of a difference; l identifies the list of its cursor.
-func diffAsked(r *nethttp.Request) (q rebuild.DiffQuery, l list, query url.Values, err error) {
+func diffAsked(r *http.Request) (q rebuild.DiffQuery, l list, query url.Values, err error) {
 	if q.RebuildID, err = idOf(pathValue(r, "rebuildId"), "rebuild_not_found"); err != nil {
 		return q, nil, nil, err
 	}
@@ -80,7 +82,7 @@ func diffAsked(r *nethttp.Request) (q rebuild.DiffQuery, l list, query url.Value
 	return q, l, query, err
 }
 
-func (s *service) diffRebuild(w nethttp.ResponseWriter, r *nethttp.Request) error {
+func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	q, l, query, err := diffAsked(r)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (s *service) diffRebuild(w nethttp.ResponseWriter, r *nethttp.Request) erro
 	w.Header().Set("Vary", "Accept")
 	if wantsCSV(query.Get("format"), r.Header["Accept"]) {
 		if query.Has("limit") || query.Has("cursor") || query.Has("totals") {
-			return newProblem("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor and totals")
+			return problem.New("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor and totals")
 		}
 		return s.diffCSV(w, r, q)
 	}
@@ -132,8 +134,8 @@ const csvFlush = 500
 
 // diffCSV streams all rows of a difference. An error after the first row aborts the
 // connection, so that a partial answer never looks complete.
-func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q rebuild.DiffQuery) error {
-	ctx, cancel := context.WithTimeout(exchangeOf(r.Context()).from.Context(), csvTime)
+func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.DiffQuery) error {
+	ctx, cancel := context.WithTimeout(edge.ExchangeOf(r.Context()).From.Context(), csvTime)
 	defer cancel()
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, q.RebuildID)
 	if err != nil {
@@ -143,22 +145,22 @@ func (s *service) diffCSV(w nethttp.ResponseWriter, r *nethttp.Request, q rebuil
 	if err != nil {
 		return err
 	}
-	out := &diffWriter{w: w, control: nethttp.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
+	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csv.NewWriter(w), columns: definition.Diff.Columns}
 	err = s.Reads.Rebuilds.EachDiff(ctx, q, out.row)
 	if err == nil {
 		err = out.close()
 	}
 	if err != nil && out.begun {
 		s.log.WarnContext(ctx, "a difference was cut off", "rebuild", q.RebuildID, "error", err)
-		panic(nethttp.ErrAbortHandler)
+		panic(http.ErrAbortHandler)
 	}
 	return err
 }
 
 // diffWriter writes rows as CSV, with a header before the first.
 type diffWriter struct {
-	w       nethttp.ResponseWriter
-	control *nethttp.ResponseController
+	w       http.ResponseWriter
+	control *http.ResponseController
 	csv     *csv.Writer
 	columns []string
 	begun   bool
@@ -307,7 +309,7 @@ func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffE
 func (in *diffEventsRequest) query() (q usage.DiffEventsQuery, err error) {
 	q = usage.DiffEventsQuery{Feature: in.Feature, PeriodKey: in.PeriodKey, Limit: in.Limit}
 	if in.TenantID == "" || in.Feature == "" || in.PeriodKey == "" {
-		return q, newProblem("parameter_missing", "Name the key by tenantId, feature and periodKey")
+		return q, problem.New("parameter_missing", "Name the key by tenantId, feature and periodKey")
 	}
 	if q.RebuildID, err = in.id(); err != nil {
 		return q, err
@@ -320,7 +322,7 @@ func (in *diffEventsRequest) query() (q usage.DiffEventsQuery, err error) {
 		q.SubscriptionID, err = idOf(in.SubscriptionID, "parameter_invalid")
 	}
 	if errors.As(err, &wrong) && wrong.Code == "parameter_invalid" {
-		return q, newProblem("parameter_invalid", "subscriptionId is no id")
+		return q, problem.New("parameter_invalid", "subscriptionId is no id")
 	}
 	return q, err
 }

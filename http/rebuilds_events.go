@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	nethttp "net/http"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
@@ -36,17 +37,17 @@ func rebuildParam() *huma.Param {
 
 // eventStream is an answer with server-sent events.
 type eventStream struct {
-	w       nethttp.ResponseWriter
-	control *nethttp.ResponseController
+	w       http.ResponseWriter
+	control *http.ResponseController
 }
 
 // streamEvents starts a stream. The stream lives as long as its connection and is not
 // bound by the request timeout.
-func streamEvents(w nethttp.ResponseWriter) *eventStream {
+func streamEvents(w http.ResponseWriter) *eventStream {
 	w.Header().Set("Content-Type", mediaEvents)
 	w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers events
-	w.WriteHeader(nethttp.StatusOK)
-	return &eventStream{w, nethttp.NewResponseController(w)}
+	w.WriteHeader(http.StatusOK)
+	return &eventStream{w, http.NewResponseController(w)}
 }
 
 // send writes and flushes text. An error means that the client is gone.
@@ -67,7 +68,7 @@ func (e *eventStream) heartbeat() error { return e.send([]byte(": alive\n\n")) }
 
 // watchRebuild polls the rebuild twice a second. Each poll is its own transaction; none
 // is open in between.
-func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) error {
+func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	id, err := idOf(pathValue(r, "rebuildId"), "rebuild_not_found")
 	if err != nil {
 		return err
@@ -76,10 +77,10 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 	if err != nil {
 		return err
 	}
-	x := exchangeOf(r.Context())
-	ctx := x.from.Context()
+	x := edge.ExchangeOf(r.Context())
+	ctx := x.From.Context()
 	stream := streamEvents(w)
-	if r.Method == nethttp.MethodHead {
+	if r.Method == http.MethodHead {
 		return nil
 	}
 	ticker := time.NewTicker(streamEvery)
@@ -105,11 +106,11 @@ func (s *service) watchRebuild(w nethttp.ResponseWriter, r *nethttp.Request) err
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.edge.shutdown():
+		case <-s.edge.Shutdown():
 			return nil
 		case <-ticker.C:
 		}
-		if s.edge.authenticate(x.from, x) != nil {
+		if s.edge.Authenticate(x.From, x) != nil {
 			return nil // the key has been revoked
 		}
 		if next, err := s.refresh(ctx, found); err == nil {

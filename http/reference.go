@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	_ "embed" // for referencePage
 	"encoding/base64"
-	nethttp "net/http"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,10 +18,10 @@ var referencePage string
 
 // newReference serves the page with a Content-Security-Policy that allows only its own
 // script and style, by their hashes.
-func newReference() nethttp.Handler {
+func newReference() http.Handler {
 	policy := "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; img-src data:; " +
 		"script-src '" + hashOf("script") + "'; style-src '" + hashOf("style") + "'"
-	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, _ *nethttp.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
 		w.Header().Set("Referrer-Policy", "no-referrer")
@@ -38,12 +38,12 @@ func hashOf(element string) string {
 }
 
 // document serves the OpenAPI document, which is encoded once, at the first request.
-func (t *site) document(media string, write func() ([]byte, error)) nethttp.Handler {
+func (t *site) document(media string, write func() ([]byte, error)) http.Handler {
 	once := sync.OnceValues(write)
-	return nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := once()
 		if err != nil {
-			t.edge.refuse(w, r, t.edge.problem(r.Context(), err))
+			t.edge.Refuse(w, r, t.edge.Problem(r.Context(), err))
 			return
 		}
 		w.Header().Set("Content-Type", media)

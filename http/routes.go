@@ -1,15 +1,20 @@
 package http
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
 
 // prefix is the path of the API. Routes outside it need no key.
 const prefix = "/api/v1"
 
 // Routes is the table of all routes, as the operations declare them.
-func Routes() []Route {
-	t := newSite(&service{Server: &Server{}, edge: new(edge)})
+func Routes() []auth.Route {
+	t := newSite(&service{Server: &Server{}, edge: new(edge.Edge)})
 	t.operations()
-	all := make([]Route, len(t.routes))
+	all := make([]auth.Route, len(t.routes))
 	for i, r := range t.routes {
 		all[i] = *r
 	}
@@ -17,12 +22,12 @@ func Routes() []Route {
 }
 
 // declare adds the route of an operation to the table.
-func (t *site) declare(o operation) *Route {
-	r := &Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest}
+func (t *site) declare(o operation) *auth.Route {
+	r := &auth.Route{Method: o.method, Path: o.path, Who: o.who, Scopes: o.scopes, Ingest: o.ingest}
 	t.routes = append(t.routes, r)
-	if t.faults = append(t.faults, r.check()); t.declared[r.name()] != nil {
-		t.faults = append(t.faults, errors.New("the operation "+r.name()+" is declared twice"))
+	if t.faults = append(t.faults, r.Check()); t.declared[r.Name()] != nil {
+		t.faults = append(t.faults, errors.New("the operation "+r.Name()+" is declared twice"))
 	}
-	t.declared[r.name()] = r
+	t.declared[r.Name()] = r
 	return r
 }

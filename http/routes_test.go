@@ -3,7 +3,7 @@ package http
 import (
 	"context"
 	"encoding/json"
-	nethttp "net/http"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -13,10 +13,11 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // bare returns a handler without dependencies.
-func bare(t *testing.T, s *Server) nethttp.Handler {
+func bare(t *testing.T, s *Server) http.Handler {
 	t.Helper()
 	h, err := s.Handler()
 	if err != nil {
@@ -31,7 +32,7 @@ func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := map[string]bool{}
-	err = chi.Walk(site.router, func(method, path string, _ nethttp.Handler, _ ...func(nethttp.Handler) nethttp.Handler) error {
+	err = chi.Walk(site.router, func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		served[method+" "+path] = true
 		return nil
 	})
@@ -42,25 +43,25 @@ func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 	plain := []string{"GET /metrics", "GET /openapi.json", "GET /openapi.yaml", "GET /docs"}
 	rows := 0
 	for _, row := range Routes() {
-		if !served[row.name()] {
-			t.Errorf("%s is in the table but is not served", row.name())
+		if !served[row.Name()] {
+			t.Errorf("%s is in the table but is not served", row.Name())
 		}
-		if described[row.name()] == slices.Contains(plain, row.name()) {
-			t.Errorf("%s: described is %v", row.name(), described[row.name()])
+		if described[row.Name()] == slices.Contains(plain, row.Name()) {
+			t.Errorf("%s: described is %v", row.Name(), described[row.Name()])
 		}
-		if row.Who != Public && len(row.Scopes) == 0 {
-			t.Errorf("%s takes a key but names no scope", row.name())
+		if row.Who != auth.Public && len(row.Scopes) == 0 {
+			t.Errorf("%s takes a key but names no scope", row.Name())
 		}
 		rows++
-		delete(served, row.name())
-		delete(described, row.name())
+		delete(served, row.Name())
+		delete(described, row.Name())
 	}
 	if rows < 50 || len(served) > 0 || len(described) > 0 {
 		t.Errorf("%d routes; not in the table: served %v, described %v", rows, served, described)
 	}
 }
 
-func describedRoutes(t *testing.T, h nethttp.Handler) map[string]bool {
+func describedRoutes(t *testing.T, h http.Handler) map[string]bool {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
@@ -85,18 +86,18 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 	for want, o := range map[string]operation{
 		"GET /surprise does not say who may call it": {},
 		`its Who is "everybody"`:                     {who: "everybody", scopes: []string{"admin"}},
-		"takes tenant keys and names no scope":       {who: Tenant},
-		"takes operator keys and names no scope":     {who: Operator},
-		"takes either keys and names no scope":       {who: Either},
-		"is public and names scopes":                 {who: Public, scopes: []string{"admin"}},
+		"takes tenant keys and names no scope":       {who: auth.Tenant},
+		"takes operator keys and names no scope":     {who: auth.Operator},
+		"takes either keys and names no scope":       {who: auth.Either},
+		"is public and names scopes":                 {who: auth.Public, scopes: []string{"admin"}},
 	} {
 		o.method, o.path, o.id = "GET", "/surprise", "surprise"
 		for kind, register := range map[string]func(*site){
 			"serve": func(t *site) { serve(t, o, nobody) },
 			"raw": func(t *site) {
-				t.serveRaw(o, func(*huma.Operation, schemas) {}, func(nethttp.ResponseWriter, *nethttp.Request) error { return nil })
+				t.serveRaw(o, func(*huma.Operation, schemas) {}, func(http.ResponseWriter, *http.Request) error { return nil })
 			},
-			"plain": func(t *site) { t.servePlain(o, nethttp.NotFoundHandler()) },
+			"plain": func(t *site) { t.servePlain(o, http.NotFoundHandler()) },
 		} {
 			_, err := (&Server{}).handler(func(t *site) { t.operations(); register(t) })
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -106,7 +107,7 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 	}
 	for want, register := range map[string]func(*site){
 		"GET /livez is declared twice": func(t *site) {
-			t.servePlain(operation{method: "GET", path: "/livez", who: Public}, nethttp.NotFoundHandler())
+			t.servePlain(operation{method: "GET", path: "/livez", who: auth.Public}, http.NotFoundHandler())
 		},
 		"GET /surprise is not in the route table": func(t *site) {
 			huma.Register(t.api, huma.Operation{OperationID: "surprise", Method: "GET", Path: "/surprise"}, nobody)
@@ -123,11 +124,11 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 // no operator route.
 func TestP9_AKeyIsOfItsKindWhateverItsScopes(t *testing.T) {
 	for _, row := range Routes() {
-		if row.Who != Tenant && row.Who != Operator {
+		if row.Who != auth.Tenant && row.Who != auth.Operator {
 			continue
 		}
-		if p := row.authorize(commands.Caller{Scopes: row.Scopes}, row.Who == Operator); p == nil || p.Status != 403 {
-			t.Errorf("%s: a key of the other kind is answered %+v", row.name(), p)
+		if p := row.Authorize(commands.Caller{Scopes: row.Scopes}, row.Who == auth.Operator); p == nil || p.Status != 403 {
+			t.Errorf("%s: a key of the other kind is answered %+v", row.Name(), p)
 		}
 	}
 }

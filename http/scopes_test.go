@@ -6,29 +6,30 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 )
 
 // duty says who may read and who may change a noun of the API.
 type duty struct {
-	who            http.Who
+	who            auth.Who
 	reads, changes string // scopes, of which a key needs one; "" allows no key
 }
 
 func duties() map[string]duty {
 	const operators = "billing audit"
 	return map[string]duty{
-		"usage":         {http.Either, "usage:read billing audit", "usage:write"},
-		"events":        {http.Either, "events:read audit", ""},
-		"entitlements":  {http.Tenant, "entitlements:read", "entitlements:read"}, // a check changes nothing
-		"dead-letters":  {http.Operator, operators, "billing"},
-		"projections":   {http.Operator, operators, "billing"},
-		"rebuilds":      {http.Operator, operators, "billing"},
-		"replays":       {http.Operator, "admin", "admin"},
-		"tenants":       {http.Operator, "admin", "admin"},
-		"operator-keys": {http.Operator, "admin", "admin"},
-		"features":      {http.Operator, "admin", "admin"},
-		"plans":         {http.Operator, "admin", "admin"},
-		"system":        {http.Operator, "billing audit admin", ""},
+		"usage":         {auth.Either, "usage:read billing audit", "usage:write"},
+		"events":        {auth.Either, "events:read audit", ""},
+		"entitlements":  {auth.Tenant, "entitlements:read", "entitlements:read"}, // a check changes nothing
+		"dead-letters":  {auth.Operator, operators, "billing"},
+		"projections":   {auth.Operator, operators, "billing"},
+		"rebuilds":      {auth.Operator, operators, "billing"},
+		"replays":       {auth.Operator, "admin", "admin"},
+		"tenants":       {auth.Operator, "admin", "admin"},
+		"operator-keys": {auth.Operator, "admin", "admin"},
+		"features":      {auth.Operator, "admin", "admin"},
+		"plans":         {auth.Operator, "admin", "admin"},
+		"system":        {auth.Operator, "billing audit admin", ""},
 	}
 }
 
@@ -39,8 +40,8 @@ func TestP9_WhoMayDoWhat(t *testing.T) {
 	seen := map[string]bool{}
 	for _, route := range http.Routes() {
 		path, api := strings.CutPrefix(route.Path, "/api/v1/")
-		if !api || route.Who == http.Public {
-			if api || route.Who != http.Public {
+		if !api || route.Who == auth.Public {
+			if api || route.Who != auth.Public {
 				t.Errorf("%s %s: within the API everything takes a key, outside of it nothing does", route.Method, route.Path)
 			}
 			continue
@@ -55,8 +56,8 @@ func TestP9_WhoMayDoWhat(t *testing.T) {
 		who, scopes := is.who, is.reads
 		if route.Method != "GET" {
 			scopes = is.changes
-			if who == http.Either { // operators do not send usage
-				who = http.Tenant
+			if who == auth.Either { // operators do not send usage
+				who = auth.Tenant
 			}
 		}
 		if got := strings.Join(route.Scopes, " "); route.Who != who || !slices.Equal(slices.Sorted(strings.FieldsSeq(got)), slices.Sorted(strings.FieldsSeq(scopes))) {

@@ -1,20 +1,22 @@
 // Package http is the only package that serves HTTP. It converts requests to calls of
 // commands and projections, and their results to JSON or problem+json. It makes no
 // decisions about usage, holds no durable state and knows no database. Every operation
-// says who may call it; the service does not start if one does not.
+// says who may call it; the service does not start if one does not. Each noun has its own
+// file; what a request passes before its handler is package edge.
 package http
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	nethttp "net/http"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/models"
 )
 
@@ -35,13 +37,13 @@ type Server struct {
 	Backlog func() (waiting, bound int64)
 	// Metrics serves /metrics. Registerer registers the metrics of this package; nil means a
 	// registry of its own.
-	Metrics    nethttp.Handler
+	Metrics    http.Handler
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        commands.Clock
 	// NewID, if set, generates request ids; nil means UUIDv7 of the library.
 	NewID  func(now time.Time) uuid.UUID
-	Limits Limits
+	Limits edge.Limits
 	// BootstrapOperatorKey is an operator key with every scope that is not stored in any
 	// database.
 	BootstrapOperatorKey string
@@ -58,32 +60,32 @@ type HealthCheck struct {
 }
 
 // Handler serves the API. It fails if an operation does not say who may call it.
-func (s *Server) Handler() (nethttp.Handler, error) {
+func (s *Server) Handler() (http.Handler, error) {
 	return s.handler((*site).operations)
 }
 
 // HealthHandler serves only liveness, readiness and metrics, for an instance without the
 // API role.
-func (s *Server) HealthHandler() (nethttp.Handler, error) {
+func (s *Server) HealthHandler() (http.Handler, error) {
 	return s.handler(func(t *site) { t.healthOperations(t) })
 }
 
-func (s *Server) handler(operations func(*site)) (nethttp.Handler, error) {
+func (s *Server) handler(operations func(*site)) (http.Handler, error) {
 	site, err := s.site(operations)
 	if err != nil {
 		return nil, err
 	}
-	return site.edge.handle(site.router), nil
+	return site.edge.Handle(site.router), nil
 }
 
 // site builds the operations behind an edge.
 func (s *Server) site(operations func(*site)) (*site, error) {
-	e, err := newEdge(edgeConfig{keys: s.Keys, bootstrapOperatorKey: s.BootstrapOperatorKey, limits: s.Limits, logger: s.Logger,
-		now: s.Now, newID: s.NewID, registerer: s.Registerer})
+	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, Logger: s.Logger,
+		Now: s.Now, NewID: s.NewID, Registerer: s.Registerer})
 	if err != nil {
 		return nil, err
 	}
-	svc := &service{Server: s, edge: e, limits: s.Limits.orDefault(), log: s.Logger, now: s.Now}
+	svc := &service{Server: s, edge: e, limits: s.Limits.OrDefault(), log: s.Logger, now: s.Now}
 	if svc.log == nil {
 		svc.log = slog.New(slog.DiscardHandler)
 	}
@@ -100,15 +102,15 @@ func (s *Server) site(operations func(*site)) (*site, error) {
 
 // NewServer binds a handler to an address, with connection limits. Connection errors are
 // logged to the log of the handler's Server.
-func NewServer(addr string, handler nethttp.Handler) *nethttp.Server {
-	return newServer(addr, handler)
+func NewServer(addr string, handler http.Handler) *http.Server {
+	return edge.NewServer(addr, handler)
 }
 
 // service is a running Server.
 type service struct {
 	*Server
-	edge    *edge
-	limits  Limits
+	edge    *edge.Edge
+	limits  edge.Limits
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *metrics

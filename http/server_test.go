@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 )
 
@@ -82,15 +83,15 @@ func TestADatabaseThatIsAwayIs503(t *testing.T) {
 		m.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&left))
 	}
 	for _, route := range http.Routes() {
-		if route.Who == http.Public {
+		if route.Who == auth.Public {
 			continue
 		}
 		c, _ := m.sample(route)
 		c.key = bootstrap // accepted without the database
-		if route.Who == http.Tenant {
+		if route.Who == auth.Tenant {
 			c.key = m.a.key
 		}
-		if route.Who == http.Either {
+		if route.Who == auth.Either {
 			c.path = with(c.path, "tenantId="+m.a.id)
 		}
 		m.refused(m.do(c), 503, "unavailable")
@@ -167,7 +168,7 @@ func TestKeysAreInNoAnswer(t *testing.T) {
 			continue
 		}
 		c, _ := m.sample(route)
-		if c.key = m.admin; route.Who == http.Tenant {
+		if c.key = m.admin; route.Who == auth.Tenant {
 			c.key = m.a.key
 		}
 		got := string(m.do(c).body)

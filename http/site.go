@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	nethttp "net/http"
+	"net/http"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -14,6 +14,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/http/shape"
 )
 
 // site is the router together with its OpenAPI document and the route table: an operation
@@ -22,15 +27,15 @@ type site struct {
 	*service
 	router   *chi.Mux
 	api      huma.API
-	routes   []*Route
-	declared map[string]*Route // by name
+	routes   []*auth.Route
+	declared map[string]*auth.Route // by name
 	faults   []error
 }
 
 func newSite(s *service) *site {
-	t := &site{service: s, router: chi.NewMux(), declared: map[string]*Route{}}
+	t := &site{service: s, router: chi.NewMux(), declared: map[string]*auth.Route{}}
 	t.router.Use(middleware.GetHead)
-	t.router.NotFound(t.edge.notFound)
+	t.router.NotFound(t.edge.NotFound)
 	t.router.MethodNotAllowed(t.methodNotAllowed)
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: description(s.Version),
@@ -46,24 +51,24 @@ func newSite(s *service) *site {
 
 // Handle makes site the adapter for huma's operations.
 func (t *site) Handle(op *huma.Operation, next func(huma.Context)) {
-	body := newBodyRules(op, t.api.OpenAPI().Components.Schemas)
-	t.mount(op, body, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+	body := shape.NewBody(op, t.api.OpenAPI().Components.Schemas)
+	t.mount(op, body, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next(&humaExchange{underHuma: humachi.NewContext(op, r, w)})
 	}))
 }
 
 // ServeHTTP completes huma's adapter interface. It is never called: the edge serves.
-func (t *site) ServeHTTP(w nethttp.ResponseWriter, r *nethttp.Request) { t.router.ServeHTTP(w, r) }
+func (t *site) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.router.ServeHTTP(w, r) }
 
 // mount serves an operation behind its guard. body is nil if the operation has none or
 // reads it itself.
-func (t *site) mount(op *huma.Operation, body *bodyRules, next nethttp.Handler) {
+func (t *site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 	route := t.declared[op.Method+" "+op.Path]
 	if route == nil {
 		t.faults = append(t.faults, fmt.Errorf("the operation %s %s is not in the route table: register it by serve, serveRaw or servePlain", op.Method, op.Path))
 		return
 	}
-	t.router.Method(op.Method, op.Path, t.edge.guard(route, newQueryRules(op), body, next))
+	t.router.Method(op.Method, op.Path, t.edge.Guard(route, shape.NewQuery(op), body, next))
 }
 
 // finish returns the errors of the operations and completes the OpenAPI document.
@@ -75,7 +80,7 @@ func (t *site) finish() error {
 // operation holds the fields of an operation that its handler's file sets.
 type operation struct {
 	method, path string
-	who          Who
+	who          auth.Who
 	scopes       []string // of which a key needs one
 	ingest       bool     // see Route
 	id           string
@@ -97,31 +102,31 @@ func serve[In, Out any](t *site, o operation, handle func(context.Context, *In) 
 	huma.Register(t.api, op, func(ctx context.Context, in *In) (*Out, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
-			return nil, t.edge.problem(ctx, err)
+			return nil, t.edge.Problem(ctx, err)
 		}
 		return out, nil
 	})
 	if o.also != 0 {
 		op.Responses[strconv.Itoa(o.also)] = &huma.Response{
-			Description: nethttp.StatusText(o.also), Content: op.Responses[strconv.Itoa(max(o.status, nethttp.StatusOK))].Content}
+			Description: http.StatusText(o.also), Content: op.Responses[strconv.Itoa(max(o.status, http.StatusOK))].Content}
 	}
 }
 
 // serveRaw registers an operation that reads and writes its own bodies, for paths on
 // which reflection would cost more than the work.
-func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), handle func(nethttp.ResponseWriter, *nethttp.Request) error) {
+func (t *site) serveRaw(o operation, complete func(*huma.Operation, schemas), handle func(http.ResponseWriter, *http.Request) error) {
 	op := t.describe(o)
 	complete(&op, schemas{t.api.OpenAPI().Components.Schemas})
 	t.api.OpenAPI().AddOperation(&op)
-	t.mount(&op, nil, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+	t.mount(&op, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := handle(w, r); err != nil {
-			exchangeOf(r.Context()).refused = t.edge.problem(r.Context(), err) // guard writes it
+			edge.ExchangeOf(r.Context()).Refused = t.edge.Problem(r.Context(), err) // guard writes it
 		}
 	}))
 }
 
 // servePlain registers a page that is not part of the OpenAPI document.
-func (t *site) servePlain(o operation, handler nethttp.Handler) {
+func (t *site) servePlain(o operation, handler http.Handler) {
 	t.declare(o)
 	t.mount(&huma.Operation{Method: o.method, Path: o.path}, nil, handler)
 }
@@ -162,13 +167,13 @@ func (x *humaExchange) SetStatus(code int) {
 // asProblem completes the problems of our handlers and converts huma's own errors to
 // ours. The guard has already checked what huma checks.
 func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
-	p, ours := v.(*Problem)
+	p, ours := v.(*problem.Problem)
 	if model, theirs := v.(*huma.ErrorModel); theirs {
 		code := "malformed_request"
-		if model.Status >= nethttp.StatusInternalServerError {
+		if model.Status >= http.StatusInternalServerError {
 			code = "internal"
 		}
-		p = newProblem(code, "The request cannot be read")
+		p = problem.New(code, "The request cannot be read")
 	} else if !ours {
 		return v, nil
 	}
@@ -176,11 +181,11 @@ func (t *site) asProblem(ctx huma.Context, _ string, v any) (any, error) {
 		x.status = p.Status
 	}
 	u := ctx.URL()
-	return t.edge.complete(ctx.Context(), &u, p), nil
+	return t.edge.Complete(ctx.Context(), &u, p), nil
 }
 
 // methodNotAllowed lists the allowed methods, as RFC 9110 requires.
-func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
+func (t *site) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.RawPath
 	if path == "" {
 		path = r.URL.Path
@@ -190,20 +195,20 @@ func (t *site) methodNotAllowed(w nethttp.ResponseWriter, r *nethttp.Request) {
 		if !t.router.Match(chi.NewRouteContext(), method, path) {
 			continue
 		}
-		if taken = append(taken, method); method == nethttp.MethodGet {
-			taken = append(taken, nethttp.MethodHead)
+		if taken = append(taken, method); method == http.MethodGet {
+			taken = append(taken, http.MethodHead)
 		}
 	}
 	if taken == nil {
-		t.edge.notFound(w, r)
+		t.edge.NotFound(w, r)
 		return
 	}
 	w.Header().Set("Allow", strings.Join(taken, ", ")) // one line: many clients read only the first
-	t.edge.refuse(w, r, newProblem("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
+	t.edge.Refuse(w, r, problem.New("method_not_allowed", "This path does not take the method; Allow lists the methods that it takes"))
 }
 
 // pathValue returns a decoded path parameter: chi matches the escaped path.
-func pathValue(r *nethttp.Request, name string) string {
+func pathValue(r *http.Request, name string) string {
 	v := r.PathValue(name)
 	if r.URL.RawPath == "" {
 		return v

@@ -2,27 +2,29 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) subscriptionOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/subscriptions"
 	const one = path + "/{subscriptionId}"
-	gone, clash := nethttp.StatusNotFound, nethttp.StatusConflict
+	gone, clash := http.StatusNotFound, http.StatusConflict
 	admins := []string{commands.ScopeAdmin}
-	serve(t, operation{method: nethttp.MethodPost, path: path, who: Operator, scopes: admins, id: "createSubscription", tag: "Tenants", status: nethttp.StatusCreated,
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createSubscription", tag: "Tenants", status: http.StatusCreated,
 		summary: "Subscribe a tenant to a plan", description: "Takes a snapshot of the plan. A tenant has at most one subscription that is ACTIVE or TRIALING.",
-		problems: []int{gone, clash, nethttp.StatusUnprocessableEntity}}, s.createSubscription)
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions",
+		problems: []int{gone, clash, http.StatusUnprocessableEntity}}, s.createSubscription)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listSubscriptions", tag: "Tenants", summary: "List a tenant's subscriptions",
 		problems: []int{gone}}, s.listSubscriptions)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription",
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getSubscription", tag: "Tenants", summary: "Read a subscription",
 		problems: []int{gone}}, s.getSubscription)
-	serve(t, operation{method: nethttp.MethodPatch, path: one, who: Operator, scopes: admins, id: "changeSubscription", tag: "Tenants", summary: "Change a subscription",
+	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeSubscription", tag: "Tenants", summary: "Change a subscription",
 		description: "A plan takes a new snapshot.", problems: []int{gone, clash}}, s.changeSubscription)
 }
 
@@ -54,7 +56,7 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Catalogue.CreateSubscription(ctx, exchangeOf(ctx).request(once), tenant,
+	made, err := s.Catalogue.CreateSubscription(ctx, edge.ExchangeOf(ctx).Request(once), tenant,
 		commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status})
 	return s.settled(ctx, made, err)
 }
@@ -134,7 +136,7 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Catalogue.ChangeSubscription(ctx, exchangeOf(ctx).request(commands.Idempotency{}), tenant, id,
+	changed, err := s.Catalogue.ChangeSubscription(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), tenant, id,
 		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan})
 	return s.settled(ctx, changed, err)
 }

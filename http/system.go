@@ -3,36 +3,38 @@ package http
 import (
 	"context"
 	"encoding/json"
-	nethttp "net/http"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
 func (s *service) systemOperations(t *site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
-	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system/identity", who: Operator, scopes: operators, id: "getIdentity", tag: "System",
+	serve(t, operation{method: http.MethodGet, path: prefix + "/system/identity", who: auth.Operator, scopes: operators, id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
-	serve(t, operation{method: nethttp.MethodGet, path: prefix + "/system", who: Operator, scopes: operators, id: "getSystem", tag: "System",
+	serve(t, operation{method: http.MethodGet, path: prefix + "/system", who: auth.Operator, scopes: operators, id: "getSystem", tag: "System",
 		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
 	s.healthOperations(t)
-	t.servePlain(operation{method: nethttp.MethodGet, path: "/openapi.json", who: Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
-	t.servePlain(operation{method: nethttp.MethodGet, path: "/openapi.yaml", who: Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
-	t.servePlain(operation{method: nethttp.MethodGet, path: "/docs", who: Public}, newReference())
+	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
+	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
+	t.servePlain(operation{method: http.MethodGet, path: "/docs", who: auth.Public}, newReference())
 }
 
 func (s *service) healthOperations(t *site) {
-	serve(t, operation{method: nethttp.MethodGet, path: "/livez", who: Public, id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
-	serve(t, operation{method: nethttp.MethodGet, path: "/readyz", who: Public, id: "ready", tag: "System", summary: "Can the process serve?",
+	serve(t, operation{method: http.MethodGet, path: "/livez", who: auth.Public, id: "live", tag: "System", summary: "Is the process alive?"}, s.live)
+	serve(t, operation{method: http.MethodGet, path: "/readyz", who: auth.Public, id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
 	metrics := s.Metrics
 	if metrics == nil {
-		metrics = nethttp.NotFoundHandler()
+		metrics = http.NotFoundHandler()
 	}
-	t.servePlain(operation{method: nethttp.MethodGet, path: "/metrics", who: Public}, metrics)
+	t.servePlain(operation{method: http.MethodGet, path: "/metrics", who: auth.Public}, metrics)
 }
 
 type identityAnswer struct{ Body audit.Identity }
@@ -71,7 +73,7 @@ const (
 func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
 	answer := health{Status: "ready", Version: s.Version, Dependencies: map[string]string{}}
 	missing := s.askDependencies(ctx)
-	p := newProblem("not_ready", "")
+	p := problem.New("not_ready", "")
 	var needed []string
 	for i, check := range s.Health {
 		answer.Dependencies[check.Name] = "ok"
@@ -80,7 +82,7 @@ func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error)
 		}
 		s.log.WarnContext(ctx, "a dependency does not answer", "dependency", check.Name, "error", missing[i])
 		answer.Dependencies[check.Name] = "does not answer"
-		p.Errors = append(p.Errors, Fault{Code: "dependency_failed", Detail: check.Name})
+		p.Errors = append(p.Errors, problem.Fault{Code: "dependency_failed", Detail: check.Name})
 		if !check.Spare {
 			needed = append(needed, check.Name)
 		}

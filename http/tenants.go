@@ -2,24 +2,26 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *service) tenantOperations(t *site) {
 	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
 	admins := []string{commands.ScopeAdmin}
-	serve(t, operation{method: nethttp.MethodPost, path: path, who: Operator, scopes: admins, id: "createTenant", tag: "Tenants", status: nethttp.StatusCreated,
-		summary: "Create a tenant", problems: []int{nethttp.StatusUnprocessableEntity}}, s.createTenant)
-	serve(t, operation{method: nethttp.MethodGet, path: path, who: Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants"}, s.listTenants)
-	serve(t, operation{method: nethttp.MethodGet, path: one, who: Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant",
-		problems: []int{nethttp.StatusNotFound}}, s.getTenant)
-	serve(t, operation{method: nethttp.MethodPatch, path: one, who: Operator, scopes: admins, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
-		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{nethttp.StatusNotFound}}, s.changeTenant)
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", tag: "Tenants", status: http.StatusCreated,
+		summary: "Create a tenant", problems: []int{http.StatusUnprocessableEntity}}, s.createTenant)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listTenants", tag: "Tenants", summary: "List tenants"}, s.listTenants)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getTenant", tag: "Tenants", summary: "Read a tenant",
+		problems: []int{http.StatusNotFound}}, s.getTenant)
+	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", tag: "Tenants", summary: "Change a tenant",
+		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound}}, s.changeTenant)
 }
 
 // TenantPath is the path parameter that names a tenant.
@@ -62,7 +64,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.CreateTenant(ctx, exchangeOf(ctx).request(once), commands.CreateTenant{
+	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), commands.CreateTenant{
 		Name: in.Body.Name, Class: in.Body.Class, DataResidency: in.Body.DataResidency,
 	})
 	return &tenantAnswer{tenantBody(t)}, err
@@ -126,7 +128,7 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.ChangeTenant(ctx, exchangeOf(ctx).request(commands.Idempotency{}), id,
+	t, err := s.Catalogue.ChangeTenant(ctx, edge.ExchangeOf(ctx).Request(commands.Idempotency{}), id,
 		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency})
 	return &tenantAnswer{tenantBody(t)}, err
 }

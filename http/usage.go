@@ -2,7 +2,7 @@ package http
 
 import (
 	"context"
-	nethttp "net/http"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,6 +10,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -17,20 +20,20 @@ import (
 
 func (s *service) usageOperations(t *site) {
 	const path = prefix + "/usage"
-	gone := []int{nethttp.StatusNotFound}
+	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
-	t.serveRaw(operation{method: nethttp.MethodPost, path: path + "/events", who: Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
+	t.serveRaw(operation{method: http.MethodPost, path: path + "/events", who: auth.Tenant, scopes: []string{commands.ScopeUsageWrite}, ingest: true, id: "ingestUsage", tag: "Usage", summary: "Send usage events",
 		description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted event is a duplicate then and counts once.",
-		problems:    []int{nethttp.StatusTooManyRequests}}, describeIngest, s.ingest)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/events", who: Either, scopes: readers, id: "listUsageEvents", tag: "Usage", summary: "List usage events",
+		problems:    []int{http.StatusTooManyRequests}}, describeIngest, s.ingest)
+	serve(t, operation{method: http.MethodGet, path: path + "/events", who: auth.Either, scopes: readers, id: "listUsageEvents", tag: "Usage", summary: "List usage events",
 		description: "Newest first. A page may hold fewer events than asked for and still have a nextCursor.", problems: gone}, s.listUsageEvents)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/events/{eventId}", who: Either, scopes: readers, id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
+	serve(t, operation{method: http.MethodGet, path: path + "/events/{eventId}", who: auth.Either, scopes: readers, id: "getReceipt", tag: "Usage", summary: "Read the receipt of one event",
 		description: "Each step with its time: recorded, published, validated or rejected, aggregated; and the conflicts seen.", problems: gone}, s.receipt)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/conflicts", who: Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
+	serve(t, operation{method: http.MethodGet, path: path + "/conflicts", who: auth.Either, scopes: readers, id: "listConflicts", tag: "Usage", summary: "List payload conflicts",
 		description: "EventIds that came again with another payload, with both hashes. The first payload stays.", problems: gone}, s.listConflicts)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates", who: Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
+	serve(t, operation{method: http.MethodGet, path: path + "/aggregates", who: auth.Either, scopes: readers, id: "listAggregates", tag: "Usage", summary: "Read the billing figures",
 		description: "Newest period first. Amounts are exact integers.", problems: gone}, s.aggregates)
-	serve(t, operation{method: nethttp.MethodGet, path: path + "/aggregates/explain", who: Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
+	serve(t, operation{method: http.MethodGet, path: path + "/aggregates/explain", who: auth.Either, scopes: readers, id: "explainAggregate", tag: "Usage", summary: "Read the events behind a figure",
 		description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the first page, also where more is counted meanwhile.",
 		problems:    gone}, s.explain)
 }
@@ -43,9 +46,9 @@ type OfTenant struct {
 // subject finds the tenant whose usage is read, and the viewer. A tenant key gets the
 // same answer for another tenant's id as for an unknown id.
 func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid.UUID, error) {
-	x := exchangeOf(ctx)
-	if x.tenant != nil {
-		own := x.caller.TenantID
+	x := edge.ExchangeOf(ctx)
+	if x.Tenant != nil {
+		own := x.Caller.TenantID
 		if named != "" {
 			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
 				return query.Viewer{}, uuid.Nil, absent("tenant_not_found")
@@ -54,7 +57,7 @@ func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid
 		return query.Viewer{TenantID: own}, own, nil
 	}
 	if named == "" {
-		return query.Viewer{}, uuid.Nil, newProblem("parameter_missing", "Operator keys name the tenant by tenantId")
+		return query.Viewer{}, uuid.Nil, problem.New("parameter_missing", "Operator keys name the tenant by tenantId")
 	}
 	tenant, err := s.knownTenant(ctx, named)
 	if err != nil {
@@ -74,7 +77,7 @@ func (b Between) read() (from, to *time.Time, err error) {
 		to, err = timeParameter("to", b.To)
 	}
 	if err == nil && from != nil && to != nil && to.Before(*from) {
-		err = newProblem("parameter_invalid", "to lies before from")
+		err = problem.New("parameter_invalid", "to lies before from")
 	}
 	return from, to, err
 }
@@ -85,7 +88,7 @@ func timeParameter(name, text string) (*time.Time, error) {
 	}
 	t, fault := domain.ParseTime(text)
 	if fault != nil {
-		return nil, newProblem("parameter_invalid", name+": "+fault.Message)
+		return nil, problem.New("parameter_invalid", name+": "+fault.Message)
 	}
 	return &t, nil
 }
@@ -224,7 +227,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	if in.Period != "" && !isPeriod(in.Period) {
-		return nil, newProblem("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+		return nil, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
 	}
 	l := list{"aggregates", tenant.String(), in.Feature, in.Period, in.AsOfPosition, in.AsOf}
 	_, after, err := l.open(in.Cursor)

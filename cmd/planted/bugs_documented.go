@@ -154,7 +154,7 @@ func connectionBugs() []bug {
 		{
 			name: "first-of-two-keys", what: "of two keys in a request the first is used",
 			promise: "P9: a key allows its own scopes only",
-			edits:   []overlay.Edit{edit("http/auth.go", `	if len(values) != 1 {`, `	if len(values) < 1 {`)},
+			edits:   []overlay.Edit{edit("http/auth/auth.go", `	if len(values) != 1 {`, `	if len(values) < 1 {`)},
 			pkg:     "./http", run: "TestConnectionsThatLie",
 			says: `^two keys: .* instead of HTTP/1.1 401`,
 		},

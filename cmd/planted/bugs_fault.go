@@ -91,7 +91,7 @@ func serverBugs() []bug {
 			promise: "P1: an event that is not durable is refused, to be retried",
 			edits: []overlay.Edit{
 				edit(writer, `[]string{"08", "40", "53", "55", "57"}`, `[]string{"08", "40", "55", "57"}`),
-				edit("http/refusals.go", `"The event log does not answer; the outcome of this request is unknown, send the same again"), err`,
+				edit("http/problem/refusals.go", `"The event log does not answer; the outcome of this request is unknown, send the same again"), err`,
 					`"The event log does not answer; the outcome of this request is unknown, send the same again: "+err.Error()), err`),
 			},
 			pkg: e2e, run: "TestP1_DiskFull",

@@ -48,7 +48,7 @@ GRANT SELECT, INSERT, UPDATE ON consumer_checkpoints, projection_generations, pr
 		{
 			name: "route-scope-too-many", what: "a key that may read dead letters may retry them, too",
 			promise: "P9: a key allows its own scopes only",
-			edits:   []overlay.Edit{edit("http/dead_letters.go", `path: one + "/retry", who: Operator, scopes: deciders,`, `path: one + "/retry", who: Operator, scopes: readers,`)},
+			edits:   []overlay.Edit{edit("http/dead_letters.go", `path: one + "/retry", who: auth.Operator, scopes: deciders,`, `path: one + "/retry", who: auth.Operator, scopes: readers,`)},
 			pkg:     "./http", run: "TestP9_WhoMayDoWhat",
 			says: `takes operator keys with one of "billing audit"; it is for`,
 		},
@@ -75,7 +75,7 @@ func keyBugs() []bug {
 		{
 			name: "secret-in-the-log", what: "requests are logged with their query",
 			promise: "P9: no secret is stored or shown",
-			edits:   []overlay.Edit{edit("http/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
+			edits:   []overlay.Edit{edit("http/edge/edge.go", `"route", routePath(x.route), "status", out.status, "took"`, `"route", routePath(x.route), "url", r.URL.String(), "status", out.status, "took"`)},
 			pkg:     "./cmd/meterplex/e2e", run: "TestP9_SecretsAreNowhere",
 			says: `^the log contains the `,
 		},
@@ -95,7 +95,7 @@ func clientTimeBugs() []bug {
 		{
 			name: "body-without-a-deadline", what: "reading a body has no deadline",
 			promise: "no client blocks the service's connections",
-			edits:   []overlay.Edit{edit("http/server.go", "		ReadTimeout:       readTime,\n", "")},
+			edits:   []overlay.Edit{edit("http/edge/server.go", "		ReadTimeout:       readTime,\n", "")},
 			pkg:     "./http", run: "TestABodyThatDoesNotComeIsNotWaitedForForEver",
 			says: `a connection may take for ever`,
 		},

@@ -101,7 +101,7 @@ func sharedBugs() []bug {
 
 // memoryBugs are in ids, and in reused memory.
 func memoryBugs() []bug {
-	const ids, body = "cmd/meterplex/node/ids.go", "http/body.go"
+	const ids, body, buffer = "cmd/meterplex/node/ids.go", "http/body/body.go", "http/buffer/buffer.go"
 	return []bug{
 		{
 			name: "ids-of-the-moment", what: "the random part of an id follows from the millisecond: two events of one millisecond have the same id",
@@ -129,23 +129,23 @@ func memoryBugs() []bug {
 		{
 			name: "buffers-of-any-size", what: "a buffer of any size is pooled with those of the power of two below it",
 			promise: "no request takes more memory than its limit",
-			edits:   []overlay.Edit{edit(body, ` || size > maxPooled || size&(size-1) != 0 {`, ` || size > maxPooled {`)},
-			pkg:     "./http", run: "TestBuffersAreKeptBySize",
+			edits:   []overlay.Edit{edit(buffer, ` || size > MaxPooled || size&(size-1) != 0 {`, ` || size > MaxPooled {`)},
+			pkg:     "./http/buffer", run: "TestBuffersAreKeptBySize",
 			says: `^a buffer of \d+ bytes is kept, in pool`,
 		},
 		{
 			name: "buffer-with-what-was-in-it", what: "a body begins with the former content of its buffer",
 			promise: "P9: tenants never meet",
-			edits:   []overlay.Edit{edit(body, `return (*kept)[:0]`, `return *kept`)},
-			pkg:     "./http", run: "TestBodiesAreReadIntoUsedBuffers",
+			edits:   []overlay.Edit{edit(buffer, `return (*kept)[:0]`, `return *kept`)},
+			pkg:     "./http/body", run: "TestBodiesAreReadIntoUsedBuffers",
 			says: `bytes, told -?\d+: \d+, <nil>`,
 		},
 		{
 			name: "grown-without-what-was-read", what: "the bytes read before a body's buffer grew are lost",
 			promise: "P1: an acknowledged event is in the log as it was sent",
-			edits: []overlay.Edit{edit(body, "			larger := append(getBuffer(2*cap(body)), body...)\n",
-				"			larger := getBuffer(2 * cap(body))\n			copy(larger, body)\n")},
-			pkg: "./http", run: "TestBodiesAreReadIntoUsedBuffers",
+			edits: []overlay.Edit{edit(body, "			larger := append(buffer.Get(2*cap(body)), body...)\n",
+				"			larger := buffer.Get(2 * cap(body))\n			copy(larger, body)\n")},
+			pkg: "./http/body", run: "TestBodiesAreReadIntoUsedBuffers",
 			says: `bytes, told -?\d+: \d+, <nil>`,
 		},
 	}

@@ -132,12 +132,12 @@ func killPoints() (edits []overlay.Edit) {
 		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n", `fault.Die("rewind: offsets moved, not recorded")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages", `if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, entries[:n], barred); err != nil {\n", `fault.Die("usage.commands: before the transaction")`},
-		{"http/ingest.go", "\tw.WriteHeader(nethttp.StatusAccepted)\n\t_, _ = w.Write(body) // a client", `fault.Die("ingest: before the answer")`},
+		{"http/usage_ingest.go", "\tw.WriteHeader(http.StatusAccepted)\n\t_, _ = w.Write(body) // a client", `fault.Die("ingest: before the answer")`},
 	} {
 		if !files[d.file] {
 			files[d.file] = true
 			beside := "\t\"context\"\n"
-			if d.file == "http/ingest.go" {
+			if d.file == "http/usage_ingest.go" {
 				beside = "\t\"strconv\"\n"
 			}
 			edits = append(edits, overlay.Edit{File: d.file, Old: beside, New: beside + "\t\"github.com/meterplex/meterplex/events/fault\"\n"})

@@ -1,0 +1,44 @@
+// Package auth says who may call a route, and finds the caller of a request by its key.
+package auth
+
+import "fmt"
+
+// Who is the kind of caller that may use a route.
+type Who string
+
+// Public routes need no key; the others name the kind of key that they accept.
+const (
+	Public   Who = "public"
+	Tenant   Who = "tenant"
+	Operator Who = "operator"
+	Either   Who = "either"
+)
+
+// Route is what a caller needs for one operation. A key needs one of the scopes; admin
+// includes the other operator scopes.
+type Route struct {
+	Method, Path string
+	Who          Who
+	Scopes       []string
+	Ingest       bool // ingest has its own limit of requests in flight
+}
+
+// Name is the method and the path.
+func (r *Route) Name() string { return r.Method + " " + r.Path }
+
+// Check refuses a route that does not say who may call it.
+func (r *Route) Check() error {
+	switch r.Who {
+	case Public:
+		if len(r.Scopes) > 0 {
+			return fmt.Errorf("the operation %s is public and names scopes", r.Name())
+		}
+	case Tenant, Operator, Either:
+		if len(r.Scopes) == 0 {
+			return fmt.Errorf("the operation %s takes %s keys and names no scope", r.Name(), r.Who)
+		}
+	default:
+		return fmt.Errorf("the operation %s does not say who may call it: its Who is %q", r.Name(), r.Who)
+	}
+	return nil
+}

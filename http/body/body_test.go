@@ -1,0 +1,136 @@
+package body
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"io"
+	"mime"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/meterplex/meterplex/http/buffer"
+	"github.com/meterplex/meterplex/http/limit"
+)
+
+// A body is read correctly into a reused buffer.
+func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
+	for size := buffer.MinPooled; size <= buffer.MaxPooled; size *= 2 {
+		buffer.Put(bytes.Repeat([]byte{0xff}, size))
+	}
+	for _, n := range []int{0, 1, buffer.MinPooled, firstRoom - 1, firstRoom, 142_012, 3 * firstRoom, buffer.MaxPooled + 5} {
+		sent := bytes.Repeat([]byte(uuid.NewString()), n/36+1)[:n]
+		for _, told := range []int64{int64(n), -1} {
+			charge := &limit.Charge{}
+			got, err := readAll(bytes.NewReader(sent), told, charge)
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
+			}
+			if told > 0 && n >= buffer.MinPooled && n < buffer.MaxPooled && (cap(got) > buffer.MaxPooled || buffer.SizeFor(cap(got)) != cap(got)) {
+				t.Errorf("%d bytes are read into a buffer of %d, which is not kept", n, cap(got))
+			}
+			buffer.Put(got)
+		}
+	}
+}
+
+// packed compresses with both codings.
+func packed(plain []byte) (gzipped, zstandard []byte) {
+	var b bytes.Buffer
+	z := stdgzip.NewWriter(&b)
+	_, _ = z.Write(plain)
+	_ = z.Close()
+	w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	return b.Bytes(), w.EncodeAll(plain, nil)
+}
+
+// FuzzUnpack: a decompressed body equals the output of another implementation, never
+// exceeds the limit, and its charge is released. An invalid body does not affect the next
+// one.
+func FuzzUnpack(f *testing.F) {
+	const most = 4 << 10
+	for _, plain := range [][]byte{nil, []byte(`{"events":[]}`), bytes.Repeat([]byte("a"), most), bytes.Repeat([]byte("a"), most+1), make([]byte, 1<<20)} {
+		g, z := packed(plain)
+		f.Add("gzip", g)
+		f.Add("zstd", z)
+		f.Add("gzip", append(g[:len(g):len(g)], g...))
+		f.Add("zstd", append(z[:len(z):len(z)], z...))
+		f.Add("gzip", g[:len(g)/2])
+		f.Add("zstd", z[:len(z)/2])
+		f.Add("", plain[:min(len(plain), most+1)])
+	}
+	f.Add("GZIP", []byte("\x1f\x8b"))
+	f.Add("gzip, zstd", []byte("x"))
+	f.Add("br", []byte("x"))
+	var kept unpackers
+	f.Fuzz(func(t *testing.T, coding string, sent []byte) {
+		var held limit.Counter
+		unpack := func(coding string, sent []byte) ([]byte, error) {
+			c, _ := limit.OpenCharge(&held, 64<<20, nil)
+			defer c.Close()
+			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
+			r.Header.Set("Content-Encoding", coding)
+			return kept.read(&limitedReader{from: r.Body, left: most}, r, most, &c)
+		}
+		body, err := unpack(coding, sent)
+		if len(body) > most && err == nil {
+			t.Fatalf("%d bytes", len(body))
+		}
+		if err == nil {
+			if want, wrong := reference(coding, sent); wrong != nil || !bytes.Equal(want, body) {
+				t.Fatalf("%q %q is %q; another reader says %q, %v", coding, sent, body, want, wrong)
+			}
+		}
+		g, z := packed([]byte("next"))
+		for coding, sent := range map[string][]byte{"gzip": g, "zstd": z, "": []byte("next")} {
+			if body, err := unpack(coding, sent); err != nil || string(body) != "next" {
+				t.Fatalf("the body after it: %q, %v", body, err)
+			}
+		}
+		if held.Load() != 0 {
+			t.Fatalf("%d bytes are held by nobody", held.Load())
+		}
+	})
+}
+
+// reference decompresses with another implementation.
+func reference(coding string, sent []byte) ([]byte, error) {
+	switch strings.ToLower(coding) {
+	case "gzip":
+		z, err := stdgzip.NewReader(bytes.NewReader(sent))
+		if err != nil {
+			return nil, err
+		}
+		return io.ReadAll(z)
+	case "zstd":
+		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return z.DecodeAll(sent, nil)
+	}
+	return sent, nil
+}
+
+// FuzzMedia: an accepted Content-Type is a media type in UTF-8.
+func FuzzMedia(f *testing.F) {
+	for _, value := range []string{"application/json", "Application/JSON; charset=UTF-8", "application/json;charset=latin1", "application/json; charset", "application/json, text/plain", "", "text/plain", "application/json; q=\"", "application/cloudevents+json;a=b", "\x00"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header["Content-Type"] = []string{value}
+		media := ""
+		if checkMedia(r, func(m string) bool { media = m; return IsJSONMedia(m) }) != nil {
+			return
+		}
+		got, parameters, err := mime.ParseMediaType(value)
+		if err != nil || got != media || got != "application/json" || parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
+			t.Fatalf("%q is taken: %q %v %v", value, got, parameters, err)
+		}
+	})
+}

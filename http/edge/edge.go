@@ -1,0 +1,176 @@
+// Package edge is what a request passes before its handler: connections, request ids,
+// limits, key, query and body. It writes the answers of refused requests, and knows no
+// operation.
+package edge
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/body"
+	"github.com/meterplex/meterplex/http/limit"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Edge admits the requests of one Server, and counts what they take.
+type Edge struct {
+	limits      Limits
+	log         *slog.Logger
+	now         func() time.Time
+	newID       func(now time.Time) uuid.UUID
+	keys        *auth.Authenticator
+	bodies      *body.Reader
+	metrics     *requestMetrics
+	rates       *limit.Rates
+	ratePolicy  []string      // the header
+	ingests     limit.Counter // ingest requests in flight
+	others      limit.Counter
+	memory      limit.Counter // bytes held by requests in flight
+	connections limit.Counter
+	leaving     chan struct{} // closed when the server shuts down, to end streams
+	left        sync.Once
+}
+
+// Config holds the dependencies of an edge. Keys is required if a route takes keys; other
+// zero fields have defaults.
+type Config struct {
+	Keys                 commands.Keyring
+	BootstrapOperatorKey string
+	Limits               Limits
+	Logger               *slog.Logger
+	Now                  func() time.Time
+	NewID                func(now time.Time) uuid.UUID
+	Registerer           prometheus.Registerer
+}
+
+// New fails if the bootstrap key is invalid or a metric cannot be registered.
+func New(c Config) (*Edge, error) {
+	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, leaving: make(chan struct{})}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.newID == nil {
+		e.newID = func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }
+	}
+	e.rates, e.ratePolicy = limit.NewRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
+	e.bodies = &body.Reader{Limit: e.limits.Body, Timeout: readTime, Shutdown: e.leaving}
+	var err error
+	if e.keys, err = auth.New(c.Keys, c.BootstrapOperatorKey, e.now); err != nil {
+		return nil, err
+	}
+	if e.metrics, err = newRequestMetrics(c.Registerer, e.inFlight()...); err != nil {
+		return nil, fmt.Errorf("register the metrics of HTTP: %w", err)
+	}
+	return e, nil
+}
+
+// Shutdown is closed when the server shuts down: streams end then.
+func (e *Edge) Shutdown() <-chan struct{} { return e.leaving }
+
+// handled wraps every request: request ids, common headers, panics, metrics, the access log.
+type handled struct {
+	*Edge
+	next http.Handler
+}
+
+// Handle returns the handler of all requests, which passes them to next.
+func (e *Edge) Handle(next http.Handler) http.Handler { return &handled{e, next} }
+
+func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	x, out := newExchange(r, e.newID(start)), &recorder{ResponseWriter: w}
+	header := w.Header()
+	header["X-Request-Id"] = []string{x.ID}
+	header["X-Content-Type-Options"] = noSniff
+	header["Cache-Control"] = noStore
+	x.to = w
+	r = r.WithContext(WithExchange(r.Context(), x))
+	defer e.finish(out, r, x, start)
+	if refused := checkPath(r.URL); refused != nil {
+		e.Refuse(out, r, refused)
+		return
+	}
+	e.next.ServeHTTP(out, r)
+}
+
+// Header values that many answers share: net/http does not write to them.
+var (
+	noSniff = []string{"nosniff"}
+	noStore = []string{"no-store"}
+)
+
+// finish recovers a panic, counts the request and logs it.
+func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Time) {
+	if fault := recover(); fault != nil {
+		if fault == http.ErrAbortHandler {
+			panic(fault)
+		}
+		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.ID, "trace", x.traceID(),
+			"fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+		if out.status == 0 {
+			e.Refuse(out, r, problem.New("internal", "A fault of the service; quote the request id to have it found"))
+		}
+	}
+	took := time.Since(start)
+	e.metrics.answered(x.route, r.Method, out.status, took)
+	if !e.log.Enabled(r.Context(), slog.LevelDebug) {
+		return
+	}
+	e.log.DebugContext(r.Context(), "answered", "request", x.ID, "trace", x.traceID(), "method", r.Method,
+		"route", routePath(x.route), "status", out.status, "took", took)
+}
+
+// checkPath refuses characters that no id or key can hold and that a database or a log
+// may not accept. It also refuses empty segments, which would be empty ids.
+func checkPath(u *url.URL) *problem.Problem {
+	sent := u.RawPath // still escaped: an id may hold slashes
+	if sent == "" {
+		sent = u.Path
+	}
+	control := strings.ContainsFunc(u.Path, func(r rune) bool { return r < ' ' || r == 0x7F })
+	switch {
+	case control || !utf8.ValidString(u.Path):
+		return problem.New("path_invalid", "The path holds control characters or is not valid UTF-8")
+	case strings.Contains(sent, "//"):
+		return noRoute()
+	}
+	return nil
+}
+
+// recorder records the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,0 +1,113 @@
+package edge
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/limit"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Exchange holds the data of one request beside the request itself.
+type Exchange struct {
+	ID     string      // X-Request-Id
+	trace  uuid.UUID   // the 16 bytes of the trace id; also the correlation id of the events
+	route  *auth.Route // nil until the request is routed
+	Caller commands.Caller
+	Tenant *domain.Tenant // for a tenant key
+	Body   []byte         // read, decompressed and checked to be JSON
+	From   *http.Request
+	charge limit.Charge        // of the request's memory
+	to     http.ResponseWriter // the connection's
+	// Refused is the problem of a handler that writes its own answers, if it is not written
+	// yet.
+	Refused *problem.Problem
+}
+
+type exchangeKey struct{}
+
+// WithExchange returns a context that holds an exchange.
+func WithExchange(ctx context.Context, x *Exchange) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, x)
+}
+
+// ExchangeOf returns the exchange that edge has put into every request's context.
+func ExchangeOf(ctx context.Context) *Exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
+	if x == nil {
+		return &Exchange{}
+	}
+	return x
+}
+
+// Request returns the origin of a change that the request makes.
+func (x *Exchange) Request(once commands.Idempotency) commands.Request {
+	return commands.Request{By: x.Caller, Idempotency: once}
+}
+
+func (x *Exchange) traceID() string { return hex.EncodeToString(x.trace[:]) }
+
+// newExchange uses the client's ids if they are valid, else fresh.
+func newExchange(r *http.Request, fresh uuid.UUID) *Exchange {
+	x := &Exchange{ID: r.Header.Get("X-Request-Id"), From: r}
+	if !isRequestID(x.ID) {
+		x.ID = fresh.String()
+	}
+	var ok bool
+	if x.trace, ok = traceOf(r.Header["Traceparent"]); !ok {
+		x.trace = fresh
+	}
+	return x
+}
+
+// maxRequestID bounds the client's id, which answers and logs repeat.
+const maxRequestID = 128
+
+func isRequestID(id string) bool {
+	for _, c := range []byte(id) {
+		if !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxRequestID
+}
+
+func isAlphanumeric(c byte) bool {
+	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
+}
+
+// traceOf reads the trace id of a traceparent header (W3C Trace Context, section 3.2). A
+// malformed header is ignored, as the standard requires.
+func traceOf(values []string) (trace uuid.UUID, ok bool) {
+	if len(values) != 1 {
+		return trace, false
+	}
+	v := values[0]
+	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
+		return trace, false
+	}
+	for _, part := range [...]string{v[:2], v[3:35], v[36:52], v[53:]} {
+		if !isLowerHex(part) {
+			return trace, false
+		}
+	}
+	if _, err := hex.Decode(trace[:], []byte(v[3:35])); err != nil {
+		return trace, false
+	}
+	return trace, trace != uuid.Nil && v[36:52] != "0000000000000000"
+}
+
+func isLowerHex(s string) bool {
+	for _, c := range []byte(s) {
+		if c-'0' > 9 && c-'a' > 'f'-'a' {
+			return false
+		}
+	}
+	return true
+}

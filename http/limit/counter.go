@@ -1,0 +1,30 @@
+// Package limit bounds what requests may take: requests in flight, memory, and each tenant's
+// rate. A full bound refuses at once; nothing waits.
+package limit
+
+import "sync/atomic"
+
+// Counter is a semaphore that never waits. If it is full, the request is refused at once:
+// a queue in front of a full service only delays answers.
+type Counter struct{ n atomic.Int64 }
+
+// Enter takes one unit if fewer than bound are taken.
+func (c *Counter) Enter(bound int64) bool { return c.Acquire(1, bound) }
+
+// Leave returns one unit.
+func (c *Counter) Leave() { c.n.Add(-1) }
+
+// Add takes one unit without a bound, and returns how many are taken.
+func (c *Counter) Add() int64 { return c.n.Add(1) }
+
+// Load returns how many units are taken.
+func (c *Counter) Load() int64 { return c.n.Load() }
+
+// Acquire takes n units at once, if no more than bound are taken then.
+func (c *Counter) Acquire(n, bound int64) bool {
+	if c.n.Add(n) > bound {
+		c.n.Add(-n)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,129 @@
+// Package problem holds the answers to refused and failed requests (RFC 9457), and the only
+// map from codes to statuses.
+package problem
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is the answer to every refused or failed request (RFC 9457). Code is stable:
+// clients branch on it.
+type Problem struct {
+	Type     string  `json:"type" format:"uri-reference" doc:"Where the code is explained."`
+	Title    string  `json:"title" doc:"The meaning of the code, the same for each occurrence."`
+	Status   int     `json:"status" doc:"The HTTP status."`
+	Detail   string  `json:"detail" doc:"The fault of this request, and the remedy."`
+	Instance string  `json:"instance" format:"uri-reference" doc:"The requested path."`
+	Code     string  `json:"code" doc:"Stable, in snake_case."`
+	Errors   []Fault `json:"errors" nullable:"false" doc:"The members at fault, at most 5; empty where it is not about a member."`
+	TraceID  string  `json:"traceId" doc:"The trace id of traceparent, or one that was made for the request."`
+
+	retryAfter int    // seconds, 0 for none
+	because    string // see Reason
+}
+
+// Fault is one error in a body.
+type Fault struct {
+	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) into the body; empty where it is not about a member."`
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+}
+
+// Bounds of a problem: the encoded answer stays below 4 KiB.
+const (
+	maxDetail  = 400 // bytes
+	maxPointer = 300
+	maxFaults  = 5
+	maxProblem = 4096
+)
+
+// New returns the problem of a code, with the status and the title of the code.
+func New(code, detail string) *Problem {
+	r := refusalOf(code)
+	return &Problem{Type: "/docs#problem-" + code, Title: r.Title, Status: r.Status, Code: code, Errors: []Fault{},
+		Detail: Clip(detail, maxDetail), retryAfter: r.retry}
+}
+
+// At adds the pointer of the invalid member, with the problem's own code and detail.
+func (p *Problem) At(pointer string) *Problem {
+	if pointer != "" && len(p.Errors) < maxFaults {
+		p.Errors = append(p.Errors, Fault{Clip(pointer, maxPointer), p.Code, p.Detail})
+	}
+	return p
+}
+
+// Retry says after how many seconds a retry can succeed.
+func (p *Problem) Retry(seconds int) *Problem {
+	p.retryAfter = seconds
+	return p
+}
+
+// Clip truncates text to at most n bytes, at a character boundary.
+func Clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = text[:n]
+	for len(text) > 0 {
+		if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size > 1 {
+			break
+		}
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// Error, GetStatus and ContentType implement the interfaces that huma requires of an
+// error.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// GetStatus returns the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType returns the media type of RFC 9457.
+func (p *Problem) ContentType(string) string { return MediaType }
+
+// MediaType is the Content-Type of a problem.
+const MediaType = "application/problem+json"
+
+// GetHeaders returns the problem's headers.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="meterplex"`)
+	}
+	return h
+}
+
+// maxInstance bounds the path that a problem repeats.
+const maxInstance = 256
+
+// For adds the trace id and the path of the request.
+func (p *Problem) For(trace string, u *url.URL) *Problem {
+	p.TraceID = trace
+	if p.Instance = u.EscapedPath(); len(p.Instance) > maxInstance || !strings.HasPrefix(p.Instance, "/") {
+		p.Instance = "/"
+	}
+	return p
+}
+
+// Encode returns the body of the answer, of at most maxProblem bytes.
+func (p *Problem) Encode() []byte {
+	body, err := json.Marshal(p)
+	if err == nil && len(body) > maxProblem {
+		p.Errors, p.Detail = []Fault{}, Clip(p.Detail, maxDetail/4)
+		body, err = json.Marshal(p)
+	}
+	if err != nil { // a problem has no member that can fail to encode
+		return []byte(`{"status":500,"code":"internal"}`)
+	}
+	return append(body, '\n')
+}

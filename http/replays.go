@@ -1,0 +1,253 @@
+package http
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *service) replayOperations(t *site) {
+	const path, one = prefix + "/replays", prefix + "/replays/{replayId}"
+	gone, busy, other := http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity
+	admins := []string{commands.ScopeAdmin}
+	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "replayRange", tag: "Replays", status: http.StatusAccepted, summary: "Publish a range of the log again",
+		description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no figure changes.",
+		problems:    []int{gone, other}}, s.replayRange)
+	serve(t, operation{method: http.MethodPost, path: path + "/rewind", who: auth.Operator, scopes: admins, id: "rewind", tag: "Replays", status: http.StatusAccepted,
+		summary: "Let the relay, or a consumer, go back",
+		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
+			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
+		problems: []int{gone, busy, other}}, s.rewind)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
+	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", problems: []int{gone}}, s.getReplay)
+}
+
+// replayBody is a replay in its wire format.
+type replayBody struct {
+	ID         uuid.UUID    `json:"id" format:"uuid"`
+	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"What is repeated: a range of the log, the relay, or a consumer."`
+	State      string       `json:"state" enum:"RUNNING,DONE,FAILED"`
+	Topic      string       `json:"topic,omitempty"`
+	TenantID   *uuid.UUID   `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
+	Consumer   string       `json:"consumer,omitempty"`
+	To         string       `json:"to,omitempty" doc:"Where a rewind goes."`
+	Reason     string       `json:"reason"`
+	Failure    string       `json:"failure,omitempty" doc:"Why it ended early."`
+	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: the instances that can do it, and the remedy if there are none."`
+	Records    int64        `json:"records" doc:"Published by a range so far."`
+	Remaining  int64        `json:"remaining" doc:"Positions of the log that are still to be published again; of a relay that went back, too."`
+	Partitions []replayPart `json:"partitions" nullable:"false"`
+	CreatedAt  time.Time    `json:"createdAt"`
+	EndedAt    *time.Time   `json:"endedAt,omitempty"`
+}
+
+// replayPart is a replay in one partition.
+type replayPart struct {
+	Partition int16  `json:"partition"`
+	From      int64  `json:"from" doc:"Of a range its first position; of a rewind where it went back from: a position of the relay's, an offset of a consumer's."`
+	To        int64  `json:"to" doc:"The last position; of a rewind where it went back to."`
+	Done      *int64 `json:"done,omitempty" doc:"Published up to here."`
+}
+
+// overdue is the age at which a pending rewind shows that no consumer is running: a
+// consumer polls each second, and the session of a stopped one expires after 10 s.
+const overdue = 30 * time.Second
+
+// waitsFor returns the role whose instances do the replay. The service does not know
+// which instances have the role; only the elapsed time shows that none is running.
+func waitsFor(r *commands.Replay, now time.Time) string {
+	role := ""
+	switch {
+	case r.State != commands.ReplayRunning || r.Kind == events.ReplayRelay:
+		return ""
+	case r.Kind == events.ReplayRange:
+		role = "relay"
+	default:
+		role = roleOf(r.Consumer)
+	}
+	if r.Kind == events.ReplayConsumer && now.Sub(r.CreatedAt) > overdue {
+		return "an instance with the role " + role + ", and none seems to run: start one (serve --roles=" + role + "), which then goes back"
+	}
+	return "an instance with the role " + role
+}
+
+// roleOf returns the role that runs a consumer.
+func roleOf(consumer string) string {
+	switch consumer {
+	case events.GroupValidator:
+		return "validator"
+	case events.GroupAggregator:
+		return "aggregator"
+	case events.GroupDeadLetter:
+		return "deadletter"
+	default:
+		return "commands"
+	}
+}
+
+func replayOf(r *commands.Replay, now time.Time) replayBody {
+	b := replayBody{
+		ID: r.ID, Kind: r.Kind, State: r.State, Topic: r.Topic, TenantID: r.TenantID, Consumer: r.Consumer, To: r.Target, Reason: r.Reason,
+		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
+	}
+	if r.EndedAt != nil {
+		b.EndedAt = ptr(r.EndedAt.UTC())
+	}
+	for i := range r.Units {
+		u := &r.Units[i]
+		b.Records += u.Records
+		switch {
+		case r.Kind == events.ReplayRange:
+			b.Partitions = append(b.Partitions, replayPart{u.Partition, u.First, u.UpTo, &u.Cursor})
+		case u.UpTo > u.Cursor: // the cursor moved back
+			b.Partitions = append(b.Partitions, replayPart{u.Partition, u.UpTo, u.Cursor, nil})
+		}
+	}
+	return b
+}
+
+type replayAnswer struct{ Body replayBody }
+
+type replayAccepted struct {
+	Location string `header:"Location" doc:"The replay, with its progress."`
+	Body     replayBody
+}
+
+func accepted(r commands.Replay, err error) (*replayAccepted, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &replayAccepted{prefix + "/replays/" + r.ID.String(), replayOf(&r, r.CreatedAt)}, nil
+}
+
+type rangeRequest struct {
+	Idempotent
+	Body struct {
+		Topic    string `json:"topic" minLength:"1" maxLength:"100" example:"usage.raw"`
+		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711" doc:"First position; its partition is the range's."`
+		To       string `json:"to,omitempty" minLength:"3" maxLength:"24" doc:"Last position."`
+		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
+		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"Events recorded at this time or later, in all partitions."`
+		ToTime   string `json:"toTime,omitempty" format:"date-time" doc:"Events recorded before this time; all if absent."`
+		Reason   string `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+	} `nameHint:"ReplayRange"`
+}
+
+func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &in.Body
+	ask := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
+	if ask.From, err = positionMember("/from", b.From); err != nil {
+		return nil, err
+	}
+	if ask.To, err = positionMember("/to", b.To); err != nil {
+		return nil, err
+	}
+	if ask.FromTime, err = timeMember("/fromTime", b.FromTime); err != nil {
+		return nil, err
+	}
+	if ask.ToTime, err = timeMember("/toTime", b.ToTime); err != nil {
+		return nil, err
+	}
+	if b.TenantID != "" {
+		if ask.TenantID, err = idOf(b.TenantID, "tenant_not_found"); err != nil {
+			return nil, err
+		}
+	}
+	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+}
+
+// positionMember parses a position of a body, nil if it is empty.
+func positionMember(pointer, text string) (*events.Position, error) {
+	if text == "" {
+		return nil, nil
+	}
+	p, err := events.ParsePosition(text)
+	if err != nil {
+		return nil, &domain.Error{Code: "position_invalid", Message: err.Error(), Pointer: pointer}
+	}
+	return &p, nil
+}
+
+// timeMember parses a time of a body, zero if it is empty.
+func timeMember(pointer, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, fault := domain.ParseTime(text)
+	if fault != nil {
+		return t, &domain.Error{Code: "time_invalid", Message: fault.Message, Pointer: pointer}
+	}
+	return t, nil
+}
+
+type rewindRequest struct {
+	Idempotent
+	Body struct {
+		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-aggregator" doc:"Without it the relay goes back."`
+		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"consumers (the relay's default: to what our consumers still need), start, or a time."`
+		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false" doc:"Instead of to: the first position that is published or read again, one for a partition."`
+		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is kept in the log."`
+	} `nameHint:"Rewind"`
+}
+
+func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepted, error) {
+	once, err := once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ask := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
+	for _, text := range in.Body.Positions {
+		p, err := positionMember("/positions", text)
+		if err != nil || p == nil {
+			return nil, &domain.Error{Code: "position_invalid", Message: "a position is written partition-number, as in 17-4711", Pointer: "/positions"}
+		}
+		ask.Positions = append(ask.Positions, *p)
+	}
+	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), ask))
+}
+
+func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {
+	l := list{"replays"}
+	_, after, err := l.open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Replays.Store.Replays(ctx, commands.Page{Limit: in.Limit + 1, After: after})
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]replayBody, len(found))
+	for i := range found {
+		bodies[i] = replayOf(&found[i], s.now())
+	}
+	return &listed[replayBody]{cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
+}
+
+func (s *service) getReplay(ctx context.Context, in *struct {
+	ReplayID string `path:"replayId" format:"uuid"`
+}) (*replayAnswer, error) {
+	id, err := idOf(in.ReplayID, "replay_not_found")
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.Replays.Store.Replay(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, absent("replay_not_found")
+	}
+	return &replayAnswer{replayOf(r, s.now())}, nil
+}

@@ -1,0 +1,129 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
+)
+
+// KnownAt requests figures as they were known at a moment.
+type KnownAt struct {
+	AsOfPosition string `query:"asOfPosition" doc:"As known when all events up to this position had been counted, and no later one." example:"17-4711"`
+	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
+}
+
+// read returns the moment, or nil if none is given. A read at a moment waits for that
+// moment, not for minPosition.
+func (k KnownAt) read(fresh Freshness) (*usage.AsOf, query.Wait, error) {
+	if k.AsOfPosition == "" && k.AsOf == "" {
+		wait, err := fresh.wait()
+		return nil, wait, err
+	}
+	wait := query.Wait{For: preferredWait(fresh.Prefer)}
+	if k.AsOfPosition != "" && k.AsOf != "" || fresh.MinPosition != "" {
+		return nil, wait, problem.New("parameter_invalid", "asOfPosition, asOf and minPosition are different questions; ask one of them")
+	}
+	if k.AsOfPosition == "" {
+		at, err := timeParameter("asOf", k.AsOf)
+		if err != nil {
+			return nil, wait, err
+		}
+		return &usage.AsOf{Time: *at}, wait, nil
+	}
+	position, err := events.ParsePosition(k.AsOfPosition)
+	if err != nil {
+		return nil, wait, &domain.Error{Code: "position_invalid", Message: "asOfPosition: " + err.Error()}
+	}
+	return &usage.AsOf{Position: &position}, wait, nil
+}
+
+type explainRequest struct {
+	OfTenant
+	Paging
+	Freshness
+	KnownAt
+	Feature        string `query:"feature" required:"true"`
+	Period         string `query:"period" doc:"2026-05, 2026 or lifetime; it is required, under this name or the next." example:"2026-05"`
+	PeriodKey      string `query:"periodKey" doc:"The same as period, as the figure's own member is called." example:"2026-05"`
+	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"Of one subscription; of all together without it."`
+	Include        string `query:"include" enum:"rejected" doc:"rejected: list the events that are not in the figure, too, with reasons. On the first page."`
+}
+
+type explainAnswer struct {
+	Body struct {
+		Total      json.Number            `json:"total" doc:"The figure."`
+		EventCount int64                  `json:"eventCount"`
+		Adds       bool                   `json:"adds" doc:"All events together add up to exactly the figure."`
+		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
+		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
+		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`
+		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"The events that are not in the figure; only on request."`
+		More       bool                   `json:"rejectedMore,omitempty" doc:"There is more of it than is listed."`
+	} `nameHint:"Explanation"`
+}
+
+func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnswer, error) {
+	viewer, tenant, err := s.subject(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := in.ask(tenant)
+	if err != nil {
+		return nil, err
+	}
+	l := list{"explain", tenant.String(), ask.Feature, ask.PeriodKey, in.SubscriptionID, in.AsOfPosition, in.AsOf}
+	if _, ask.After, err = l.open(in.Cursor); err != nil {
+		return nil, err
+	}
+	found, err := s.Reads.Usage.Explain(ctx, viewer, ask)
+	answer := &explainAnswer{}
+	b := &answer.Body
+	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
+	figures := listedFrom(l, found.Data, found.Next)
+	b.Data, b.NextCursor = figures.Data, figures.NextCursor
+	return answer, err
+}
+
+func (in *explainRequest) ask(tenant uuid.UUID) (usage.ExplainQuery, error) {
+	ask := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
+	switch {
+	case ask.Feature == "" || ask.PeriodKey == "":
+		return ask, problem.New("parameter_missing", "A figure is named by feature and period")
+	case in.Period != "" && in.PeriodKey != "" && in.Period != in.PeriodKey:
+		return ask, problem.New("parameter_invalid", "period and periodKey are one parameter; give one of them")
+	case !isPeriod(ask.PeriodKey):
+		return ask, problem.New("parameter_invalid", "period must be a month (2026-05), a year (2026) or lifetime")
+	}
+	if in.SubscriptionID != "" {
+		id, err := uuid.Parse(in.SubscriptionID)
+		if err != nil || id.String() != in.SubscriptionID {
+			return ask, problem.New("parameter_invalid", "subscriptionId is no UUID")
+		}
+		ask.SubscriptionID = id
+	}
+	var err error
+	ask.AsOf, ask.Wait, err = in.KnownAt.read(in.Freshness)
+	return ask, err
+}
+
+// isPeriod reports whether s can be the key of a period.
+func isPeriod(key string) bool {
+	_, _, ok := domain.PeriodBounds(key)
+	return ok || key == domain.PeriodLifetime
+}
+
+// aggregatesAt answers with figures as known at a moment.
+func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, ask usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
+	if at == nil {
+		return s.Reads.Usage.Aggregates(ctx, viewer, ask)
+	}
+	return s.Reads.Usage.AggregatesAsOf(ctx, viewer, ask, *at)
+}

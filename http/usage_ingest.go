@@ -1,0 +1,192 @@
+package http
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/buffer"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// jsonType is the header of answers in JSON: net/http does not write to it.
+var jsonType = []string{mediaJSON}
+
+// Media types of ingest beside application/json.
+const (
+	mediaJSON            = "application/json"
+	mediaCloudEvent      = "application/cloudevents+json"
+	mediaCloudEventBatch = "application/cloudevents-batch+json"
+)
+
+// ingest is the hot path: it decodes the body and encodes the answer without reflection.
+func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
+	x, start := edge.ExchangeOf(r.Context()), time.Now()
+	if p := s.admitBacklog(); p != nil {
+		return p
+	}
+	if err := s.admitQueue(x); err != nil {
+		return err
+	}
+	if p := readReplay(x, r.Header["Meterplex-Replay"]); p != nil {
+		return p
+	}
+	items, err := s.readEvents(r)
+	if err != nil {
+		return err
+	}
+	if p := s.edge.AdmitEvents(w.Header(), x.Caller.TenantID, len(items)); p != nil {
+		return p
+	}
+	verdicts, err := s.Ingest.Do(r.Context(), x.Caller, items)
+	if err != nil {
+		return err
+	}
+	sums := countVerdicts(verdicts)
+	body := appendVerdicts(buffer.Get(buffer.SizeFor(answerRoom*(1+len(verdicts)))), sums, verdicts)
+	s.metrics.seconds.Observe(time.Since(start).Seconds())
+	s.metrics.verdicts.add(sums)
+	header := w.Header()
+	header["Content-Type"] = jsonType
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write(body) // a client that has gone retries
+	buffer.Put(body)     // Write has sent or copied it, with HTTP/1 and HTTP/2
+	return nil
+}
+
+// admitBacklog refuses ingest while too many events wait to be published.
+func (s *service) admitBacklog() *problem.Problem {
+	if s.Backlog == nil {
+		return nil
+	}
+	if waiting, bound := s.Backlog(); waiting > bound {
+		return problem.New("backlog_full", "Too many events wait to be published; no event of the batch was stored, send it again later")
+	}
+	return nil
+}
+
+// admitQueue refuses a request before its body is read if it would wait too long in the
+// queue.
+func (s *service) admitQueue(x *edge.Exchange) error { return s.Ingest.Admit(x.Caller) }
+
+// readReplay reads the Meterplex-Replay header, which a client sends with events that it
+// queued during an outage. It is stored in the envelope's metadata, never in the payload.
+func readReplay(x *edge.Exchange, values []string) *problem.Problem {
+	if len(values) == 0 {
+		return nil
+	}
+	if len(values) > 1 || values[0] != "offline" {
+		return problem.New("header_invalid", `Meterplex-Replay may only be "offline"`)
+	}
+	x.Caller.Replay = values[0]
+	return nil
+}
+
+// readEvents decodes the body by its media type. CloudEvents attributes in headers select
+// binary mode, whatever JSON type the data has.
+func (s *service) readEvents(r *http.Request) ([]domain.BatchItem, error) {
+	binary := hasAttributes(r.Header)
+	media := ""
+	body, p := s.edge.ReadBody(r, func(m string) bool {
+		media = m
+		switch {
+		case binary && !strings.HasPrefix(m, "application/cloudevents"):
+			return m == mediaJSON || strings.HasSuffix(m, "+json") || strings.HasSuffix(m, "/json")
+		default:
+			return m == mediaJSON || m == mediaCloudEvent || m == mediaCloudEventBatch
+		}
+	})
+	if p != nil {
+		return nil, p
+	}
+	defer buffer.Put(body) // decoded items share no memory with the body
+	switch media {
+	case mediaCloudEvent:
+		return domain.DecodeCloudEvent(body)
+	case mediaCloudEventBatch:
+		return domain.DecodeCloudEventBatch(body)
+	}
+	if binary {
+		return domain.DecodeCloudEventBinary(r.Header, body)
+	}
+	return domain.DecodeBatch(body)
+}
+
+func hasAttributes(header http.Header) bool {
+	for name := range header {
+		if strings.HasPrefix(name, "Ce-") {
+			return true
+		}
+	}
+	return false
+}
+
+// describeIngest documents the bodies that ingest decodes without reflection.
+func describeIngest(op *huma.Operation, types schemas) {
+	cloudEvent := types.of(cloudEvent{})
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		mediaJSON:            {Schema: types.of(usageBatch{}), Example: exampleBatch()},
+		mediaCloudEvent:      {Schema: cloudEvent},
+		mediaCloudEventBatch: {Schema: &huma.Schema{Type: huma.TypeArray, Items: cloudEvent, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch)}},
+	}}
+	op.Parameters = []*huma.Param{
+		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
+			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "zstd"}}},
+		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
+			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
+	}
+	text := &huma.Schema{Type: huma.TypeString}
+	op.Responses["202"] = &huma.Response{
+		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
+		Headers: map[string]*huma.Param{
+			"RateLimit":        {Schema: text, Description: "The rest of the tenant's rate."},
+			"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
+		},
+		Content: map[string]*huma.MediaType{mediaJSON: {Schema: types.of(batchVerdict{})}},
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// usageBatch, usageEvent and cloudEvent document bodies that package domain decodes.
+type usageBatch struct {
+	Events []usageEvent `json:"events" minItems:"1" maxItems:"1000" nullable:"false"`
+}
+
+type usageEvent struct {
+	EventID   string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
+	Feature   string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Amount    int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Timestamp string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind."`
+	Metadata  map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
+	Type      string         `json:"type,omitempty" enum:"usage" default:"usage"`
+}
+
+type cloudEvent struct {
+	_               struct{}       `additionalProperties:"true"`
+	SpecVersion     string         `json:"specversion" enum:"1.0"`
+	ID              string         `json:"id" maxLength:"255" doc:"The eventId."`
+	Source          string         `json:"source" maxLength:"1024"`
+	Type            string         `json:"type" doc:"The feature, where there is no subject."`
+	Subject         string         `json:"subject,omitempty" doc:"The feature."`
+	Time            string         `json:"time" format:"date-time"`
+	DataContentType string         `json:"datacontenttype,omitempty"`
+	Data            cloudEventData `json:"data"`
+}
+
+type cloudEventData struct {
+	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+func exampleBatch() any {
+	return map[string]any{"events": []any{map[string]any{
+		"eventId": "evt_1", "feature": "api_calls", "amount": 1, "timestamp": "2026-05-01T12:00:00Z",
+	}}}
+}
