@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // RequestRetry records the request to retry a tenant's dead letter.
@@ -117,7 +118,7 @@ func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope)
 		return 0, nil, counts, fmt.Errorf("position %d is not in the log", l.Repeats())
 	}
 	if l.SourceSubject.Topic() == events.TopicUsageValidated {
-		v, err := events.VerdictOf(&source)
+		v, err := codec.VerdictOf(&source)
 		return events.Reaggregated, events.Reaggregate{DeadLetterID: l.ID, Attempt: attempt, Validated: v}, counts, err
 	}
 	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Usage: source.Payload}, counts, nil
@@ -125,7 +126,7 @@ func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope)
 
 // answer makes an event caused by a request. Without a key, its own id is the key.
 func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) (events.Pending, error) {
-	body, err := events.EncodePayload(subject, payload)
+	body, err := codec.EncodePayload(subject, payload)
 	if err != nil {
 		return events.Pending{}, err
 	}

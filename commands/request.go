@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // Caller is the origin of a command.
@@ -58,7 +59,7 @@ func (r *Request) key() string { return r.By.KeyID.String() + "/" + r.Idempotenc
 // event makes an event of a tenant. With an Idempotency-Key, the log stores only one
 // event for the request.
 func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Pending, error) {
-	body, err := events.EncodePayload(subject, payload)
+	body, err := codec.EncodePayload(subject, payload)
 	if err != nil {
 		return events.Pending{}, err
 	}

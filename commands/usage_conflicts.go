@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // ConflictOf makes the event that records a conflict, once for each eventId and
@@ -11,10 +12,10 @@ import (
 // first, and sets the event's id.
 func ConflictOf(p *events.Pending, first events.Position, firstHash []byte) events.Pending {
 	eventID := p.DedupeKey[len(events.KeyUsage("")):]
-	hash := p.Hash()
-	payload, err := events.EncodePayload(events.UsageConflicted, events.Conflicted{
+	hash := codec.PayloadHash(p)
+	payload, err := codec.EncodePayload(events.UsageConflicted, events.Conflicted{
 		EventID: eventID, RawPosition: first.Number,
-		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: p.Whole(),
+		FirstHash: hashText(firstHash), ConflictHash: hashText(hash), Payload: codec.PayloadOf(p),
 	})
 	if err != nil {
 		panic("commands: a canonical payload is valid JSON: " + err.Error())

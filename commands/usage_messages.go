@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // Headers with a producer's id for its message. The default is its topic, partition
@@ -170,7 +171,7 @@ func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	if e.item.Event != nil {
 		r.Feature = e.item.Event.Feature
 	}
-	body, err := events.EncodePayload(events.UsageRefused, r)
+	body, err := codec.EncodePayload(events.UsageRefused, r)
 	if err != nil {
 		panic(fmt.Sprintf("commands: a refusal of texts, numbers and checked JSON cannot be written: %v", err))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // FuzzUsageMessage: for any message of usage.commands, each event is accepted as by
@@ -62,7 +63,7 @@ func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 	}
 	keys := map[string]string{}
 	for key, p := range log.kept {
-		keys[key] = string(p.Hash())
+		keys[key] = string(codec.PayloadHash(&p))
 	}
 	text, err := json.Marshal(keys)
 	if err != nil {
@@ -74,16 +75,16 @@ func decided(t *testing.T, r events.Record) ([]byte, *ledger) {
 // checkKept checks that the log can store the events.
 func checkKept(t *testing.T, key string, p events.Pending) {
 	t.Helper()
-	if !json.Valid(p.Whole()) || bytes.Contains(p.Whole(), []byte(`\u0000`)) && hasNull(p.Whole()) || p.EventID == uuid.Nil ||
+	if !json.Valid(codec.PayloadOf(&p)) || bytes.Contains(codec.PayloadOf(&p), []byte(`\u0000`)) && hasNull(codec.PayloadOf(&p)) || p.EventID == uuid.Nil ||
 		len(p.DedupeKey) > 600 || strings.ContainsFunc(p.DedupeKey, func(r rune) bool { return r < ' ' || r > '~' }) {
-		t.Fatalf("%q: %s", key, p.Whole())
+		t.Fatalf("%q: %s", key, codec.PayloadOf(&p))
 	}
 	if p.Subject != events.UsageRecorded {
 		return
 	}
-	event, fault := domain.DecodePayload(p.Whole())
+	event, fault := domain.DecodePayload(codec.PayloadOf(&p))
 	if fault != nil || events.KeyUsage(event.EventID) != p.DedupeKey || !event.Timestamp.Equal(p.OccurredAt) || p.Canonical != strictjson.Version {
-		t.Fatalf("%s is kept as %+v, %v", p.Whole(), p, fault)
+		t.Fatalf("%s is kept as %+v, %v", codec.PayloadOf(&p), p, fault)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // script is a fake log with the histories that a test sets.
@@ -40,7 +41,7 @@ func (s *script) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Pl
 	for i, b := range batch {
 		hash, ok := s.known[b.DedupeKey]
 		switch {
-		case ok && hash == string(b.Hash()):
+		case ok && hash == string(codec.PayloadHash(&b.Pending)):
 			places[i].Status = Duplicate
 		case ok:
 			places[i].Status = Conflict

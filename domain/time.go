@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
-	"github.com/meterplex/meterplex/events"
+
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // ParseTime reads a time of RFC 3339 strictly and returns it in UTC, cut (never
@@ -155,7 +156,7 @@ func zone(s []byte) (offset int, why string) {
 // microseconds, without trailing zeros of the fraction. Equal instants give equal
 // texts. The year must be 0001 to 9999.
 func FormatTime(t time.Time) string {
-	return string(events.AppendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
+	return string(codec.AppendTime(make([]byte, 0, len("2006-01-02T15:04:05.000000Z")), t))
 }
 
 // CheckWindow compares the time of an event with the server's: it may be at most

@@ -7,6 +7,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // Limits of one usage event. They are part of the API.
@@ -40,14 +41,14 @@ type UsageEvent struct {
 	// transport of the event and is not part of Payload.
 	TraceParent string
 	// Body is Payload in the form that the log stores: without the values of EventID
-	// and Timestamp (events/stored.go). It is read-only.
+	// and Timestamp (events/codec/stored.go). It is read-only.
 	Body []byte
 }
 
 // Payload returns the producer's event in the form of Canonical, with defaults filled
 // in and the time in UTC. This form is stored and compared.
 func (e *UsageEvent) Payload() []byte {
-	return events.WholePayload(events.UsageRecorded, events.KeyUsage(e.EventID), e.Timestamp, e.Body)
+	return codec.WholePayload(events.UsageRecorded, events.KeyUsage(e.EventID), e.Timestamp, e.Body)
 }
 
 // draft is an event as sent: only the rules of JSON are checked.
@@ -289,7 +290,7 @@ func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 	event.Body = out[start:len(out):len(out)]
 	if bytes.IndexByte(in.eventID.chars, '"') >= 0 || bytes.IndexByte(in.eventID.chars, '\\') >= 0 {
 		quoted := strictjson.AppendString(nil, in.eventID.chars)
-		event.Body = events.UsagePayload(event.Body, quoted[1:len(quoted)-1], event.Timestamp)
+		event.Body = codec.UsagePayload(event.Body, quoted[1:len(quoted)-1], event.Timestamp)
 	}
 	return nil
 }

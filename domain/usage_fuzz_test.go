@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 var fuzzElements = []string{
@@ -85,9 +86,9 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 	if canonical, fault := strictjson.Canonical(event.Payload()); fault != nil || !bytes.Equal(canonical, event.Payload()) {
 		t.Fatalf("payload %s is not canonical: %s, %v", event.Payload(), canonical, fault)
 	}
-	// Body equals the log's form of the payload, byte for byte (events/stored.go).
+	// Body equals the log's form of the payload, byte for byte (events/codec/stored.go).
 	of := events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(event.EventID), OccurredAt: event.Timestamp, Payload: event.Payload()}
-	if kept := events.AppendBody(nil, &of); !bytes.Equal(kept, event.Body) {
+	if kept := codec.AppendBody(nil, &of); !bytes.Equal(kept, event.Body) {
 		t.Fatalf("%s is kept as %s, the log keeps %s", raw, event.Body, kept)
 	}
 	var sent map[string]any

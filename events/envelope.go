@@ -1,7 +1,6 @@
 package events
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"time"
 
@@ -82,23 +81,4 @@ type Pending struct {
 	// fills in the region of the deployment. It refuses a tenant's event without one.
 	Residency string
 	Counts    Counts
-}
-
-// Whole returns the complete payload, rebuilt from Body if only Body is set.
-func (p *Pending) Whole() json.RawMessage {
-	if p.Body != nil {
-		return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Body)
-	}
-	return p.Payload
-}
-
-// Hash identifies the payload for comparison with another one under the same key: a
-// byte for the version of the canonical form, then the SHA-256; nil if payloads are
-// not compared. It is computed on demand, because new events never need it.
-func (p *Pending) Hash() []byte {
-	if p.Canonical == 0 {
-		return nil
-	}
-	sum := sha256.Sum256(p.Whole())
-	return append([]byte{p.Canonical}, sum[:]...)
 }

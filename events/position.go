@@ -3,6 +3,7 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"math"
 	"strconv"
@@ -30,7 +31,7 @@ func PartitionOf(tenant uuid.UUID) int16 {
 		return p.partition
 	}
 	var text [36]byte
-	sum := sha256.Sum256(appendUUID(text[:0], tenant))
+	sum := sha256.Sum256(AppendUUID(text[:0], tenant))
 	partition := int16(sum[0] % Partitions)
 	known.Store(&place{tenant, partition})
 	return partition
@@ -52,11 +53,24 @@ type Position struct {
 	Number    int64
 }
 
-func (p Position) String() string { return string(p.append(make([]byte, 0, 24))) }
+func (p Position) String() string { return string(p.Append(make([]byte, 0, 24))) }
 
-func (p Position) append(dst []byte) []byte {
+// Append appends the form that String writes.
+func (p Position) Append(dst []byte) []byte {
 	dst = append(strconv.AppendInt(dst, int64(p.Partition), 10), '-')
 	return strconv.AppendInt(dst, p.Number, 10)
+}
+
+// AppendUUID appends the text form of a UUID: 36 characters.
+func AppendUUID(dst []byte, id uuid.UUID) []byte {
+	var text [36]byte
+	hex.Encode(text[:], id[:4])
+	hex.Encode(text[9:], id[4:6])
+	hex.Encode(text[14:], id[6:8])
+	hex.Encode(text[19:], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return append(dst, text[:]...)
 }
 
 // Stretch is a range of a partition's numbers: After is exclusive, UpTo inclusive.
@@ -67,14 +81,15 @@ type Stretch struct {
 
 // ParsePosition reads only the form that String writes.
 func ParsePosition(s string) (Position, error) {
-	p, ok := parsePosition(s)
+	p, ok := PositionFrom(s)
 	if !ok {
 		return Position{}, errors.New("a position is written partition-number, as in 17-4711")
 	}
 	return p, nil
 }
 
-func parsePosition[T string | []byte](s T) (Position, bool) {
+// PositionFrom reads the form that String writes, from a string or from bytes.
+func PositionFrom[T string | []byte](s T) (Position, bool) {
 	dash := 0
 	for dash < len(s) && s[dash] != '-' {
 		dash++
@@ -112,4 +127,15 @@ func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 func (p *Position) UnmarshalText(b []byte) (err error) {
 	*p, err = ParsePosition(string(b))
 	return err
+}
+
+// Place is a record's place in the log, read only from its headers.
+type Place struct {
+	Position Position
+	Previous int64
+	Epoch    int32
+	Log      uuid.UUID // Nil: written by a release without this header
+	EventID  uuid.UUID
+	Withheld bool
+	Replay   bool
 }

@@ -67,9 +67,10 @@ type SubjectInfo struct {
 }
 
 // Name is the wire form of the subject: type and version.
-func (i SubjectInfo) Name() string { return string(i.appendName(nil)) }
+func (i SubjectInfo) Name() string { return string(i.AppendName(nil)) }
 
-func (i *SubjectInfo) appendName(dst []byte) []byte {
+// AppendName appends the name.
+func (i *SubjectInfo) AppendName(dst []byte) []byte {
 	return strconv.AppendInt(append(append(dst, i.Type...), ".v"...), int64(i.Version), 10)
 }
 

@@ -24,17 +24,17 @@ const FirstVocabulary = "2e01159dcbb8aeb818984ffa27cfc44828cd6c663dc299f299ba6b9
 type Vocabulary struct {
 	hash     string
 	document string
-	terms    []term // indexed by subject number; empty for unused numbers
+	terms    []Term // indexed by subject number; empty for unused numbers
 }
 
-// term is a subject in a vocabulary. Topic is 0 if this binary lacks the topic.
-type term struct {
+// Term is a subject in a vocabulary. Topic is 0 if this binary lacks the topic.
+type Term struct {
 	SubjectInfo
-	head, tail string // the members of the envelope that depend only on the subject
+	Head, Tail string // the members of the envelope that depend only on the subject
 }
 
-// entry is the form of a term in the document.
-type entry struct {
+// Entry is the form of a term in the document.
+type Entry struct {
 	Subject   Subject `json:"subject"`
 	Type      string  `json:"type"`
 	Version   int     `json:"version"`
@@ -51,7 +51,7 @@ func (v *Vocabulary) Document() string { return v.document }
 
 // CurrentVocabulary returns the vocabulary under which this binary records events.
 var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
-	entries := make([]entry, len(registry))
+	entries := make([]Entry, len(registry))
 	for i, info := range registry {
 		schema, err := Schema(info.Subject)
 		if err != nil {
@@ -59,7 +59,7 @@ var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 		}
 		sum := sha256.Sum256(schema)
 		uri := fmt.Sprintf("/api/v1/schemas/%s/v%d#sha256=%s", info.Type, info.Version, hex.EncodeToString(sum[:]))
-		entries[i] = entry{info.Subject, info.Type, info.Version, info.Topic.Name(), info.Retention, uri}
+		entries[i] = Entry{info.Subject, info.Type, info.Version, info.Topic.Name(), info.Retention, uri}
 	}
 	v, err := newVocabulary(writeDocument(entries))
 	if err != nil {
@@ -69,7 +69,7 @@ var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 })
 
 // writeDocument returns the text of a vocabulary, with one line for each subject.
-func writeDocument(entries []entry) string {
+func writeDocument(entries []Entry) string {
 	var b bytes.Buffer
 	b.WriteString(`{"subjects":[`)
 	for i := range entries {
@@ -134,7 +134,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 	sum := sha256.Sum256([]byte(document))
 	v := &Vocabulary{hash: hex.EncodeToString(sum[:]), document: document}
 	var content struct {
-		Subjects []entry `json:"subjects"`
+		Subjects []Entry `json:"subjects"`
 	}
 	// An unknown member could change how envelopes are rendered.
 	d := json.NewDecoder(strings.NewReader(document))
@@ -148,7 +148,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 			return nil, fmt.Errorf("events: the vocabulary %s, entry %d: %w", v.hash, i, err)
 		}
 		if missing := int(e.Subject) + 1 - len(v.terms); missing > 0 {
-			v.terms = append(v.terms, make([]term, missing)...)
+			v.terms = append(v.terms, make([]Term, missing)...)
 		}
 		if v.terms[e.Subject].Type != "" {
 			return nil, fmt.Errorf("events: the vocabulary %s has subject %d twice", v.hash, e.Subject)
@@ -159,7 +159,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 }
 
 // check refuses numbers below 1, and texts that would need an escape in an envelope.
-func (e *entry) check() error {
+func (e *Entry) check() error {
 	if e.Subject < 1 || e.Version < 1 {
 		return fmt.Errorf("subject %d and version %d must be above zero", e.Subject, e.Version)
 	}
@@ -171,22 +171,23 @@ func (e *entry) check() error {
 	return nil
 }
 
-func (e *entry) term() term {
+func (e *Entry) term() Term {
 	topic, _ := TopicOf(e.Topic)
-	return term{
+	return Term{
 		SubjectInfo: SubjectInfo{Subject: e.Subject, Type: e.Type, Version: e.Version, Topic: topic, Retention: e.Retention},
-		head:        `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI + `","tenantId":"`,
-		tail:        wireMetadata + e.Retention + `","dataResidency":"`,
+		Head:        `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI + `","tenantId":"`,
+		Tail:        e.Retention + `","dataResidency":"`,
 	}
 }
 
-var errNoVocabulary = errors.New("events: the event has no vocabulary to be rendered with")
+// ErrNoVocabulary means that an event has no vocabulary.
+var ErrNoVocabulary = errors.New("events: the event has no vocabulary to be rendered with")
 
-// term returns the term of a subject. It fails if the vocabulary is nil or lacks the
+// Term returns the term of a subject. It fails if the vocabulary is nil or lacks the
 // subject, because another vocabulary would give different bytes.
-func (v *Vocabulary) term(s Subject) (*term, error) {
+func (v *Vocabulary) Term(s Subject) (*Term, error) {
 	if v == nil {
-		return nil, errNoVocabulary
+		return nil, ErrNoVocabulary
 	}
 	if s < 1 || int(s) >= len(v.terms) || v.terms[s].Type == "" {
 		return nil, fmt.Errorf("events: subject %d is not in the vocabulary %s of the event", s, v.hash)

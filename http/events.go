@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -99,7 +100,7 @@ func (s *service) logOf(ctx context.Context, named string) (query.Viewer, *uuid.
 	if isOperator && named == "" {
 		return query.Viewer{Operator: true}, nil, nil
 	}
-	if isOperator && named == events.TenantText(events.Platform) {
+	if isOperator && named == codec.TenantText(events.Platform) {
 		return query.Viewer{Operator: true}, ptr(events.Platform), nil
 	}
 	viewer, tenant, err := s.subject(ctx, named)
@@ -205,7 +206,7 @@ func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer
 type loggedEvent struct{ events.Envelope }
 
 // MarshalJSON writes the envelope as consumers receive it.
-func (e loggedEvent) MarshalJSON() ([]byte, error) { return events.AppendWire(nil, &e.Envelope) }
+func (e loggedEvent) MarshalJSON() ([]byte, error) { return codec.AppendWire(nil, &e.Envelope) }
 
 // Schema implements huma.SchemaProvider.
 func (loggedEvent) Schema(r huma.Registry) *huma.Schema {

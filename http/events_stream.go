@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/limit"
 	"github.com/meterplex/meterplex/http/problem"
@@ -96,7 +97,7 @@ func (l *logStream) alive() bool {
 
 // appendLine appends the envelope as one line.
 func (l *logStream) appendLine(e *events.Envelope) error {
-	line, err := events.AppendWire(l.buffer, e)
+	line, err := codec.AppendWire(l.buffer, e)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
@@ -28,7 +29,7 @@ func (w *world) wires(p *party) (lines []string) {
 			}
 			for i := range list {
 				if p == nil || list[i].TenantID.String() == p.id {
-					line, err := events.AppendWire(nil, &list[i])
+					line, err := codec.AppendWire(nil, &list[i])
 					w.must(err)
 					lines = append(lines, string(line))
 				}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/local/localtest"
@@ -307,7 +308,7 @@ func (w *world) feed(c projections.Consumer) {
 				return err
 			}
 			for i := range list {
-				r, err := events.ToRecord(&list[i])
+				r, err := codec.ToRecord(&list[i])
 				if err != nil {
 					return err
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/usage"
 )
@@ -108,7 +109,7 @@ func countedUpTo(log []events.Envelope, at int64) map[string]string {
 		default:
 			continue
 		}
-		v, _ := events.VerdictOf(e)
+		v, _ := codec.VerdictOf(e)
 		key := v.Feature + " " + v.PeriodKey + " " + v.ValidatedSubscriptionID.String()
 		if cause.Position.Number <= at && !failed[e.Position.Number] {
 			if sums[key] == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/deadletters"
@@ -120,7 +121,7 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 						records[i].Value = []byte(`{"eventType":"meterplex.usage.event.foretold","eventVersion":1}`)
 						return code
 					}
-					again, err := events.ToRecord(&e)
+					again, err := codec.ToRecord(&e)
 					s.must(err)
 					records[i].Value = again.Value
 					return code

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -28,7 +29,7 @@ func entitlementsDoubled(s *entitlements.State, e *events.Envelope) error {
 	if e.Subject != events.UsageValidated {
 		return entitlements.FoldV1(s, e)
 	}
-	v, err := events.VerdictOf(e)
+	v, err := codec.VerdictOf(e)
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // FollowUp returns an event caused by another. Its key is its own id: enough if it
 // is appended in the transaction that moves a checkpoint, which commits once. It panics if
 // the payload is not of the subject's type.
 func FollowUp(cause *events.Envelope, id uuid.UUID, subject events.Subject, payload any, by string) events.Pending {
-	body, err := events.EncodePayload(subject, payload)
+	body, err := codec.EncodePayload(subject, payload)
 	if err != nil {
 		panic("projections: " + err.Error())
 	}

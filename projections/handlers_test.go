@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -29,7 +30,7 @@ type order struct{ seen *[]int64 }
 
 func (o order) Apply(_ context.Context, _ pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
-		v, err := events.VerdictOf(&batch[i])
+		v, err := codec.VerdictOf(&batch[i])
 		if err != nil {
 			return projections.Result{}, err
 		}
@@ -43,7 +44,7 @@ type poisoned struct{ projections.Handler }
 
 func (p poisoned) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	for i := range batch {
-		v, err := events.VerdictOf(&batch[i])
+		v, err := codec.VerdictOf(&batch[i])
 		if err != nil {
 			continue // the fold finds out
 		}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -177,7 +178,7 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 }
 
 func wire(e events.Envelope) string {
-	text, _ := events.AppendWire(nil, &e)
+	text, _ := codec.AppendWire(nil, &e)
 	return string(text)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -177,7 +178,7 @@ func (p *picky) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, 
 	var taken []events.Envelope
 	var failed []projections.Failure
 	for _, e := range batch {
-		if v, err := events.VerdictOf(&e); g.Number == 1 && e.Subject == events.UsageValidated && err == nil && v.Amount == 7 {
+		if v, err := codec.VerdictOf(&e); g.Number == 1 && e.Subject == events.UsageValidated && err == nil && v.Amount == 7 {
 			failed = append(failed, projections.Failure{Event: e, Code: "fold_failed", Reason: "7"})
 		} else {
 			taken = append(taken, e)

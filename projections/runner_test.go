@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -59,13 +60,13 @@ func TestGapIsHealedFromTheLog(t *testing.T) {
 
 // another is the record of a changed event, as a release with the same vocabulary renders it.
 func another(r events.Record, change func(*events.Envelope)) events.Record {
-	e, err := events.FromRecord(&r)
+	e, err := codec.FromRecord(&r)
 	if err != nil {
 		panic(err)
 	}
 	e.Vocabulary = events.CurrentVocabulary()
 	change(&e)
-	if r, err = events.ToRecord(&e); err != nil {
+	if r, err = codec.ToRecord(&e); err != nil {
 		panic(err)
 	}
 	return r
@@ -149,7 +150,7 @@ func TestRecordsOfAnEndedHistoryAreDropped(t *testing.T) {
 
 	future := w.read(events.TopicUsageValidated, 6, 0)[1]
 	future.EventID, future.Previous, future.Position.Number = newID(), 2, 3
-	ghost, err := events.ToRecord(&future)
+	ghost, err := codec.ToRecord(&future)
 	w.must(err)
 	_, err = w.pool.Exec(t.Context(), `INSERT INTO log_epochs SELECT partition, epoch + 1, 3, 1, 1 FROM log_epochs WHERE partition = 6`)
 	w.must(err)
@@ -189,7 +190,7 @@ func TestWithheldIsPassedWithoutAFold(t *testing.T) {
 	records := w.topic(events.TopicUsageValidated, 6, 0)
 	e := w.read(events.TopicUsageValidated, 6, 0)[1]
 	e.Withheld = true
-	records[1], err = events.ToRecord(&e)
+	records[1], err = codec.ToRecord(&e)
 	w.must(err)
 	w.must(second(w.pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES (6, 2, 2, $1, $2, 'too large')`, tenant, newID())))
 	w.process(r, records)

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
@@ -52,7 +53,7 @@ func (p *choosy) Publish(topic string, msgs ...*message.Message) error {
 	stopped := map[int16]bool{}
 	for i := range records {
 		records[i].Offset = -1
-		place, err := events.PlaceOf(&records[i])
+		place, err := codec.PlaceOf(&records[i])
 		switch {
 		case err != nil:
 			return err
@@ -228,7 +229,7 @@ func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 
 func placeOf(s *parcels, r *events.Record) events.Position {
 	s.Helper()
-	place, err := events.PlaceOf(r)
+	place, err := codec.PlaceOf(r)
 	s.must(err)
 	return place.Position
 }

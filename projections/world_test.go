@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -131,7 +132,7 @@ func (w *world) topic(topic events.Topic, partition int16, after int64) []events
 	w.Helper()
 	var records []events.Record
 	for i, e := range w.read(topic, partition, after) {
-		r, err := events.ToRecord(&e)
+		r, err := codec.ToRecord(&e)
 		w.must(err)
 		r.Offset = int64(i)
 		records = append(records, r)

@@ -122,8 +122,8 @@ func memoryBugs() []bug {
 		{
 			name: "hash-of-any-rules", what: "the hash of recorded usage is omitted for every canonical form",
 			promise: "P4: the same id with another payload is reported",
-			edits:   []overlay.Edit{edit("events/stored.go", `p.Subject == UsageRecorded && p.Canonical == 1 {`, `p.Subject == UsageRecorded && p.Canonical > 0 {`)},
-			pkg:     "./events", run: "TestHashesOfTheFirstVersionAreNotKept",
+			edits:   []overlay.Edit{edit("events/codec/stored.go", `p.Subject == events.UsageRecorded && p.Canonical == 1 {`, `p.Subject == events.UsageRecorded && p.Canonical > 0 {`)},
+			pkg:     "./events/codec", run: "TestHashesOfTheFirstVersionAreNotKept",
 			says: `^another version:`,
 		},
 		{

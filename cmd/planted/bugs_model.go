@@ -128,8 +128,8 @@ func recordBugs() []bug {
 		{
 			name: "epoch-not-read", what: "a record whose value and headers have different epochs is accepted",
 			promise: "records of an ended history are never counted",
-			edits:   []overlay.Edit{edit("events/wire.go", `e.Position != place.Position || e.Epoch != place.Epoch || e`, `e.Position != place.Position || e`)},
-			pkg:     "./events", run: "TestFromRecordRefusesWhatDisagrees",
+			edits:   []overlay.Edit{edit("events/codec/wire.go", `e.Position != place.Position || e.Epoch != place.Epoch || e`, `e.Position != place.Position || e`)},
+			pkg:     "./events/codec", run: "TestFromRecordRefusesWhatDisagrees",
 			says: `^other epoch: <nil>`,
 		},
 		{

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // Tops returns the log position of the last record of each partition of the registry's topics, from its
@@ -78,7 +79,7 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 			for _, h := range r.Headers {
 				record.Headers = append(record.Headers, events.Header(h))
 			}
-			if p, err := events.PlaceOf(&record); err == nil {
+			if p, err := codec.PlaceOf(&record); err == nil {
 				last[at] = p
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 )
 
@@ -25,7 +26,7 @@ func TestTopsAreTheLastRecords(t *testing.T) {
 			Position: events.Position{Partition: partition, Number: n}, Previous: n - 1, DedupeKey: "u/a", Payload: []byte(`{}`),
 			OccurredAt: time.Now(), RecordedAt: time.Now(),
 		}
-		r, err := events.ToRecord(&e)
+		r, err := codec.ToRecord(&e)
 		if err != nil {
 			t.Fatal(err)
 		}

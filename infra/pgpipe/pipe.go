@@ -23,6 +23,7 @@ import (
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -156,7 +157,7 @@ func splitRows(joined []byte) (records []events.Record, err error) {
 			return records, errJoined
 		}
 		end := 4 + int(binary.BigEndian.Uint32(joined))
-		frame, bad := events.ParseFrame(joined[4:end])
+		frame, bad := codec.ParseFrame(joined[4:end])
 		if bad != nil {
 			err = bad
 		}

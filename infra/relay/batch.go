@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -62,7 +63,7 @@ func (p *segment) extend(records []events.Record, list []events.Envelope, left *
 		if *left <= 0 {
 			return records, nil
 		}
-		r, err := events.ToRecord(e)
+		r, err := codec.ToRecord(e)
 		if err != nil && !e.Withheld {
 			p.refused = err
 			return records, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -56,7 +57,7 @@ func (w *world) appendSized(n, size int, tenants ...uuid.UUID) {
 func (w *world) produceAlone() (perSecond float64) {
 	var records []events.Record
 	for _, e := range w.logged()[:50_000] {
-		r, _ := events.ToRecord(&e)
+		r, _ := codec.ToRecord(&e)
 		r.Topic = events.TopicUsageDuplicates
 		records = append(records, r)
 	}

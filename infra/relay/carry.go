@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -78,7 +79,7 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 		b.segments = append(b.segments, p)
 	}
 	b.records = records
-	b.payload = events.AppendFrame(make([]byte, 0, frameSize(records)), records)
+	b.payload = codec.AppendFrame(make([]byte, 0, frameSize(records)), records)
 	return b, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -308,7 +309,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 	offsets := map[events.Position][]int64{}
 	for _, k := range w.published(topic) {
 		r := toRecord(topic, k)
-		place, err := events.PlaceOf(&r)
+		place, err := codec.PlaceOf(&r)
 		if err != nil || int32(place.Position.Partition) != k.Partition {
 			w.t.Fatalf("offset %d of partition %d: %+v %v", k.Offset, k.Partition, place, err)
 		}
@@ -330,7 +331,7 @@ func (w *world) checkTopic(topic events.Topic) (repeated int) {
 		if e.Subject.Topic() != topic {
 			continue
 		}
-		want, _ := events.ToRecord(&e)
+		want, _ := codec.ToRecord(&e)
 		k := first[e.Position]
 		if k == nil || !bytes.Equal(k.Value, want.Value) || !bytes.Equal(k.Key, want.Key) {
 			w.t.Errorf("%s is not on the topic as the log has it", e.Position)

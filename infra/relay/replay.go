@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -185,7 +186,7 @@ func (r *Replayer) chunk(ctx context.Context, u *unit, end int64) (sent int64, e
 		if u.tenant != nil && list[i].TenantID != *u.tenant {
 			continue
 		}
-		record, err := events.ToRecord(&list[i])
+		record, err := codec.ToRecord(&list[i])
 		if err != nil {
 			continue // a subject unknown to this binary: the relay has not published it either
 		}

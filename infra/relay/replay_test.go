@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -66,7 +67,7 @@ func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[e
 	first, again = map[events.Position]*kgo.Record{}, map[events.Position][]*kgo.Record{}
 	for _, k := range records {
 		r := toRecord(topic, k)
-		place, err := events.PlaceOf(&r)
+		place, err := codec.PlaceOf(&r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +238,7 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	places := map[events.Position]int64{}
 	for _, k := range w.published(events.TopicUsageRaw) {
 		r := toRecord(events.TopicUsageRaw, k)
-		place, err := events.PlaceOf(&r)
+		place, err := codec.PlaceOf(&r)
 		if err != nil {
 			t.Fatal(err)
 		}

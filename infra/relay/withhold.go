@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // maxTries is the number of tries before a permanently refused record is withheld.
@@ -154,7 +155,7 @@ func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at event
 // other term of the identity.
 func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
 	letter.Topic = topic.Name()
-	payload, err := events.EncodePayload(events.PublishFailed, letter)
+	payload, err := codec.EncodePayload(events.PublishFailed, letter)
 	if err != nil {
 		return fmt.Errorf("writing a dead letter: %w", err)
 	}

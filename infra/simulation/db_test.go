@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
 
@@ -95,7 +96,7 @@ func parseCopy(rows *eventlog.Rows) []simRow {
 
 func (r *simRow) payload() []byte {
 	at := time.UnixMicro(int64(binary.BigEndian.Uint64(r.values[colOccurred])) + postgresEpoch).UTC()
-	return events.WholePayload(r.subject, r.key.key, at, r.values[colBody])
+	return codec.WholePayload(r.subject, r.key.key, at, r.values[colBody])
 }
 
 // hash returns the same as the database's payload_hash.

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -239,7 +240,7 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 }
 
 func itemOf(r *simRow) usageItem {
-	u, err := events.UsageOf(r.payload())
+	u, err := codec.UsageOf(r.payload())
 	if err != nil {
 		panic(err)
 	}
@@ -307,7 +308,7 @@ func (m *model) adds(want map[aggKey]simAgg, row *simRow, feature string, amount
 func (m *model) retried(row *simRow, terms map[string]int64, want map[aggKey]simAgg) {
 	f := row.fields()
 	if row.subject == events.UsageRetried {
-		u, err := events.UsageOf(f.Usage)
+		u, err := codec.UsageOf(f.Usage)
 		switch {
 		case err != nil:
 			m.s.fail("%s retries what is no usage: %v", row.at, err)

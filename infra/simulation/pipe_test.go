@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -45,7 +46,7 @@ func (r *simRow) id() string { return uuid.UUID(r.values[colEventID]).String() }
 
 // store appends a record, and looks whether the topic keeps the order of the log.
 func (b *simPipe) store(r *events.Record) {
-	at, err := events.PlaceOf(r)
+	at, err := codec.PlaceOf(r)
 	if err != nil {
 		b.s.fail("a record without a place was published: %v", err)
 		return
@@ -155,7 +156,7 @@ func (b *simPipe) ack(group string, batch []events.Record, stand map[int16]int64
 		if life != b.s.life {
 			break
 		}
-		at, err := events.PlaceOf(&batch[i])
+		at, err := codec.PlaceOf(&batch[i])
 		if err == nil && at.Epoch == b.s.db.owner(at.Position) && b.s.db.holds(&batch[i], at.Position) && at.Position.Number > b.s.db.ckpt[ckptKey{group, at.Position.Partition}] {
 			b.s.fail("%s acknowledged %s before it was committed", group, at.Position)
 		}

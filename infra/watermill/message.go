@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // Metadata of a published message that places its record. All other metadata become record headers.
@@ -28,7 +29,7 @@ var ErrPartition = errors.New("invalid partition")
 
 // Batch frames records as the payload of one message.
 func Batch(records []events.Record) *message.Message {
-	return message.NewMessage(wm.NewShortUUID(), events.AppendFrame(make([]byte, 0, frameSize(records)), records))
+	return message.NewMessage(wm.NewShortUUID(), codec.AppendFrame(make([]byte, 0, frameSize(records)), records))
 }
 
 // frameSize is an upper bound, so that the frame is allocated once.
@@ -47,7 +48,7 @@ func frameSize(records []events.Record) int {
 
 // Records decodes a batch. The records share the message's memory.
 func Records(msg *message.Message) ([]events.Record, error) {
-	records, err := events.ParseFrame(msg.Payload)
+	records, err := codec.ParseFrame(msg.Payload)
 	if err != nil {
 		return nil, fmt.Errorf("decode the batch %s: %w", msg.UUID, err)
 	}

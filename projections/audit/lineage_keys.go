@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -116,7 +117,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	for _, e := range causes {
 		more := effectsOf(e)
 		h.keys, h.prefixes = append(h.keys, more.keys...), append(h.prefixes, more.prefixes...)
-		if name := events.UsageIn(e.Payload).EventID; name != "" {
+		if name := codec.UsageIn(e.Payload).EventID; name != "" {
 			names = append(names, name)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -139,7 +140,7 @@ func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, 
 		outside.Passed++
 		return item{}, false
 	}
-	place, err := events.PlaceOf(record)
+	place, err := codec.PlaceOf(record)
 	if err != nil || record.Topic != r.Consumer.Topic {
 		outside.Foreign++
 		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
@@ -150,7 +151,7 @@ func (r *Runner) open(record *events.Record, outside *projections.Batch) (item, 
 		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
 		return item{}, false
 	}
-	e, err := events.FromRecord(record)
+	e, err := codec.FromRecord(record)
 	return item{place: place, event: e, offset: record.Offset, unread: err != nil, fault: err}, true
 }
 

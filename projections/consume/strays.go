@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -70,7 +71,7 @@ func (r *Runner) mended(runs []*partitionRun, chain []events.Envelope, failed []
 		}
 		id := r.NewID()
 		code := CodeUndecodable
-		if errors.Is(it.fault, events.ErrUnknownSubject) {
+		if errors.Is(it.fault, codec.ErrUnknownSubject) {
 			code = CodeUnknownSubject
 		}
 		delete(unread, e.Position)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -145,7 +146,7 @@ func foldConflicted(d *Row, e *events.Envelope) (*Row, error) {
 		return nil, fmt.Errorf("read a conflict: %w", err)
 	}
 	d.stage, d.code, d.reason = events.StageIngestion, "payload_conflict", "eventId was first used with another payload"
-	d.producerEventID, d.feature, d.source = c.EventID, events.UsageIn(c.Payload).Feature, c.RawPosition
+	d.producerEventID, d.feature, d.source = c.EventID, codec.UsageIn(c.Payload).Feature, c.RawPosition
 	d.details.FirstHash, d.details.ConflictHash = c.FirstHash, c.ConflictHash
 	d.topic, d.payload = events.TopicUsageRaw.Name(), text(c.Payload)
 	return d, nil
@@ -157,7 +158,7 @@ func foldFailed(d *Row, e *events.Envelope) (*Row, error) {
 		return nil, fmt.Errorf("read a failure: %w", err)
 	}
 	d.stage, d.code, d.reason = f.Stage, f.Code, f.Reason
-	if usage := events.UsageIn(f.Payload); usage.EventID != "" { // a payload that is too large is not copied
+	if usage := codec.UsageIn(f.Payload); usage.EventID != "" { // a payload that is too large is not copied
 		d.producerEventID, d.feature = usage.EventID, usage.Feature
 	}
 	d.source = f.SourcePosition

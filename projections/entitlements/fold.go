@@ -18,6 +18,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -103,7 +104,7 @@ func FoldV1(f *State, e *events.Envelope) error {
 		s := domain.SubscriptionOf(&payload)
 		f.Granted(e.TenantID, &s)
 	case events.UsageValidated:
-		v, err := events.VerdictOf(e)
+		v, err := codec.VerdictOf(e)
 		if err != nil {
 			return err
 		}

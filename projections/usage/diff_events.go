@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
@@ -193,7 +194,7 @@ func (t *keyComparison) add(e *events.Envelope) {
 		return
 	}
 	d := DiffEvent{VerdictPosition: e.Position, Delta: rebuilt.Amount - live.Amount, Live: live.amount(), Rebuilt: rebuilt.amount()}
-	if v, err := events.VerdictOf(e); err == nil {
+	if v, err := codec.VerdictOf(e); err == nil {
 		d.EventID, d.Position = v.EventID, events.Position{Partition: e.Position.Partition, Number: v.RawPosition}
 	}
 	t.page.Data = append(t.page.Data, d)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -70,7 +71,7 @@ func FoldV1(e *events.Envelope) (Key, Delta, error) {
 	if e.Subject != events.UsageValidated && e.Subject != events.Reaggregated {
 		return Key{}, Delta{}, errNotForAggregator
 	}
-	v, err := events.VerdictOf(e)
+	v, err := codec.VerdictOf(e)
 	if err != nil {
 		return Key{}, Delta{}, err
 	}

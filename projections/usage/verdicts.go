@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -119,7 +120,7 @@ func (t *tenantVerdicts) visit(ctx context.Context, tx pgx.Tx, counted, not func
 		}
 		c := countedUsage{position: e.Position.Number}
 		failure := projections.Try(e, func() (err error) {
-			if c.verdict, err = events.VerdictOf(&e); err == nil {
+			if c.verdict, err = codec.VerdictOf(&e); err == nil {
 				c.cause = t.causeOf(&e, c.verdict.RawPosition, causation)
 				c.key, c.delta, err = t.fold(&e)
 			}

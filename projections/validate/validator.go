@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -54,7 +55,7 @@ func FoldJudgement(e *events.Envelope, h domain.History) (Judgement, error) {
 	default:
 		return j, errNotForValidator
 	}
-	usage, err := events.UsageOf(body)
+	usage, err := codec.UsageOf(body)
 	if err != nil {
 		return j, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/migrations"
@@ -105,7 +106,7 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 	var payload string
 	var hash []byte
 	_, err = pgx.ForEachRow(rows, []any{&payload, &hash}, func() error {
-		if payload != string(list[i].Payload) || !bytes.Equal(hash, list[i].Hash()) {
+		if payload != string(list[i].Payload) || !bytes.Equal(hash, codec.PayloadHash(&list[i])) {
 			t.Errorf("%s\n%s gives %s, %x", list[i].Payload, sql, payload, hash)
 		}
 		i++
@@ -133,12 +134,12 @@ func TestRowsOfBeforeAreRead(t *testing.T) {
 	}
 	tenant := uuid.Must(uuid.NewV7())
 	old := usageEvent(tenant, "a", 1)
-	old.Payload, old.Body = old.Whole(), nil
+	old.Payload, old.Body = codec.PayloadOf(&old.Pending), nil
 	partition := events.PartitionOf(tenant)
 	for _, sql := range []string{
 		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 's', 'i', 'c')`,
 		fmt.Sprintf(`INSERT INTO event_log_rows VALUES (1, 0, now(), '2026-05-01Z', '%s', '%s', NULL, NULL, 1, 1, %d, 1, 1, 'u/a', '\x%x', '%s', NULL)`,
-			old.EventID, tenant, partition, old.Hash(), old.Payload),
+			old.EventID, tenant, partition, codec.PayloadHash(&old.Pending), old.Payload),
 		fmt.Sprintf(`UPDATE log_heads SET position = 1, topic_positions[1] = 1, accepted = 1 WHERE partition = %d`, partition),
 	} {
 		if _, err := db.ExecContext(t.Context(), sql); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // row is an event with its position, ready to be written.
@@ -107,7 +108,7 @@ func encodeRow(dst []byte, r *row) []byte {
 	dst = copyInt16(dst, int16(r.topic))
 	dst = copyInt16(dst, int16(r.Subject))
 	dst = copyString(dst, r.DedupeKey)
-	dst = copyOptional(dst, events.KeptHash(r.Pending))
+	dst = copyOptional(dst, codec.KeptHash(r.Pending))
 	dst = copyBody(dst, r.Pending)
 	if r.Replay == "" {
 		return copyNull(dst)
@@ -135,7 +136,7 @@ func copyOptional(dst, b []byte) []byte {
 // copyBody fills the length in when it is known.
 func copyBody(dst []byte, p *events.Pending) []byte {
 	at := len(dst)
-	dst = events.AppendBody(append(dst, 0, 0, 0, 0), p)
+	dst = codec.AppendBody(append(dst, 0, 0, 0, 0), p)
 	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	return dst
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // member is an event of a group, with the destination of its answer.
@@ -55,7 +56,7 @@ func (g *group) fill(subs []*submission) {
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
 			if m.first < len(g.members) {
-				g.mustProbe = g.mustProbe || !sameHash(g.members[m.first].submitted.Hash(), sub.Hash())
+				g.mustProbe = g.mustProbe || !sameHash(codec.PayloadHash(&g.members[m.first].submitted.Pending), codec.PayloadHash(&sub.Pending))
 			}
 			g.members = append(g.members, m)
 			g.pending = append(g.pending, &sub.Pending)
@@ -178,7 +179,7 @@ func (g *group) firstOf(i int) int {
 // inGroup returns the first member in the form that a probe returns for a later one.
 func (g *group) inGroup(first int) found {
 	m := &g.members[first]
-	return found{m.placement.Position, m.submitted.EventID, m.submitted.Hash()}
+	return found{m.placement.Position, m.submitted.EventID, codec.PayloadHash(&m.submitted.Pending)}
 }
 
 type conflict struct {
@@ -188,7 +189,7 @@ type conflict struct {
 }
 
 func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict {
-	if sameHash(f.hash, m.submitted.Hash()) {
+	if sameHash(f.hash, codec.PayloadHash(&m.submitted.Pending)) {
 		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.position}
 		return conflicts
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // ingesting is a model of the answers to clients of two instances over one database:
@@ -65,16 +66,16 @@ func (m *ingesting) take(batch []commands.Submitted) (want []commands.PlacementS
 		key := keyOf(p)
 		was, known := m.stored[key]
 		switch {
-		case known && was.hash == hex.EncodeToString(p.Hash()):
+		case known && was.hash == hex.EncodeToString(codec.PayloadHash(p)):
 			want = append(want, commands.Duplicate)
 		case known:
 			want = append(want, commands.Conflict)
-			m.conflicts[key.tenant.String()+p.DedupeKey+hex.EncodeToString(p.Hash())] = true
+			m.conflicts[key.tenant.String()+p.DedupeKey+hex.EncodeToString(codec.PayloadHash(p))] = true
 		case batch[i].ProbeOnly:
 			want = append(want, commands.Absent)
 		default:
 			want = append(want, commands.Appended)
-			m.stored[key] = stored{hash: hex.EncodeToString(p.Hash())}
+			m.stored[key] = stored{hash: hex.EncodeToString(codec.PayloadHash(p))}
 		}
 	}
 	return want

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -253,11 +254,11 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 		t.Fatalf("%d events, %v", len(got), err)
 	}
 	e := got[0]
-	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(sent.Whole()) ||
+	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(codec.PayloadOf(&sent.Pending)) ||
 		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.LogID != l.ID() || e.Epoch != readEpoch(t, pool, e.Position.Partition) || e.Previous != 0 || got[1].Previous != 1 {
 		t.Fatalf("%+v", e)
 	}
-	if _, err := events.ToRecord(&e); err != nil {
+	if _, err := codec.ToRecord(&e); err != nil {
 		t.Fatal(err)
 	}
 }

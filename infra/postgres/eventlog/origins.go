@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -71,7 +72,7 @@ func (l *Log) originOf(p *events.Pending) (origin, error) {
 		o.residency = l.cfg.Region
 	}
 	if !events.IsResidency(o.residency) {
-		return o, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, events.TenantText(p.TenantID), o.residency)
+		return o, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID), o.residency)
 	}
 	return o, nil
 }

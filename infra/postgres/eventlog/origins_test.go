@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/migrations"
@@ -62,7 +63,7 @@ func rendered(t *testing.T, url string, tenant uuid.UUID) (wires []string, err e
 		if list[i].TenantID != tenant { // of the same partition
 			continue
 		}
-		wire, err := events.AppendWire(nil, &list[i])
+		wire, err := codec.AppendWire(nil, &list[i])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +183,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 			got = append(got, residency)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %q, want %q", events.TenantText(of), got, want)
+			t.Errorf("%s: %q, want %q", codec.TenantText(of), got, want)
 		}
 	}
 	for _, residency := range []string{"", "EU"} {

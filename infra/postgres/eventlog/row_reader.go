@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // rowReader decodes the values of a row one after the other, in the server's binary
@@ -33,7 +34,7 @@ func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	origin := r.int32()
 	e.Subject = events.Subject(r.int16())
 	e.DedupeKey = string(r.next())
-	e.Payload = events.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
+	e.Payload = codec.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
 	e.Replay = string(r.next())
 	e.Withheld, e.Late = r.bool(), r.bool()
 	return e, origin

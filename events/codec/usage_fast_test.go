@@ -1,10 +1,12 @@
-package events
+package codec
 
 import (
 	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
@@ -20,7 +22,7 @@ func FuzzUsage(f *testing.F) {
 		if !ok {
 			return
 		}
-		var slow Usage
+		var slow events.Usage
 		if err := json.Unmarshal(payload, &slow); err != nil {
 			t.Fatalf("took %q, which is %v", payload, err)
 		}
@@ -69,7 +71,7 @@ func BenchmarkUsageOf(b *testing.B) {
 func BenchmarkUsageByReflection(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		var u Usage
+		var u events.Usage
 		if err := json.Unmarshal([]byte(sampleUsage), &u); err != nil {
 			b.Fatal(err)
 		}

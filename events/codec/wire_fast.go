@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // wireReader reads an envelope only in the exact form of AppendWire: the same members
@@ -57,9 +59,9 @@ func (r *wireReader) known(texts ...string) string {
 
 func (r *wireReader) eventType() string {
 	s := r.text()
-	for i := range registry {
-		if string(s) == registry[i].Type {
-			return registry[i].Type
+	for _, info := range events.Subjects() {
+		if string(s) == info.Type {
+			return info.Type
 		}
 	}
 	return string(s)
@@ -107,8 +109,8 @@ func (r *wireReader) time() (t time.Time) {
 	return t
 }
 
-func (r *wireReader) position() Position {
-	p, ok := parsePosition(r.text())
+func (r *wireReader) position() events.Position {
+	p, ok := events.PositionFrom(r.text())
 	r.bad = r.bad || !ok
 	return p
 }
@@ -170,7 +172,7 @@ func parseCanonical(value []byte) (w wire, ok bool) {
 	w.Payload = r.payload()
 	w.Metadata.RetentionClass = r.known("cold", "warm", "hot")
 	r.skip(`,"dataResidency":"`)
-	w.Metadata.DataResidency = r.known(ResidencyUnspecified)
+	w.Metadata.DataResidency = r.known(events.ResidencyUnspecified)
 	r.skip(`,"orderingKey":"`)
 	w.Metadata.OrderingKey = r.known(w.TenantID)
 	r.skip(`}}`) // the general decoder reads envelopes with the member replay

@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"encoding/json"
@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
-func sampleVerdict() Validated {
-	return Validated{
+func sampleVerdict() events.Validated {
+	return events.Validated{
 		RawPosition: 4711, EventID: "evt_1", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
 		ValidatedSubscriptionID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), FeatureType: "METERED", PeriodKey: "2026-05",
 	}
@@ -26,11 +28,11 @@ func FuzzVerdict(f *testing.F) {
 	f.Add([]byte(strings.Replace(string(body), `"amount":5`, `"amount":05`, 1)))
 	f.Add([]byte(strings.Replace(string(body), "Z", "+02:00", 1)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		fast, ok := parseValidated(&Envelope{Payload: body})
+		fast, ok := parseValidated(&events.Envelope{Payload: body})
 		if !ok {
 			return
 		}
-		var slow Validated
+		var slow events.Validated
 		if err := json.Unmarshal(body, &slow); err != nil {
 			t.Fatalf("took %q, which is %v", body, err)
 		}
@@ -45,7 +47,7 @@ func TestVerdictsAreReadFast(t *testing.T) {
 		v := sampleVerdict()
 		v.EventID = id
 		body, _ := json.Marshal(v)
-		if got, ok := parseValidated(&Envelope{Payload: body}); !ok || got != v {
+		if got, ok := parseValidated(&events.Envelope{Payload: body}); !ok || got != v {
 			t.Errorf("%s: %v %+v", body, ok, got)
 		}
 	}
@@ -53,7 +55,7 @@ func TestVerdictsAreReadFast(t *testing.T) {
 
 func BenchmarkVerdictOf(b *testing.B) {
 	body, _ := json.Marshal(sampleVerdict())
-	e := Envelope{Subject: UsageValidated, Payload: body}
+	e := events.Envelope{Subject: events.UsageValidated, Payload: body}
 	for b.Loop() {
 		if _, err := VerdictOf(&e); err != nil {
 			b.Fatal(err)

@@ -1,4 +1,4 @@
-package events
+package codec
 
 // plainJSON reports whether b is one JSON value in the form that this service writes,
 // without blanks. It may refuse valid JSON, but never accepts invalid JSON.

@@ -1,7 +1,6 @@
-package events
+package codec
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,26 +8,28 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // TenantText returns the wire form of a tenant id.
 func TenantText(id uuid.UUID) string {
-	if id == Platform {
+	if id == events.Platform {
 		return "platform"
 	}
 	return id.String()
 }
 
 func appendTenant(dst []byte, id uuid.UUID) []byte {
-	if id == Platform {
+	if id == events.Platform {
 		return append(dst, "platform"...)
 	}
-	return appendUUID(dst, id)
+	return events.AppendUUID(dst, id)
 }
 
 func parseTenant(s string) (uuid.UUID, error) {
 	if s == "platform" {
-		return Platform, nil
+		return events.Platform, nil
 	}
 	return uuid.Parse(s)
 }
@@ -36,22 +37,22 @@ func parseTenant(s string) (uuid.UUID, error) {
 // AppendWire appends the complete envelope as JSON, with the vocabulary and the
 // residency under which it was recorded. The same envelope gives the same bytes in
 // every release, so a record that is published again is identical.
-func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
-	info, err := e.Vocabulary.term(e.Subject)
+func AppendWire(dst []byte, e *events.Envelope) ([]byte, error) {
+	info, err := e.Vocabulary.Term(e.Subject)
 	if err != nil {
 		return nil, err
 	}
-	if !IsResidency(e.Residency) {
+	if !events.IsResidency(e.Residency) {
 		return nil, fmt.Errorf("events: %.80q is not a data residency", e.Residency)
 	}
 	dst = append(dst, `{"eventId":"`...)
-	dst = appendUUID(dst, e.EventID)
-	dst = append(dst, info.head...)
+	dst = events.AppendUUID(dst, e.EventID)
+	dst = append(dst, info.Head...)
 	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, `","partition":`...)
 	dst = strconv.AppendInt(dst, int64(e.Position.Partition), 10)
 	dst = append(dst, `,"position":"`...)
-	dst = e.Position.append(dst)
+	dst = e.Position.Append(dst)
 	dst = append(dst, `","epoch":`...)
 	dst = strconv.AppendInt(dst, int64(e.Epoch), 10)
 	dst = appendOptionalID(dst, `,"correlationId":`, e.CorrelationID)
@@ -74,7 +75,8 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	dst = appendString(dst, e.DedupeKey)
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
-	dst = append(dst, info.tail...)
+	dst = append(dst, wireMetadata...)
+	dst = append(dst, info.Tail...)
 	dst = append(dst, e.Residency...)
 	dst = append(dst, `","orderingKey":"`...)
 	dst = appendTenant(dst, e.TenantID)
@@ -86,23 +88,12 @@ func AppendWire(dst []byte, e *Envelope) ([]byte, error) {
 	return append(dst, "}}"...), nil
 }
 
-func appendUUID(dst []byte, id uuid.UUID) []byte {
-	var text [36]byte
-	hex.Encode(text[:], id[:4])
-	hex.Encode(text[9:], id[4:6])
-	hex.Encode(text[14:], id[6:8])
-	hex.Encode(text[19:], id[8:10])
-	hex.Encode(text[24:], id[10:])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return append(dst, text[:]...)
-}
-
 func appendOptionalID(dst []byte, member string, id uuid.UUID) []byte {
 	dst = append(dst, member...)
 	if id == uuid.Nil {
 		return append(dst, "null"...)
 	}
-	return append(appendUUID(append(dst, '"'), id), '"')
+	return append(events.AppendUUID(append(dst, '"'), id), '"')
 }
 
 // appendString writes a JSON string. Nearly all strings need no escape and are copied.
@@ -122,17 +113,17 @@ type wire struct {
 	EventVersion  int             `json:"eventVersion"`
 	TenantID      string          `json:"tenantId"`
 	Partition     int16           `json:"partition"`
-	Position      Position        `json:"position"`
+	Position      events.Position `json:"position"`
 	Epoch         int32           `json:"epoch"`
 	CorrelationID *uuid.UUID      `json:"correlationId"`
 	CausationID   *uuid.UUID      `json:"causationId"`
-	Actor         Actor           `json:"actor"`
+	Actor         events.Actor    `json:"actor"`
 	OccurredAt    time.Time       `json:"occurredAt"`
 	RecordedAt    time.Time       `json:"recordedAt"`
-	ProducedBy    Producer        `json:"producedBy"`
+	ProducedBy    events.Producer `json:"producedBy"`
 	DedupeKey     string          `json:"idempotencyKey"`
 	Payload       json.RawMessage `json:"payload"`
-	Metadata      Metadata        `json:"metadata"`
+	Metadata      events.Metadata `json:"metadata"`
 }
 
 // Faults of a record, for errors.Is.
@@ -143,29 +134,29 @@ var (
 
 // ParseWire reads an envelope of AppendWire. Previous and Vocabulary are not part of the
 // value and stay empty.
-func ParseWire(value []byte) (Envelope, error) {
+func ParseWire(value []byte) (events.Envelope, error) {
 	w, ok := parseCanonical(value)
 	if !ok {
 		w = wire{}
 		if err := json.Unmarshal(value, &w); err != nil {
-			return Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
+			return events.Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
 		}
 	}
-	subject, ok := SubjectOf(w.EventType, w.EventVersion)
+	subject, ok := events.SubjectOf(w.EventType, w.EventVersion)
 	if !ok {
-		return Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
+		return events.Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
 	}
-	if !IsResidency(w.Metadata.DataResidency) {
-		return Envelope{}, fmt.Errorf("%w: %.80q is not a data residency", ErrUndecodable, w.Metadata.DataResidency)
+	if !events.IsResidency(w.Metadata.DataResidency) {
+		return events.Envelope{}, fmt.Errorf("%w: %.80q is not a data residency", ErrUndecodable, w.Metadata.DataResidency)
 	}
 	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
-		return Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
+		return events.Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
 	}
 	tenant, err := parseTenant(w.TenantID)
 	if err != nil || w.Position.Partition != w.Partition || w.Position.Number < 1 {
-		return Envelope{}, fmt.Errorf("%w: tenant or position is missing", ErrUndecodable)
+		return events.Envelope{}, fmt.Errorf("%w: tenant or position is missing", ErrUndecodable)
 	}
-	e := Envelope{
+	e := events.Envelope{
 		EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Epoch: w.Epoch,
 		Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt, RecordedAt: w.RecordedAt,
 		DedupeKey: w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay, Residency: w.Metadata.DataResidency,
@@ -188,27 +179,27 @@ func isWritable(t time.Time) bool {
 
 // ToRecord returns the broker record of an event: its envelope, or for a withheld
 // event an empty value with the same headers.
-func ToRecord(e *Envelope) (Record, error) {
-	info, err := e.Vocabulary.term(e.Subject)
+func ToRecord(e *events.Envelope) (events.Record, error) {
+	info, err := e.Vocabulary.Term(e.Subject)
 	if err != nil {
-		return Record{}, err
+		return events.Record{}, err
 	}
 	if info.Topic == 0 {
-		return Record{}, fmt.Errorf("events: %s is of a topic that this release does not know", info.Name())
+		return events.Record{}, fmt.Errorf("events: %s is of a topic that this release does not know", info.Name())
 	}
-	h := headerWriter{list: make([]Header, 0, 8), buf: make([]byte, 0, 240)}
-	h.add(HeaderSubject, info.appendName(h.buf))
-	h.add(HeaderPosition, e.Position.append(h.buf))
-	h.add(HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
-	h.add(HeaderEpoch, strconv.AppendInt(h.buf, int64(e.Epoch), 10))
-	h.add(HeaderEventID, appendUUID(h.buf, e.EventID))
-	tenant := h.add(HeaderTenant, appendTenant(h.buf, e.TenantID))
+	h := headerWriter{list: make([]events.Header, 0, 8), buf: make([]byte, 0, 240)}
+	h.add(events.HeaderSubject, info.AppendName(h.buf))
+	h.add(events.HeaderPosition, e.Position.Append(h.buf))
+	h.add(events.HeaderPrevious, strconv.AppendInt(h.buf, e.Previous, 10))
+	h.add(events.HeaderEpoch, strconv.AppendInt(h.buf, int64(e.Epoch), 10))
+	h.add(events.HeaderEventID, events.AppendUUID(h.buf, e.EventID))
+	tenant := h.add(events.HeaderTenant, appendTenant(h.buf, e.TenantID))
 	if e.LogID != uuid.Nil {
-		h.add(HeaderLog, appendUUID(h.buf, e.LogID))
+		h.add(events.HeaderLog, events.AppendUUID(h.buf, e.LogID))
 	}
-	r := Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
+	r := events.Record{Topic: info.Topic, Partition: e.Position.Partition, Offset: -1, Key: tenant, Headers: h.list}
 	if e.Withheld {
-		r.Headers = append(r.Headers, Header{HeaderWithheld, []byte("1")})
+		r.Headers = append(r.Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})
 		return r, nil
 	}
 	value, err := AppendWire(make([]byte, 0, len(e.Payload)+900), e)
@@ -218,61 +209,53 @@ func ToRecord(e *Envelope) (Record, error) {
 
 // headerWriter writes the values of a record's headers into one buffer.
 type headerWriter struct {
-	list []Header
+	list []events.Header
 	buf  []byte
 }
 
 // add adds a header. grown is the buffer with the header's value appended to it.
 func (h *headerWriter) add(key string, grown []byte) []byte {
 	value := grown[len(h.buf):len(grown):len(grown)]
-	h.list, h.buf = append(h.list, Header{key, value}), grown
+	h.list, h.buf = append(h.list, events.Header{Key: key, Value: value}), grown
 	return value
 }
 
-// Place is a record's place in the log, read only from its headers.
-type Place struct {
-	Position Position
-	Previous int64
-	Epoch    int32
-	Log      uuid.UUID // Nil: written by a release without this header
-	EventID  uuid.UUID
-	Withheld bool
-	Replay   bool
-}
-
 // PlaceOf reads a record's place. It fails if this service did not write the record.
-func PlaceOf(r *Record) (Place, error) {
-	position, ok := parsePosition(r.Header(HeaderPosition))
+func PlaceOf(r *events.Record) (events.Place, error) {
+	position, ok := events.PositionFrom(r.Header(events.HeaderPosition))
 	if !ok || position.Partition != r.Partition {
-		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
+		return events.Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
-	previous, err1 := strconv.ParseInt(string(r.Header(HeaderPrevious)), 10, 64)
-	epoch, err2 := strconv.ParseInt(string(r.Header(HeaderEpoch)), 10, 32)
+	previous, err1 := strconv.ParseInt(string(r.Header(events.HeaderPrevious)), 10, 64)
+	epoch, err2 := strconv.ParseInt(string(r.Header(events.HeaderEpoch)), 10, 32)
 	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
-		return Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
+		return events.Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
 	}
 	// A malformed id becomes Nil, which no event and no log has.
-	id, _ := uuid.ParseBytes(r.Header(HeaderEventID))
-	log, _ := uuid.ParseBytes(r.Header(HeaderLog))
-	return Place{position, previous, int32(epoch), log, id, r.Header(HeaderWithheld) != nil, r.Header(HeaderReplay) != nil}, nil
+	id, _ := uuid.ParseBytes(r.Header(events.HeaderEventID))
+	log, _ := uuid.ParseBytes(r.Header(events.HeaderLog))
+	return events.Place{
+		Position: position, Previous: previous, Epoch: int32(epoch), Log: log, EventID: id,
+		Withheld: r.Header(events.HeaderWithheld) != nil, Replay: r.Header(events.HeaderReplay) != nil,
+	}, nil
 }
 
 // FromRecord reads a complete record: its place and, unless it is withheld, its
 // envelope, which must agree with the place.
-func FromRecord(r *Record) (Envelope, error) {
+func FromRecord(r *events.Record) (events.Envelope, error) {
 	place, err := PlaceOf(r)
 	if err != nil {
-		return Envelope{}, err
+		return events.Envelope{}, err
 	}
 	if place.Withheld {
-		return Envelope{LogID: place.Log, Position: place.Position, Previous: place.Previous, Epoch: place.Epoch, Withheld: true}, nil
+		return events.Envelope{LogID: place.Log, Position: place.Position, Previous: place.Previous, Epoch: place.Epoch, Withheld: true}, nil
 	}
 	e, err := ParseWire(r.Value)
 	if err != nil {
-		return Envelope{}, err
+		return events.Envelope{}, err
 	}
 	if e.Position != place.Position || e.Epoch != place.Epoch || e.EventID != place.EventID || e.Subject.Topic() != r.Topic {
-		return Envelope{}, fmt.Errorf("%w: value and headers disagree on its place", ErrUndecodable)
+		return events.Envelope{}, fmt.Errorf("%w: value and headers disagree on its place", ErrUndecodable)
 	}
 	e.Previous, e.LogID = place.Previous, place.Log
 	return e, nil

@@ -1,8 +1,12 @@
-package events
+package codec
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // The body of a log row is the event's payload without the parts that other columns
@@ -18,16 +22,16 @@ import (
 // way for readers in SQL (migrations/0010).
 
 // AppendBody appends an event's payload in the form that the log stores.
-func AppendBody(dst []byte, p *Pending) []byte {
+func AppendBody(dst []byte, p *events.Pending) []byte {
 	if p.Body != nil {
 		return append(dst, p.Body...)
 	}
 	r := bodyReader{rest: p.Payload}
 	var members [6][]byte
 	switch p.Subject {
-	case UsageRecorded:
+	case events.UsageRecorded:
 		r.usage(&members, p)
-	case UsageValidated:
+	case events.UsageValidated:
 		r.verdict(&members, p)
 	default:
 		r.bad = true
@@ -47,11 +51,11 @@ func AppendBody(dst []byte, p *Pending) []byte {
 
 // KeptHash is the hash that the log stores. It is also nil if the hash follows from
 // the row, as for recorded usage in version 1 of the canonical form.
-func KeptHash(p *Pending) []byte {
-	if p.Subject == UsageRecorded && p.Canonical == 1 {
+func KeptHash(p *events.Pending) []byte {
+	if p.Subject == events.UsageRecorded && p.Canonical == 1 {
 		return nil
 	}
-	return p.Hash()
+	return PayloadHash(p)
 }
 
 // bodyReader splits a payload into members. It compares or keeps every byte, so that
@@ -98,7 +102,7 @@ func (r *bodyReader) value(name string) []byte {
 	return v
 }
 
-func (r *bodyReader) usage(members *[6][]byte, p *Pending) {
+func (r *bodyReader) usage(members *[6][]byte, p *events.Pending) {
 	members[0] = r.value(`{"amount":`)
 	r.skip(`,"eventId":"`)
 	r.skipKey(p.DedupeKey, "u/")
@@ -118,7 +122,7 @@ func (r *bodyReader) usage(members *[6][]byte, p *Pending) {
 	r.skip(`","type":"usage"}`)
 }
 
-func (r *bodyReader) verdict(members *[6][]byte, p *Pending) {
+func (r *bodyReader) verdict(members *[6][]byte, p *events.Pending) {
 	r.skip(`{"rawPosition":`)
 	r.skipKey(p.DedupeKey, "v/")
 	members[2] = r.value(`,"eventId":`)
@@ -134,14 +138,14 @@ func (r *bodyReader) verdict(members *[6][]byte, p *Pending) {
 
 // WholePayload returns the complete payload of a log row, in new memory. A body that
 // is not in a form of AppendBody is returned unchanged.
-func WholePayload(subject Subject, key string, at time.Time, body []byte) []byte {
+func WholePayload(subject events.Subject, key string, at time.Time, body []byte) []byte {
 	if len(body) > 0 && body[0] == '[' && len(key) > 2 {
 		var members [6][]byte
 		n := split(body, members[:])
 		switch {
-		case subject == UsageRecorded && n >= 2 && n <= 4:
+		case subject == events.UsageRecorded && n >= 2 && n <= 4:
 			return wholeUsage(&members, key[2:], at, len(body))
-		case subject == UsageValidated && n == 6:
+		case subject == events.UsageValidated && n == 6:
 			return wholeVerdict(&members, key, at, len(body))
 		}
 	}
@@ -236,4 +240,23 @@ func valueEnd(b []byte) int {
 		}
 	}
 	return len(b)
+}
+
+// PayloadOf returns the complete payload of a pending event, rebuilt from Body if only Body is set.
+func PayloadOf(p *events.Pending) json.RawMessage {
+	if p.Body != nil {
+		return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Body)
+	}
+	return p.Payload
+}
+
+// PayloadHash identifies the payload for comparison with another one under the same key: a
+// byte for the version of the canonical form, then the SHA-256; nil if payloads are
+// not compared. It is computed on demand, because new events never need it.
+func PayloadHash(p *events.Pending) []byte {
+	if p.Canonical == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(PayloadOf(p))
+	return append([]byte{p.Canonical}, sum[:]...)
 }

@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"bytes"
@@ -6,23 +6,25 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // UsageOf reads the payload of UsageRecorded. It may share the payload's memory.
-func UsageOf(payload []byte) (Usage, error) {
+func UsageOf(payload []byte) (events.Usage, error) {
 	if u, ok := parseUsage(payload); ok {
 		return u, nil
 	}
-	var u Usage
+	var u events.Usage
 	if err := json.Unmarshal(payload, &u); err != nil {
-		return Usage{}, fmt.Errorf("decoding usage: %w", err)
+		return events.Usage{}, fmt.Errorf("decoding usage: %w", err)
 	}
 	return u, nil
 }
 
 // parseUsage reads usage only in the exact form in which it is accepted (RFC 8785);
 // ok is false for any other form.
-func parseUsage(payload []byte) (u Usage, ok bool) {
+func parseUsage(payload []byte) (u events.Usage, ok bool) {
 	r := wireReader{rest: payload}
 	r.skip(`{"amount":`)
 	u.Amount = r.number(64)
@@ -59,7 +61,7 @@ func (r *wireReader) value() json.RawMessage {
 }
 
 // VerdictJSON writes a verdict as json.Marshal does.
-func VerdictJSON(v *Validated) []byte {
+func VerdictJSON(v *events.Validated) []byte {
 	year := v.Timestamp.Year()
 	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
 		body, _ := json.Marshal(v) // this struct fails only for a time that no usage has
@@ -72,7 +74,7 @@ func VerdictJSON(v *Validated) []byte {
 	dst = strconv.AppendInt(append(dst, `,"amount":`...), v.Amount, 10)
 	dst = strconv.AppendInt(append(dst, `,"count":`...), v.Count, 10)
 	dst = v.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
-	dst = appendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
+	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
 	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
 	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
 	return append(dst, '}')

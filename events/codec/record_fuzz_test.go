@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // FuzzFromRecord: an event read from any accepted record is written as a record that
@@ -40,10 +42,10 @@ func FuzzFromRecord(f *testing.F) {
 	}
 	f.Add(uint8(0), int16(-1), []byte{}, "17-4711", "0", "0", true)
 	f.Fuzz(func(t *testing.T, topic uint8, partition int16, value []byte, position, previous, epoch string, withheld bool) {
-		r := Record{Topic: Topic(topic), Partition: partition, Value: value, Headers: []Header{
-			{HeaderPosition, []byte(position)}, {HeaderPrevious, []byte(previous)}, {HeaderEpoch, []byte(epoch)}}}
+		r := events.Record{Topic: events.Topic(topic), Partition: partition, Value: value, Headers: []events.Header{
+			{Key: events.HeaderPosition, Value: []byte(position)}, {Key: events.HeaderPrevious, Value: []byte(previous)}, {Key: events.HeaderEpoch, Value: []byte(epoch)}}}
 		if withheld {
-			r.Headers = append(r.Headers, Header{HeaderWithheld, []byte("1")})
+			r.Headers = append(r.Headers, events.Header{Key: events.HeaderWithheld, Value: []byte("1")})
 		}
 		place, err := PlaceOf(&r)
 		if err == nil && (place.Position.Partition != partition || place.Previous < 0 || place.Previous >= place.Position.Number || place.Epoch < 0) {
@@ -57,7 +59,7 @@ func FuzzFromRecord(f *testing.F) {
 			return
 		}
 		written := e
-		written.Vocabulary = CurrentVocabulary()
+		written.Vocabulary = events.CurrentVocabulary()
 		again, err := ToRecord(&written)
 		if err != nil {
 			t.Fatalf("%q is %+v, which cannot be written: %v", value, e, err)
@@ -73,7 +75,7 @@ func FuzzFromRecord(f *testing.F) {
 }
 
 // sameEnvelope compares times as instants, without their zones.
-func sameEnvelope(a, b Envelope) bool {
+func sameEnvelope(a, b events.Envelope) bool {
 	same := a.OccurredAt.Equal(b.OccurredAt) && a.RecordedAt.Equal(b.RecordedAt)
 	a.OccurredAt, a.RecordedAt, b.OccurredAt, b.RecordedAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return same && reflect.DeepEqual(a, b)

@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // Each subject has a payload, a schema and a golden file: a payload with every member set. The
@@ -17,9 +19,9 @@ import (
 // cannot rename history.
 func TestEverySubjectHasAPayloadASchemaAndAGoldenFile(t *testing.T) {
 	files := map[string]bool{}
-	for _, info := range Subjects() {
+	for _, info := range events.Subjects() {
 		t.Run(info.Name(), func(t *testing.T) {
-			path := filepath.Join("testdata", info.Name()+".json")
+			path := filepath.Join("..", "testdata", info.Name()+".json")
 			files[path] = true
 			stored, err := os.ReadFile(path)
 			if err != nil {
@@ -28,7 +30,7 @@ func TestEverySubjectHasAPayloadASchemaAndAGoldenFile(t *testing.T) {
 			checkGolden(t, info, stored)
 		})
 	}
-	all, err := filepath.Glob(filepath.Join("testdata", "meterplex.*.json"))
+	all, err := filepath.Glob(filepath.Join("..", "testdata", "meterplex.*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func TestEverySubjectHasAPayloadASchemaAndAGoldenFile(t *testing.T) {
 	}
 }
 
-func checkGolden(t *testing.T, info SubjectInfo, stored []byte) {
+func checkGolden(t *testing.T, info events.SubjectInfo, stored []byte) {
 	t.Helper()
 	payload := reflect.New(info.Payload)
 	d := json.NewDecoder(bytes.NewReader(stored))
@@ -86,9 +88,9 @@ func checkGolden(t *testing.T, info SubjectInfo, stored []byte) {
 }
 
 // validate validates a document by a subject's schema.
-func validate(t *testing.T, info SubjectInfo, document []byte) error {
+func validate(t *testing.T, info events.SubjectInfo, document []byte) error {
 	t.Helper()
-	schema, err := Schema(info.Subject)
+	schema, err := events.Schema(info.Subject)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +116,9 @@ func validate(t *testing.T, info SubjectInfo, document []byte) error {
 
 // requiredBy lists the members that a subject's schema requires. The schema describes each
 // member of the payload, and no other.
-func requiredBy(t *testing.T, info SubjectInfo) []string {
+func requiredBy(t *testing.T, info events.SubjectInfo) []string {
 	t.Helper()
-	body, err := Schema(info.Subject)
+	body, err := events.Schema(info.Subject)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,16 +158,16 @@ func indented(t *testing.T, body []byte) []byte {
 // A payload of another subject's type is an error.
 func TestAPayloadIsOfItsSubject(t *testing.T) {
 	for name, given := range map[string]struct {
-		subject Subject
+		subject events.Subject
 		payload any
 	}{
-		"another's":         {TenantChanged, Feature{}},
-		"another's pointer": {UsageValidated, &Rejected{}},
-		"a verdict":         {UsageRejected, &Validated{}},
-		"a map":             {APIKeyRotated, map[string]any{}},
-		"nothing":           {TenantChanged, nil},
-		"no subject":        {0, Tenant{}},
-		"invalid raw JSON":  {UsageConflicted, Conflicted{Payload: json.RawMessage("{")}},
+		"another's":         {events.TenantChanged, events.Feature{}},
+		"another's pointer": {events.UsageValidated, &events.Rejected{}},
+		"a verdict":         {events.UsageRejected, &events.Validated{}},
+		"a map":             {events.APIKeyRotated, map[string]any{}},
+		"nothing":           {events.TenantChanged, nil},
+		"no subject":        {0, events.Tenant{}},
+		"invalid raw JSON":  {events.UsageConflicted, events.Conflicted{Payload: json.RawMessage("{")}},
 	} {
 		if body, err := EncodePayload(given.subject, given.payload); err == nil {
 			t.Errorf("%s: %s", name, body)

@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"bytes"
@@ -10,41 +10,43 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // storedEvents are events of both subjects, in the form that the service writes and in
 // other forms; short is set for those with a short body.
 func storedEvents() map[string]struct {
-	p     Pending
+	p     events.Pending
 	short bool
 } {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 250000000, time.UTC)
-	usage := func(id, payload string) Pending {
-		return Pending{Subject: UsageRecorded, DedupeKey: KeyUsage(id), OccurredAt: at, Payload: json.RawMessage(payload), Canonical: 1}
+	usage := func(id, payload string) events.Pending {
+		return events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(id), OccurredAt: at, Payload: json.RawMessage(payload), Canonical: 1}
 	}
-	verdict := func(change func(*Validated)) Pending {
+	verdict := func(change func(*events.Validated)) events.Pending {
 		v := sampleVerdict()
 		v.Timestamp = at
 		change(&v)
 		body, _ := json.Marshal(v)
-		return Pending{Subject: UsageValidated, DedupeKey: KeyValidated(4711), OccurredAt: at, Payload: body}
+		return events.Pending{Subject: events.UsageValidated, DedupeKey: events.KeyValidated(4711), OccurredAt: at, Payload: body}
 	}
-	of := func(p Pending, short bool) struct {
-		p     Pending
+	of := func(p events.Pending, short bool) struct {
+		p     events.Pending
 		short bool
 	} {
 		return struct {
-			p     Pending
+			p     events.Pending
 			short bool
 		}{p, short}
 	}
 	const tail = `,"timestamp":"2026-05-01T12:00:00.25Z","type":"usage"}`
 	odd := usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail)
-	odd.Subject = UsageRetried
+	odd.Subject = events.UsageRetried
 	late := usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail)
 	late.OccurredAt = at.Add(time.Microsecond)
 	return map[string]struct {
-		p     Pending
+		p     events.Pending
 		short bool
 	}{
 		"usage":                 of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
@@ -61,12 +63,12 @@ func storedEvents() map[string]struct {
 		"another order":         of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
 		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
 		"an empty object":       of(usage("a", `{}`), false),
-		"a verdict":             of(verdict(func(*Validated) {}), true),
-		"a verdict with signs":  of(verdict(func(v *Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
-		"a verdict of two":      of(verdict(func(v *Validated) { v.Count = 2 }), false),
-		"a verdict elsewhere":   of(verdict(func(v *Validated) { v.RawPosition++ }), false),
-		"a verdict then":        of(verdict(func(v *Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
-		"a correction":          of(verdict(func(v *Validated) { v.Amount = -5 }), true),
+		"a verdict":             of(verdict(func(*events.Validated) {}), true),
+		"a verdict with signs":  of(verdict(func(v *events.Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
+		"a verdict of two":      of(verdict(func(v *events.Validated) { v.Count = 2 }), false),
+		"a verdict elsewhere":   of(verdict(func(v *events.Validated) { v.RawPosition++ }), false),
+		"a verdict then":        of(verdict(func(v *events.Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
+		"a correction":          of(verdict(func(v *events.Validated) { v.Amount = -5 }), true),
 	}
 }
 
@@ -84,11 +86,11 @@ func TestBodiesAreReadAsTheyWereWritten(t *testing.T) {
 		if got := WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, body); string(got) != string(p.Payload) {
 			t.Errorf("%s: %s\ncame back as %s", name, p.Payload, got)
 		}
-		if p.Subject != UsageValidated {
+		if p.Subject != events.UsageValidated {
 			continue
 		}
-		whole, err := VerdictOf(&Envelope{Subject: p.Subject, Payload: p.Payload})
-		of, err2 := VerdictOf(&Envelope{Subject: p.Subject, Payload: body, DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt})
+		whole, err := VerdictOf(&events.Envelope{Subject: p.Subject, Payload: p.Payload})
+		of, err2 := VerdictOf(&events.Envelope{Subject: p.Subject, Payload: body, DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt})
 		if err != nil || err2 != nil || !reflect.DeepEqual(whole, of) {
 			t.Errorf("%s: %v %v\nof the payload %+v\nof the body    %+v", name, err, err2, whole, of)
 		}
@@ -104,7 +106,7 @@ func FuzzBody(f *testing.F) {
 		if len(payload) == 0 || payload[0] != '{' || !json.Valid(payload) || at < -62135596800_000_000 || at >= 253402300800_000_000 {
 			return // every payload is an object
 		}
-		p := Pending{Subject: Subject(subject), DedupeKey: key, OccurredAt: time.UnixMicro(at), Payload: payload}
+		p := events.Pending{Subject: events.Subject(subject), DedupeKey: key, OccurredAt: time.UnixMicro(at), Payload: payload}
 		body := AppendBody(nil, &p)
 		if !json.Valid(body) {
 			t.Fatalf("%q is no JSON", body)
@@ -121,11 +123,11 @@ func FuzzWholePayload(f *testing.F) {
 	f.Add(int16(2), "v/x", []byte(`[1,"f","e","s","t","p"]`))
 	f.Add(int16(2), "", []byte(`[`))
 	f.Fuzz(func(t *testing.T, subject int16, key string, body []byte) {
-		got := WholePayload(Subject(subject), key, time.Time{}, body)
+		got := WholePayload(events.Subject(subject), key, time.Time{}, body)
 		if len(body) > 0 && body[0] != '[' && string(got) != string(body) {
 			t.Fatalf("%q became %q", body, got)
 		}
-		_, _ = VerdictOf(&Envelope{Subject: Subject(subject), DedupeKey: key, Payload: body})
+		_, _ = VerdictOf(&events.Envelope{Subject: events.Subject(subject), DedupeKey: key, Payload: body})
 	})
 }
 
@@ -133,37 +135,37 @@ func FuzzWholePayload(f *testing.F) {
 func TestHashesOfTheFirstVersionAreNotKept(t *testing.T) {
 	p := storedEvents()["usage"].p
 	sum := sha256.Sum256(p.Payload)
-	if KeptHash(&p) != nil || !bytes.Equal(p.Hash(), append([]byte{1}, sum[:]...)) {
-		t.Errorf("kept %x of %x", KeptHash(&p), p.Hash())
+	if KeptHash(&p) != nil || !bytes.Equal(PayloadHash(&p), append([]byte{1}, sum[:]...)) {
+		t.Errorf("kept %x of %x", KeptHash(&p), PayloadHash(&p))
 	}
-	for name, change := range map[string]func(*Pending){
-		"another version": func(p *Pending) { p.Canonical = 2 },
-		"another subject": func(p *Pending) { p.Subject = UsageRetried },
+	for name, change := range map[string]func(*events.Pending){
+		"another version": func(p *events.Pending) { p.Canonical = 2 },
+		"another subject": func(p *events.Pending) { p.Subject = events.UsageRetried },
 	} {
 		p := storedEvents()["usage"].p
 		if change(&p); !bytes.Equal(KeptHash(&p), append([]byte{p.Canonical}, sum[:]...)) {
 			t.Errorf("%s: %x", name, KeptHash(&p))
 		}
 	}
-	if p.Canonical = 0; KeptHash(&p) != nil || p.Hash() != nil {
+	if p.Canonical = 0; KeptHash(&p) != nil || PayloadHash(&p) != nil {
 		t.Error("what is not compared has a hash")
 	}
 }
 
-func benchEvents() (usage, verdict Pending) {
+func benchEvents() (usage, verdict events.Pending) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC)
-	usage = Pending{Subject: UsageRecorded, DedupeKey: "u/abcdefghijkl-0000000001", OccurredAt: at, Payload: json.RawMessage(
+	usage = events.Pending{Subject: events.UsageRecorded, DedupeKey: "u/abcdefghijkl-0000000001", OccurredAt: at, Payload: json.RawMessage(
 		`{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`)}
-	v := Validated{RawPosition: 4711, EventID: "abcdefghijkl-0000000001", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: at,
+	v := events.Validated{RawPosition: 4711, EventID: "abcdefghijkl-0000000001", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: at,
 		ValidatedSubscriptionID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), FeatureType: "METERED", PeriodKey: "2026-05"}
-	verdict = Pending{Subject: UsageValidated, DedupeKey: "v/" + strconv.Itoa(4711), OccurredAt: at}
+	verdict = events.Pending{Subject: events.UsageValidated, DedupeKey: "v/" + strconv.Itoa(4711), OccurredAt: at}
 	verdict.Payload, _ = json.Marshal(v)
 	return usage, verdict
 }
 
 func BenchmarkAppendBody(b *testing.B) {
 	usage, verdict := benchEvents()
-	for name, p := range map[string]*Pending{"usage": &usage, "verdict": &verdict} {
+	for name, p := range map[string]*events.Pending{"usage": &usage, "verdict": &verdict} {
 		b.Run(name, func(b *testing.B) {
 			var dst []byte
 			for b.Loop() {
@@ -176,7 +178,7 @@ func BenchmarkAppendBody(b *testing.B) {
 
 func BenchmarkWholePayload(b *testing.B) {
 	usage, verdict := benchEvents()
-	for name, p := range map[string]*Pending{"usage": &usage, "verdict": &verdict} {
+	for name, p := range map[string]*events.Pending{"usage": &usage, "verdict": &verdict} {
 		body := AppendBody(nil, p)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -188,7 +190,7 @@ func BenchmarkWholePayload(b *testing.B) {
 
 func BenchmarkVerdictOfBody(b *testing.B) {
 	_, p := benchEvents()
-	e := Envelope{Subject: UsageValidated, Payload: AppendBody(nil, &p), DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt}
+	e := events.Envelope{Subject: events.UsageValidated, Payload: AppendBody(nil, &p), DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt}
 	for b.Loop() {
 		if _, err := VerdictOf(&e); err != nil {
 			b.Fatal(err)

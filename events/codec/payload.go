@@ -1,16 +1,18 @@
-package events
+package codec
 
 import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // EncodePayload writes the payload of an event. An error means that payload is not of the
 // type that the registry pairs with the subject, by value or by pointer, or that its raw JSON
 // is invalid.
-func EncodePayload(subject Subject, payload any) ([]byte, error) {
-	if verdict, ok := payload.(*Validated); ok && subject == UsageValidated { // of each event: no reflection
+func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
+	if verdict, ok := payload.(*events.Validated); ok && subject == events.UsageValidated { // of each event: no reflection
 		return VerdictJSON(verdict), nil
 	}
 	given := reflect.TypeOf(payload)

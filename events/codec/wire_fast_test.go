@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"encoding/json"
@@ -6,16 +6,18 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 func TestTheFastReaderTakesWhatIsWritten(t *testing.T) {
-	for name, change := range map[string]func(*Envelope){
-		"usual":        func(*Envelope) {},
-		"no trace":     func(e *Envelope) { e.CorrelationID = uuid.Nil },
-		"a cause":      func(e *Envelope) { e.CausationID = e.TenantID },
-		"a residency":  func(e *Envelope) { e.Residency = "eu-central-1" },
-		"the platform": func(e *Envelope) { e.TenantID, e.Position.Partition = Platform, 0 },
-		"a nasty value": func(e *Envelope) {
+	for name, change := range map[string]func(*events.Envelope){
+		"usual":        func(*events.Envelope) {},
+		"no trace":     func(e *events.Envelope) { e.CorrelationID = uuid.Nil },
+		"a cause":      func(e *events.Envelope) { e.CausationID = e.TenantID },
+		"a residency":  func(e *events.Envelope) { e.Residency = "eu-central-1" },
+		"the platform": func(e *events.Envelope) { e.TenantID, e.Position.Partition = events.Platform, 0 },
+		"a nasty value": func(e *events.Envelope) {
 			e.Payload = json.RawMessage(`{"a":",\"metadata\":{\"retentionClass\":\"","b":[{}]}`)
 		},
 	} {

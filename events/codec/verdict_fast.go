@@ -1,15 +1,17 @@
-package events
+package codec
 
 import (
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 // parseValidated reads a verdict only in the exact form of the validator's
 // json.Marshal; ok is false for any other form. A rebuild calls it for each event.
-func parseValidated(e *Envelope) (v Validated, ok bool) {
+func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 	r := wireReader{rest: e.Payload}
 	r.skip(`{"rawPosition":`)
 	v.RawPosition = r.number(64)
@@ -34,7 +36,7 @@ func parseValidated(e *Envelope) (v Validated, ok bool) {
 }
 
 // parseBody reads a verdict from the body of its row, without rebuilding the payload.
-func parseBody(e *Envelope) (v Validated, ok bool) {
+func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	r := wireReader{rest: e.Payload}
 	r.skip(`[`)
 	v.Amount = r.number(64)
@@ -59,9 +61,9 @@ func parseBody(e *Envelope) (v Validated, ok bool) {
 
 // VerdictOf reads the verdict of UsageValidated or Reaggregated. If the payload is
 // the body of a log row, the envelope must have DedupeKey and OccurredAt.
-func VerdictOf(e *Envelope) (Validated, error) {
+func VerdictOf(e *events.Envelope) (events.Validated, error) {
 	payload := e.Payload
-	if e.Subject == UsageValidated {
+	if e.Subject == events.UsageValidated {
 		parse := parseValidated
 		if len(payload) > 0 && payload[0] == '[' {
 			parse = parseBody
@@ -71,16 +73,16 @@ func VerdictOf(e *Envelope) (Validated, error) {
 		}
 		payload = WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, payload)
 	}
-	var v Validated
+	var v events.Validated
 	var target any = &v
-	var again Reaggregate
-	if e.Subject == Reaggregated {
+	var again events.Reaggregate
+	if e.Subject == events.Reaggregated {
 		target = &again
 	}
 	if err := json.Unmarshal(payload, target); err != nil {
 		return v, fmt.Errorf("decoding a verdict: %w", err)
 	}
-	if e.Subject == Reaggregated {
+	if e.Subject == events.Reaggregated {
 		v = again.Validated
 	}
 	return v, nil

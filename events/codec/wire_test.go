@@ -1,4 +1,4 @@
-package events
+package codec
 
 import (
 	"encoding/json"
@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
 )
 
-func sample() Envelope {
-	return Envelope{
-		EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Subject: UsageRecorded,
-		TenantID: uuid.MustParse("01890000-0000-7000-8000-000000000002"), Position: Position{17, 4711}, Previous: 4709, Epoch: 2,
+func sample() events.Envelope {
+	return events.Envelope{
+		EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Subject: events.UsageRecorded,
+		TenantID: uuid.MustParse("01890000-0000-7000-8000-000000000002"), Position: events.Position{Partition: 17, Number: 4711}, Previous: 4709, Epoch: 2,
 		CorrelationID: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"),
-		Actor:         Actor{"api_key", "k\"ü"}, Producer: Producer{"meterplex", "a-1", "abc"},
+		Actor:         events.Actor{Type: "api_key", ID: "k\"ü"}, Producer: events.Producer{Service: "meterplex", Instance: "a-1", Commit: "abc"},
 		OccurredAt: time.Date(2026, 5, 1, 1, 2, 3, 4000, time.UTC), RecordedAt: time.Date(2026, 5, 1, 1, 2, 4, 0, time.UTC),
 		DedupeKey: `u/a"b\c`, Payload: json.RawMessage(`{"amount":1}`), Replay: "offline",
-		Vocabulary: CurrentVocabulary(), Residency: ResidencyUnspecified,
+		Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified,
 	}
 }
 
@@ -35,7 +37,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(r, again) {
 		t.Fatal("the same event made two different records")
 	}
-	frame, err := ParseFrame(AppendFrame(nil, []Record{r, r}))
+	frame, err := ParseFrame(AppendFrame(nil, []events.Record{r, r}))
 	if err != nil || len(frame) != 2 {
 		t.Fatalf("frame: %d records, %v", len(frame), err)
 	}
@@ -51,13 +53,13 @@ func TestRecordRoundTrip(t *testing.T) {
 
 func TestFromRecordRefusesWhatDisagrees(t *testing.T) {
 	e := sample()
-	for name, spoil := range map[string]func(*Record){
-		"cut value":       func(r *Record) { r.Value = r.Value[:40] },
-		"other partition": func(r *Record) { r.Partition = 3 },
-		"other topic":     func(r *Record) { r.Topic = TopicUsageValidated },
-		"no headers":      func(r *Record) { r.Headers = nil },
-		"other position":  func(r *Record) { r.Headers[1].Value = []byte("17-4712") },
-		"other epoch":     func(r *Record) { r.Headers[3].Value = []byte("9") },
+	for name, spoil := range map[string]func(*events.Record){
+		"cut value":       func(r *events.Record) { r.Value = r.Value[:40] },
+		"other partition": func(r *events.Record) { r.Partition = 3 },
+		"other topic":     func(r *events.Record) { r.Topic = events.TopicUsageValidated },
+		"no headers":      func(r *events.Record) { r.Headers = nil },
+		"other position":  func(r *events.Record) { r.Headers[1].Value = []byte("17-4712") },
+		"other epoch":     func(r *events.Record) { r.Headers[3].Value = []byte("9") },
 	} {
 		r, _ := ToRecord(&e)
 		spoil(&r)
@@ -78,8 +80,8 @@ func TestWithheldRecordKeepsItsPlace(t *testing.T) {
 }
 
 func TestEverySubjectHasTopicSchemaAndOneNumber(t *testing.T) {
-	seen := map[Subject]bool{}
-	for _, info := range Subjects() {
+	seen := map[events.Subject]bool{}
+	for _, info := range events.Subjects() {
 		if seen[info.Subject] {
 			t.Errorf("%s: number %d is taken", info.Name(), info.Subject)
 		}
@@ -87,13 +89,13 @@ func TestEverySubjectHasTopicSchemaAndOneNumber(t *testing.T) {
 		if info.Topic.Name() == "" {
 			t.Errorf("%s has no topic", info.Name())
 		}
-		schema, err := Schema(info.Subject)
+		schema, err := events.Schema(info.Subject)
 		if err != nil || !json.Valid(schema) {
 			t.Errorf("%s has no valid schema: %v", info.Name(), err)
 		}
 	}
-	for i, topic := range Topics() {
-		if int(topic.Topic) != i+1 || topic.Topic >= TopicCount {
+	for i, topic := range events.Topics() {
+		if int(topic.Topic) != i+1 || topic.Topic >= events.TopicCount {
 			t.Errorf("topic %s has number %d at place %d", topic.Name, topic.Topic, i)
 		}
 	}
@@ -102,7 +104,7 @@ func TestEverySubjectHasTopicSchemaAndOneNumber(t *testing.T) {
 func FuzzParseFrame(f *testing.F) {
 	e := sample()
 	r, _ := ToRecord(&e)
-	f.Add(AppendFrame(nil, []Record{r}))
+	f.Add(AppendFrame(nil, []events.Record{r}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		records, err := ParseFrame(b)
 		if err != nil {
@@ -118,18 +120,18 @@ func FuzzParseFrame(f *testing.F) {
 func FuzzParsePosition(f *testing.F) {
 	f.Add("17-4711")
 	f.Fuzz(func(t *testing.T, s string) {
-		if p, err := ParsePosition(s); err == nil && p.String() != s {
+		if p, err := events.ParsePosition(s); err == nil && p.String() != s {
 			t.Fatalf("%q became %q", s, p)
 		}
 	})
 }
 
 func TestTheTableOfSubjectsIsWhole(t *testing.T) {
-	doc, err := os.ReadFile("../docs/events.md")
+	doc, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range Subjects() {
+	for _, i := range events.Subjects() {
 		row := fmt.Sprintf("| %d | `%s` | `%s` | %s | %s |", i.Subject, i.Name(), i.Topic.Name(), i.Retention, i.Trigger)
 		if !strings.Contains(string(doc), row) {
 			t.Errorf("docs/events.md misses: %s", row)

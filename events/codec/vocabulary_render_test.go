@@ -1,0 +1,215 @@
+package codec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meterplex/meterplex/events"
+)
+
+// Envelopes from before the introduction of vocabularies are rendered unchanged,
+// although schemas have changed since.
+func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
+	first, ok := events.EmbeddedVocabulary(events.FirstVocabulary)
+	if !ok {
+		t.Fatal("the first vocabulary is not embedded")
+	}
+	usage := sample()
+	changed := sample()
+	changed.Subject, changed.TenantID, changed.Position.Partition = events.TenantChanged, events.Platform, 0
+	changed.Replay, changed.DedupeKey, changed.CausationID = "", "e/1", changed.EventID
+	for name, e := range map[string]*events.Envelope{"usage": &usage, "tenant changed": &changed} {
+		golden, err := os.ReadFile(filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Vocabulary = first
+		r, err := ToRecord(e)
+		if err != nil || string(r.Value)+"\n" != string(golden) {
+			t.Errorf("%s: %v\nrendered %s\n     was %s", name, err, r.Value, golden)
+		}
+	}
+	if r, _ := ToRecord(&changed); string(r.Header(events.HeaderSubject)) != "meterplex.catalogue.tenant.changed.v1" || r.Topic != events.TopicCatalogue {
+		t.Errorf("subject %s of topic %s", r.Header(events.HeaderSubject), r.Topic.Name())
+	}
+	changed.Vocabulary = events.CurrentVocabulary()
+	if r, _ := ToRecord(&changed); strings.Contains(string(r.Value), "a33b89a9dbecd850525d53ee20da9d9e9c2ae14a70187bafc42880bddd2e9d47") {
+		t.Error("the schema that has a new member has the name of the one before")
+	}
+}
+
+// An envelope is rendered with its own vocabulary, as read from the document, even if
+// the registry of a later release differs.
+func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	before := slices.Clone(events.Subjects())
+	defer copy(events.Subjects(), before)
+	old := events.CurrentVocabulary()
+	for n := range 200 {
+		copy(events.Subjects(), before)
+		e := sample()
+		info := before[rng.IntN(len(before))]
+		e.Subject, e.Residency = info.Subject, []string{"unspecified", "eu-central-1", "x"}[rng.IntN(3)]
+		first, err := ToRecord(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range events.Subjects() {
+			switch rng.IntN(4) {
+			case 0:
+				events.Subjects()[i].Retention = "hot"
+			case 1:
+				events.Subjects()[i].Type, events.Subjects()[i].Version = events.Subjects()[i].Type+"_now", 2
+			case 2:
+				events.Subjects()[i].Topic = events.TopicBilling
+			}
+		}
+		e.Vocabulary, err = events.ParseVocabulary(old.Hash(), old.Document()) // as a later release reads it
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ToRecord(&e)
+		if err != nil || !reflect.DeepEqual(first, again) {
+			t.Fatalf("seed %d, %d: %v\nfirst %s\nagain %s", seed, n, err, first.Value, again.Value)
+		}
+		entries := entriesOf(t, old)
+		i := int(info.Subject)
+		var said struct {
+			EventType, SchemaURI string
+			EventVersion         int
+			Metadata             events.Metadata
+		}
+		if err := json.Unmarshal(again.Value, &said); err != nil {
+			t.Fatal(err)
+		}
+		if said.EventType != entries[i].Type || said.EventVersion != entries[i].Version || said.SchemaURI != entries[i].SchemaURI ||
+			said.Metadata.RetentionClass != entries[i].Retention || said.Metadata.DataResidency != e.Residency || again.Topic.Name() != entries[i].Topic {
+			t.Fatalf("seed %d: %s is not what its vocabulary says: %+v", seed, again.Value, entries[i])
+		}
+	}
+}
+
+// entriesOf reads a document independently of the code that renders envelopes.
+func entriesOf(t *testing.T, v *events.Vocabulary) map[int]events.Entry {
+	t.Helper()
+	var content struct{ Subjects []events.Entry }
+	if err := json.Unmarshal([]byte(v.Document()), &content); err != nil {
+		t.Fatal(err)
+	}
+	by := map[int]events.Entry{}
+	for _, e := range content.Subjects {
+		by[int(e.Subject)] = e
+	}
+	return by
+}
+
+// There is no default for a missing vocabulary, subject or residency.
+func TestWhatAVocabularyLacksIsAnError(t *testing.T) {
+	for name, change := range map[string]func(*events.Envelope){
+		"no vocabulary":     func(e *events.Envelope) { e.Vocabulary = nil },
+		"no such subject":   func(e *events.Envelope) { e.Subject = 29 },
+		"beyond the last":   func(e *events.Envelope) { e.Subject = 999 },
+		"no subject":        func(e *events.Envelope) { e.Subject = 0 },
+		"negative":          func(e *events.Envelope) { e.Subject = -1 },
+		"no residency":      func(e *events.Envelope) { e.Residency = "" },
+		"no such residency": func(e *events.Envelope) { e.Residency = `eu"` },
+	} {
+		e := sample()
+		change(&e)
+		if _, err := AppendWire(nil, &e); err == nil {
+			t.Errorf("%s: an envelope was rendered", name)
+		}
+		if r, err := ToRecord(&e); err == nil {
+			t.Errorf("%s: a record was made: %s", name, r.Value)
+		}
+	}
+	e := sample()
+	_, err := AppendWire(nil, &events.Envelope{Subject: e.Subject, Residency: "x"})
+	if !errors.Is(err, events.ErrNoVocabulary) {
+		t.Errorf("without a vocabulary: %v", err)
+	}
+}
+
+func TestVocabulariesThatCannotBeUsed(t *testing.T) {
+	line := `{"subject":1,"type":"a.b","version":1,"topic":"usage.raw","retention":"cold","schemaUri":"/x#sha256=1"}`
+	for name, document := range map[string]string{
+		"not JSON":          `{`,
+		"a member unknown":  `{"subjects":[],"envelope":2}`,
+		"a subject twice":   `{"subjects":[` + line + `,` + line + `]}`,
+		"no number":         `{"subjects":[` + strings.Replace(line, `"subject":1`, `"subject":0`, 1) + `]}`,
+		"no version":        `{"subjects":[` + strings.Replace(line, `"version":1`, `"version":0`, 1) + `]}`,
+		"a quote in a type": `{"subjects":[` + strings.Replace(line, `a.b`, `a\"b`, 1) + `]}`,
+		"no retention":      `{"subjects":[` + strings.Replace(line, `cold`, ``, 1) + `]}`,
+	} {
+		sum := sha256.Sum256([]byte(document))
+		if _, err := events.ParseVocabulary(hex.EncodeToString(sum[:]), document); err == nil {
+			t.Errorf("%s: %s was taken", name, document)
+		}
+	}
+	if _, err := events.ParseVocabulary(events.FirstVocabulary, events.CurrentVocabulary().Document()); err == nil {
+		t.Error("a document was taken for another one's hash")
+	}
+	// An event of a topic that only a later release has can be shown, but not published.
+	document := `{"subjects":[` + strings.Replace(line, "usage.raw", "usage.next", 1) + `]}`
+	sum := sha256.Sum256([]byte(document))
+	v, err := events.ParseVocabulary(hex.EncodeToString(sum[:]), document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := sample()
+	e.Vocabulary = v
+	if _, err := AppendWire(nil, &e); err != nil {
+		t.Error(err)
+	}
+	if r, err := ToRecord(&e); err == nil {
+		t.Errorf("a record of topic %d was made", r.Topic)
+	}
+}
+
+func TestResidencies(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"unspecified": true, "eu": true, "eu-central-1": true, "a": true, "a-": true, strings.Repeat("a", 32): true,
+		"": false, strings.Repeat("a", 33): false, "EU": false, "1a": false, "-a": false, "a_b": false, "a b": false, "ä": false, "a\"": false, "eu\n": false,
+	} {
+		if events.IsResidency(text) != ok {
+			t.Errorf("%q: %v, want %v", text, !ok, ok)
+		}
+	}
+}
+
+func BenchmarkAppendWire(b *testing.B) {
+	e := sample()
+	e.Replay, e.Actor.ID, e.DedupeKey = "", "k", "u/a"
+	buf := make([]byte, 0, 2000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := AppendWire(buf[:0], &e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkParseWireOfARegion(b *testing.B) {
+	e := sample()
+	e.Replay, e.Actor.ID, e.DedupeKey, e.Residency = "", "k", "u/a", "eu-central-1"
+	value, err := AppendWire(nil, &e)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseWire(value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
